@@ -1,0 +1,230 @@
+"""What flows between a stream and its consumer: batches of events, and the protocols of source and sink.
+
+An *event* is one set of named feature values with, perhaps, a label. Sources hand events out in batches, each with the
+position to resume from and the events that could not be read. Sinks take tables of results and can take back what was
+written after a given position. This module knows nothing of learners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Position: TypeAlias = "dict[str, Any]"
+"""A small JSON object: everything before it has been handed out (source) or is durable (sink)."""
+
+Table: TypeAlias = "dict[str, NDArray[Any]]"
+"""Equally long columns by name: float64 with NaN where missing, or objects (str, None where missing)."""
+
+
+class ConnectorError(Exception):
+    """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""
+
+
+@dataclass(slots=True)
+class SparseRows:
+    """Rows of which only the stored entries are present, as in scipy's CSR; feature names are the integer indices.
+
+    Parameters
+    ----------
+    indptr
+        Row starts, int64, shape (n + 1,).
+    indices
+        Feature names as non-negative integers, int64, shape (nnz,), ascending within a row.
+    values
+        Feature values, float64, shape (nnz,).
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+
+Features: TypeAlias = "list[dict[Any, Any]] | Table | SparseRows"
+
+
+@dataclass(slots=True)
+class Origins:
+    """Where each event of a batch came from: what all share, and a column for what differs.
+
+    Examples
+    --------
+    >>> origins = Origins({"file": "a.csv"}, {"line": [2, 3]})
+    >>> origins[1]
+    {'file': 'a.csv', 'line': 3}
+    """
+
+    shared: dict[str, Any]
+    columns: dict[str, Sequence[Any]]
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return self.shared | {name: _plain(column[i]) for name, column in self.columns.items()}
+
+
+@dataclass(slots=True)
+class Rejected:
+    """An event set aside: why, where it stood, and its raw text (None where there is none)."""
+
+    reason: str
+    origin: dict[str, Any]
+    raw: str | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive events of a stream.
+
+    Parameters
+    ----------
+    features
+        Rows as dicts, a table of columns, or sparse rows.
+    labels
+        One per event, None where unknown.
+    origins
+        Where each event came from.
+    position
+        The source's position after this batch.
+    rejected
+        What could not be read since the batch before, in order.
+    raw
+        The raw text of each event, where the source has it.
+    keys, times, headers
+        One per event, where the source has them; times in milliseconds since 1970.
+    """
+
+    features: Features
+    labels: list[Any]
+    origins: Origins
+    position: Position
+    rejected: list[Rejected] = field(default_factory=list)
+    raw: Sequence[str] | None = None
+    keys: Sequence[Any] | None = None
+    times: Sequence[int] | None = None
+    headers: Sequence[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self) -> list[dict[Any, Any]]:
+        """The features as one dict an event, missing values left out."""
+        features = self.features
+        if isinstance(features, list):
+            return features
+        if isinstance(features, SparseRows):
+            names, values, starts = features.indices.tolist(), features.values.tolist(), features.indptr.tolist()
+            return [
+                dict(zip(names[a:b], values[a:b], strict=True)) for a, b in zip(starts, starts[1:], strict=False)
+            ]
+        return _table_rows(features, len(self))
+
+    def without(self, bad: Mapping[int, str]) -> Batch:
+        """This batch without some events, which join `rejected` with the reasons given by row number."""
+        keep = [i for i in range(len(self)) if i not in bad]
+        rejected = self.rejected + [
+            Rejected(reason, self.origins[i], None if self.raw is None else self.raw[i])
+            for i, reason in sorted(bad.items())
+        ]
+        columns = {name: _take(column, keep) for name, column in self.origins.columns.items()}
+        return Batch(
+            _take_features(self.features, keep),
+            _take(self.labels, keep),
+            Origins(self.origins.shared, columns),
+            self.position,
+            rejected,
+            *(None if s is None else _take(s, keep) for s in (self.raw, self.keys, self.times, self.headers)),
+        )
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A stream of events.
+
+    Iterating yields batches in order. A live source (followed file, pipe, topic) yields an empty batch at least once a
+    second while nothing arrives, so that its reader can stop. What is wrong with the configuration (a missing file, an
+    absent label column) raises ConnectorError from the constructor or from `seek`, before any event is handed out;
+    what is wrong with an event puts it among `Batch.rejected`.
+    """
+
+    name: str
+    """The URL or path, without secrets, for messages."""
+
+    @property
+    def position(self) -> Position: ...
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the stream handed out so far, 0 to 1; None where the end is not known."""
+
+    def seek(self, position: Position) -> None:
+        """Resume so that the next event is the first after `position`."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where results go: predictions and rejected events alike, as tables of equally long columns."""
+
+    name: str
+    can_rewind: bool
+    """Whether `rewind` works; standard output cannot, and is refused together with a checkpoint."""
+
+    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+        """Take rows. The first call fixes the columns."""
+
+    def flush(self) -> None:
+        """Make all that was written durable (on disk after fsync, or committed)."""
+
+    @property
+    def position(self) -> Position:
+        """What is durable."""
+
+    def rewind(self, position: Position) -> None:
+        """Drop whatever was written after `position`."""
+
+    def close(self) -> None: ...
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _take(sequence: Sequence[Any], keep: list[int]) -> Any:
+    if isinstance(sequence, np.ndarray):
+        return sequence[keep]
+    return [sequence[i] for i in keep]
+
+
+def _take_features(features: Features, keep: list[int]) -> Features:
+    if isinstance(features, list):
+        return [features[i] for i in keep]
+    if isinstance(features, SparseRows):
+        lengths = np.diff(features.indptr)[keep]
+        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        entries = np.concatenate(
+            [np.arange(features.indptr[i], features.indptr[i + 1]) for i in keep] or [np.zeros(0, np.int64)]
+        )
+        return SparseRows(indptr, features.indices[entries], features.values[entries])
+    return {name: column[keep] for name, column in features.items()}
+
+
+def _table_rows(table: Table, n: int) -> list[dict[Any, Any]]:
+    if not table:
+        return [{} for _ in range(n)]
+    names = list(table)
+    columns = [column.tolist() for column in table.values()]
+    if any(None in c or (t.dtype.kind == "f" and np.isnan(t).any()) for c, t in zip(columns, table.values(), strict=True)):
+        return [
+            {name: v for name, v in zip(names, row, strict=True) if v is not None and v == v}
+            for row in zip(*columns, strict=True)
+        ]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,0 +1,3 @@
+"""Online classification of drifting streams."""
+
+from __future__ import annotations
