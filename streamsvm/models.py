@@ -1,0 +1,215 @@
+"""What a learner knows, as plain arrays with a small header, and how it is kept on disk.
+
+An archive is a zip file with a member `header.json` and one `.npy` member an array. It holds data only: loading checks
+it and executes nothing. It is written beside its place and moved there whole, so that a reader, or the next start
+after a crash, finds either the old file or the new.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT = "streamsvm"
+VERSION = 1
+_HEADER = "header.json"
+# One fixed time for all members: the same content gives the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+class ArchiveError(ValueError):
+    """A file that is not an archive, is damaged, or was written by a newer version."""
+
+
+@dataclass(slots=True)
+class Scaler:
+    """How raw values became the values a model works on: (x - shift) * scale, cut to [-limit, limit], missing as 0.
+
+    Parameters
+    ----------
+    names
+        What stands in each column: a name, or a (name, string) pair where `is_indicator`.
+    is_indicator
+        Whether a column is 1 where a string was met, shape (d,).
+    shift, scale
+        Shape (d,).
+    limit
+        The largest scaled magnitude; inf for none.
+    """
+
+    names: list[Any]
+    is_indicator: NDArray[np.bool_]
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    limit: float = math.inf
+
+    def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scale raw rows, shape (n, d), NaN where missing."""
+        return np.nan_to_num(np.clip((X - self.shift) * self.scale, -self.limit, self.limit), nan=0.0)
+
+
+@dataclass(slots=True)
+class Polytopes:
+    """One polytope a class: f_c(x) = max_k faces[c, k] . x + biases[c, k], and the class with the largest f wins.
+
+    Parameters
+    ----------
+    classes
+        The labels, in order of first arrival.
+    faces
+        Shape (n_classes, n_faces, d), for scaled rows.
+    biases
+        Shape (n_classes, n_faces).
+    scaler
+        From raw rows to scaled ones.
+    """
+
+    classes: list[Any]
+    faces: NDArray[np.float64]
+    biases: NDArray[np.float64]
+    scaler: Scaler
+
+    def __post_init__(self) -> None:
+        c, k, d = self.faces.shape
+        if len(self.classes) != c or self.biases.shape != (c, k) or len(self.scaler.names) != d:
+            raise ValueError(
+                f"faces of shape {self.faces.shape} need {c} classes, biases of shape {(c, k)} and {d} columns; got "
+                f"{len(self.classes)}, {self.biases.shape} and {len(self.scaler.names)}"
+            )
+        if not (np.isfinite(self.faces).all() and np.isfinite(self.biases).all()):
+            raise ValueError("faces and biases must be finite")
+
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        scores = np.einsum("nd,ckd->nck", self.scaler(X), self.faces) + self.biases
+        return np.asarray(scores.max(axis=2))
+
+    def predict(self, X: NDArray[np.float64]) -> list[Any]:
+        """The label of every raw row."""
+        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+
+# Labels and names ------------------------------------------------------------------------------------------------
+
+
+def encode_label(label: Any) -> Any:
+    """A label as JSON that keeps its type: true, 1, 1.0, "1", null and tuples of these stay apart.
+
+    Numpy scalars become Python ones.
+
+    Raises
+    ------
+    TypeError
+        For any other type, naming it.
+
+    Examples
+    --------
+    >>> encode_label((True, 1, 1.0, "1", None))
+    {'tuple': [True, 1, {'float': '0x1.0000000000000p+0'}, '1', None]}
+    >>> decode_label(encode_label((True, 1, 1.0, "1", None)))
+    (True, 1, 1.0, '1', None)
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    kind = type(label)
+    if label is None or kind in (bool, int, str):
+        return label
+    if kind is float:
+        return {"float": label.hex()}
+    if kind is tuple:
+        return {"tuple": [encode_label(part) for part in label]}
+    raise TypeError(
+        f"{label!r} of type {kind.__name__} cannot be saved: labels and feature names on disk may be bool, int, float, "
+        "str, None, and tuples of these"
+    )
+
+
+def decode_label(value: Any) -> Any:
+    """The label that `encode_label` was given."""
+    if isinstance(value, dict):
+        if set(value) == {"float"}:
+            return float.fromhex(value["float"])
+        if set(value) == {"tuple"}:
+            return tuple(decode_label(part) for part in value["tuple"])
+        raise ArchiveError(f"{value!r} is not a label")
+    return value
+
+
+# Archives --------------------------------------------------------------------------------------------------------
+
+
+def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write header and arrays to `path`, whole or not at all, and on disk when this returns.
+
+    Raises
+    ------
+    TypeError
+        For an array of objects, or a header that is not JSON.
+    OSError
+        Where the file system refuses; the old file is then untouched.
+    """
+    path = Path(path)
+    text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
+                for name in sorted(arrays):
+                    with archive.open(zipfile.ZipInfo(f"{name}.npy", _TIME), "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Header and arrays of an archive.
+
+    Raises
+    ------
+    ArchiveError
+        Where the file is damaged, foreign, or of a newer version.
+    FileNotFoundError
+        Where there is none.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read(_HEADER))
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format")
+            if not isinstance(header.get("version"), int) or header["version"] > VERSION:
+                raise ArchiveError(
+                    f"{path} has format version {header.get('version')!r}, this streamsvm reads up to {VERSION}: "
+                    "install a newer one"
+                )
+            arrays = {
+                name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+                for name in archive.namelist()
+                if name.endswith(".npy")
+            }
+    except ArchiveError:
+        raise
+    except (
+        zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError
+    ) as error:
+        raise ArchiveError(f"{path} is not a whole streamsvm file: {error}") from error
+    return header, arrays
