@@ -1,0 +1,3 @@
+"""From source to sink: every event is predicted before it is learned, measured, written and kept."""
+
+from __future__ import annotations

@@ -1,0 +1,154 @@
+"""All a run needs to go on after it was killed, in one file, of one moment."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from connectors.events import Position
+from streamsvm.models import read_archive, write_archive
+from streamsvm.run.errors import SetupError
+
+State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
+"""A header for JSON, and arrays."""
+
+_CLASS = "Checkpoint"
+_PLAIN = ("identity", "source", "sinks")
+_STATES = ("model", "metrics")
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A moment of a run.
+
+    Parameters
+    ----------
+    identity
+        The settings that must be the same for a run to go on from here, by name.
+    source
+        Up to where the stream has been learned.
+    sinks
+        What was durable of each sink, by its role.
+    model, metrics
+        What their `state` gave.
+    """
+
+    identity: dict[str, str]
+    source: Position
+    sinks: dict[str, Position]
+    model: State
+    metrics: State
+
+
+class Checkpoint:
+    """A directory with the last snapshot of a run, held by one process at a time.
+
+    Parameters
+    ----------
+    directory
+        Where the snapshot lives; made if absent.
+    every_events
+        Take a snapshot after at least this many events; None leaves it to `every_s`.
+    every_s
+        Take a snapshot after at least this many seconds; None leaves it to `every_events`.
+    fresh
+        Discard what an earlier run left.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        every_events: int | None = None,
+        every_s: float | None = 5.0,
+        fresh: bool = False,
+    ) -> None:
+        self.directory = Path(directory)
+        self.path = self.directory / "checkpoint.npz"
+        self.every_events, self.every_s, self.fresh = every_events, every_s, fresh
+        self.written_at: float | None = None
+        self._lock: IO[bytes] | None = None
+
+    def __enter__(self) -> Checkpoint:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.directory / "lock", "ab")
+        except OSError as error:
+            raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise SetupError(
+                f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
+            ) from None
+        for halfway in self.directory.glob(f".{self.path.name}.*.tmp"):
+            halfway.unlink()  # left by a run that was killed while it wrote
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def due(self, events: int, seconds: float) -> bool:
+        """Whether it is time for a snapshot, so many events and seconds after the last."""
+        by_events = self.every_events is not None and events >= self.every_events
+        return by_events or (self.every_s is not None and seconds >= self.every_s)
+
+    def read(self, identity: dict[str, str]) -> Snapshot | None:
+        """The snapshot an earlier run left, or None.
+
+        Raises
+        ------
+        SetupError
+            Where it was taken with other settings.
+        """
+        if self.fresh or not self.path.exists():
+            return None
+        try:
+            header, arrays = read_archive(self.path)
+            if header.get("class") != _CLASS:
+                raise ValueError(f"{self.path} is not a checkpoint but holds a {header.get('class')}")
+        except ValueError as error:
+            raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
+        model, metrics = ((header[name], _under(name, arrays)) for name in _STATES)
+        snapshot = Snapshot(header["identity"], header["source"], header["sinks"], model, metrics)
+        self._compare(snapshot.identity, identity)
+        return snapshot
+
+    def discard(self) -> None:
+        """Forget what an earlier run left."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot, atomically and durably."""
+        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in _PLAIN}}
+        arrays: dict[str, NDArray[Any]] = {}
+        for part in _STATES:
+            header[part], held = getattr(snapshot, part)
+            arrays |= {f"{part}/{name}": array for name, array in held.items()}
+        write_archive(self.path, header, arrays)
+        self.written_at = time.time()
+
+    def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:
+        differing = [name for name in old | new if old.get(name) != new.get(name)]
+        if differing:
+            changes = "; ".join(
+                f"{name} was {old.get(name, 'not given')}, now {new.get(name, 'not given')}" for name in differing
+            )
+            raise SetupError(
+                f"the checkpoint in {self.directory} is of another run: {changes}. "
+                "Give the same settings to go on, another --checkpoint directory, or --fresh to start over"
+            )
+
+
+def _under(part: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}

@@ -1,0 +1,278 @@
+"""Prequential measures: how well each event was predicted before its label was learned.
+
+Everything is counted in whole numbers, a batch at a time, and does not depend on how a stream is cut into batches: a
+resumed run counts exactly what an uninterrupted one does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.models import decode_label, encode_label
+
+CURVE_LINES = ("model", "no_change", "majority")
+"""What the curve follows: the model, "the label before", and "the most frequent label so far"."""
+
+_BUCKETS = 1024
+_COUNTS = ("window", "taken", "events", "rejected", "unanswered", "last", "leader")
+_SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
+
+
+class _Codes(dict[Any, int]):
+    """Numbers labels as they come."""
+
+    def __missing__(self, label: Any) -> int:
+        code = self[label] = len(self)
+        return code
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScore:
+    """How one class fared: how often it was the label, how often it was predicted, and River's measures for it."""
+
+    label: Any
+    events: int
+    predicted: int
+    precision: float
+    recall: float
+    f1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the confusion counts amount to; classes are in order of falling frequency."""
+
+    accuracy: float
+    balanced_accuracy: float
+    kappa: float
+    classes: list[ClassScore]
+
+
+class Curve:
+    """Hits over time, in at most 1024 buckets of equal width: when they run out, neighbours are merged.
+
+    Examples
+    --------
+    >>> curve = Curve()
+    >>> curve.add(np.array([[True, False, False], [True, True, False]]))
+    >>> x, share = curve.windowed(2)
+    >>> x.tolist(), share.tolist()
+    ([2], [[1.0, 0.5, 0.0]])
+    """
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.width = 1
+        self._hits = np.zeros((_BUCKETS, len(CURVE_LINES)), np.int64)
+
+    def add(self, hits: NDArray[np.bool_]) -> None:
+        """Take the events of a batch: one row each, one column for each of `CURVE_LINES`."""
+        if not len(hits):
+            return
+        end = self.events + len(hits)
+        while end > self.width * _BUCKETS:
+            self._hits[: _BUCKETS // 2] = self._hits.reshape(_BUCKETS // 2, 2, -1).sum(axis=1)
+            self._hits[_BUCKETS // 2 :] = 0
+            self.width *= 2
+        bucket = np.arange(self.events, end) // self.width
+        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        self._hits[bucket[starts]] += np.add.reduceat(hits.astype(np.int64), starts, axis=0)
+        self.events = end
+
+    def totals(self) -> NDArray[np.int64]:
+        """All hits, one number for each of `CURVE_LINES`."""
+        totals: NDArray[np.int64] = self._hits.sum(axis=0)
+        return totals
+
+    def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Shares of hits over a sliding window of about `window` events: the ends of the windows, and the shares."""
+        full = self.events // self.width
+        span = min(max(1, round(window / self.width)), max(full, 1))
+        sums = np.concatenate([np.zeros((1, len(CURVE_LINES)), np.int64), np.cumsum(self._hits[:full], axis=0)])
+        ends = np.arange(span, full + 1)
+        return ends * self.width, (sums[ends] - sums[ends - span]) / (span * self.width)
+
+    def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
+        """All of it."""
+        used = -(-self.events // self.width)
+        return {"events": self.events, "width": self.width}, self._hits[:used]
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], hits: NDArray[np.int64]) -> Curve:
+        """What `state` gave."""
+        curve = cls()
+        curve.events, curve.width = header["events"], header["width"]
+        curve._hits[: len(hits)] = hits
+        return curve
+
+
+class Metrics:
+    """Counts of hits and confusions, with two baselines that any learner must be read against.
+
+    An event that was answered with no prediction, because nothing was known yet, is counted as unanswered and not
+    judged, as in River. The baselines are judged on the same events as the model. `no_change` predicts the label
+    before, `majority` the most frequent label so far, the earlier one of equals.
+
+    Parameters
+    ----------
+    window
+        How many judged events the recent accuracy looks back on.
+
+    Attributes
+    ----------
+    taken, events, rejected, unanswered
+        Events handed to the learner; those of them that were predicted; events set aside, by the source or by the
+        learner; labelled events without a prediction.
+
+    Examples
+    --------
+    >>> metrics = Metrics()
+    >>> metrics.update(["a", "b", None, "b"], np.array([-1, 0, 1, 1]), ["a", "b"])
+    >>> metrics.events, metrics.judged, metrics.unanswered, metrics.accuracy
+    (4, 2, 1, 0.5)
+    >>> Metrics.from_state(*metrics.state()).accuracy
+    0.5
+    """
+
+    def __init__(self, window: int = 1000) -> None:
+        self.window = window
+        self.taken = self.events = self.rejected = self.unanswered = 0
+        self.curve = Curve()
+        self._code = _Codes()
+        self._pairs: Counter[int] = Counter()
+        self._recent = np.zeros(0, np.bool_)
+        self._seen = np.zeros(0, np.int64)  # how often each label came
+        self.last = self.leader = -1  # codes of the label before and of the most frequent one
+        self._of_model = np.full(1, -1)  # the code of each of the model's classes; the last stands for "none"
+
+    @property
+    def judged(self) -> int:
+        """Events that had both a label and a prediction."""
+        return self.curve.events
+
+    @property
+    def accuracy(self) -> float:
+        """The share of judged events that were predicted right, NaN before the first."""
+        return self.baseline("model")
+
+    @property
+    def recent_accuracy(self) -> float:
+        """The same over the last `window` judged events."""
+        return float(self._recent.mean()) if len(self._recent) else float("nan")
+
+    def baseline(self, name: str) -> float:
+        """The accuracy of one of `CURVE_LINES`."""
+        hits = int(self.curve.totals()[CURVE_LINES.index(name)])
+        return hits / self.judged if self.judged else float("nan")
+
+    def update(self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any]) -> None:
+        """Take a batch: the labels (None where unknown) and the predictions as indices into `classes`, -1 for none."""
+        self.events += len(labels)
+        if len(classes) >= len(self._of_model):
+            self._of_model = np.array([*(self._code[c] for c in classes), -1])
+        if None in labels:
+            known = [i for i, label in enumerate(labels) if label is not None]
+            labels, codes = [labels[i] for i in known], codes[known]
+        if not labels:
+            return
+        truth = np.fromiter(map(self._code.__getitem__, labels), np.int64, len(labels))
+        guess = self._of_model[codes]
+        hits = np.column_stack([guess == truth, self._no_change(truth), self._majority(truth)])
+        answered = guess >= 0
+        if not answered.all():
+            self.unanswered += len(answered) - int(answered.sum())
+            truth, guess, hits = truth[answered], guess[answered], hits[answered]
+        pairs, counts = np.unique(truth << _SHIFT | guess, return_counts=True)
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            self._pairs[pair] += count
+        self._recent = np.concatenate([self._recent, hits[:, 0]])[-self.window :]
+        self.curve.add(hits)
+
+    def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
+        before = np.concatenate([[self.last], truth[:-1]])
+        self.last = int(truth[-1])
+        hits: NDArray[np.bool_] = truth == before
+        return hits
+
+    def _majority(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each label is the one that led before it; a label leads once it came more often than any other."""
+        seen = np.zeros(len(self._code), np.int64)
+        seen[: len(self._seen)] = self._seen
+        ahead = seen[self.leader] if self.leader >= 0 else 0
+        counts = seen[truth] + _occurrence(truth)  # how often each label came, this time included
+        best = np.maximum.accumulate(np.concatenate([[ahead], counts]))
+        takes_lead = counts > best[:-1]
+        at = np.maximum.accumulate(np.where(takes_lead, np.arange(len(truth)), -1))
+        leader = np.where(at >= 0, truth[at], self.leader)
+        before = np.concatenate([[self.leader], leader[:-1]])
+        self.leader = int(leader[-1])
+        self._seen = seen + np.bincount(truth, minlength=len(seen))
+        hits: NDArray[np.bool_] = truth == before
+        return hits
+
+    def confusions(self) -> dict[tuple[Any, Any], int]:
+        """How often each pair (label, prediction) was seen."""
+        names = list(self._code)
+        mask = (1 << _SHIFT) - 1
+        return {(names[pair >> _SHIFT], names[pair & mask]): n for pair, n in sorted(self._pairs.items())}
+
+    def scores(self) -> Scores:
+        """The usual measures, from the counts, by River's own formulas."""
+        from river import metrics
+
+        measures: Any = metrics  # its functions carry no types
+        matrix = measures.ConfusionMatrix()
+        mask = (1 << _SHIFT) - 1
+        for pair, n in sorted(self._pairs.items()):
+            matrix.update(pair >> _SHIFT, pair & mask, n)
+        names = list(self._code)
+        rows = []
+        for code in sorted(matrix.classes, key=lambda c: (-matrix.sum_row[c], -matrix.sum_col[c], c)):
+            f1 = measures.F1(cm=matrix, pos_val=code)
+            row = (names[code], int(matrix.sum_row[code]), int(matrix.sum_col[code]))
+            rows.append(ClassScore(*row, f1.precision.get(), f1.recall.get(), f1.get()))
+        return Scores(
+            measures.Accuracy(cm=matrix).get(),
+            measures.BalancedAccuracy(cm=matrix).get(),
+            measures.CohenKappa(cm=matrix).get(),
+            rows,
+        )
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All of it: a small part for JSON, in which labels keep their types, and arrays."""
+        header = {name: getattr(self, name) for name in _COUNTS}
+        header["labels"] = [encode_label(label) for label in self._code]
+        curve, hits = self.curve.state()
+        pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
+        arrays = {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
+        return header | {"curve": curve}, arrays
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Metrics:
+        """What `state` gave."""
+        metrics = cls()
+        for name in _COUNTS:
+            setattr(metrics, name, header[name])
+        for label in header["labels"]:
+            metrics._code[decode_label(label)]
+        metrics._seen, metrics._recent = arrays["seen"], arrays["recent"]
+        metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
+        metrics.curve = Curve.from_state(header["curve"], arrays["curve"])
+        return metrics
+
+
+def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each element how often its value came so far: 1, 2, ... within each value."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+    lengths = np.diff(starts, append=len(codes))
+    rank = np.empty(len(codes), np.int64)
+    rank[order] = np.arange(len(codes)) - np.repeat(starts, lengths) + 1
+    return rank

@@ -1,0 +1,335 @@
+"""The loop from source to sink: every event is predicted before it is learned."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Batch, Position, Rejected, Sink, Source
+from streamsvm.run.checkpoint import Checkpoint, Snapshot
+from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.learners import as_learner
+from streamsvm.run.metrics import Metrics
+
+_HOPELESS = 100  # so many events without one that the model could take are a wrong setting, not bad luck
+_EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class Report:
+    """How a run stands, or ended.
+
+    Parameters
+    ----------
+    model, source, out, rejected
+        Names for messages; None where there is no such sink.
+    metrics
+        All counts, those before a resumption included.
+    ended
+        Why it is over: "end of stream", "max-events" or "stopped"; empty while it runs.
+    resumed
+        How many events had been taken when this process went on from a checkpoint; None if it did not.
+    events
+        Events taken by this process.
+    seconds, learner_seconds
+        Wall time of the loop, and of it in the model.
+    first_prediction_s
+        Seconds from the start of the process, as told to the runner, to the first prediction.
+    examples
+        The first few events set aside by this process.
+    """
+
+    model: str
+    source: str
+    out: str | None
+    rejected: str | None
+    metrics: Metrics
+    ended: str = ""
+    resumed: int | None = None
+    events: int = 0
+    seconds: float = 0.0
+    learner_seconds: float = 0.0
+    first_prediction_s: float | None = None
+    examples: list[Rejected] = field(default_factory=list)
+    checkpoint: Checkpoint | None = None
+
+
+class Observer(Protocol):
+    """Who is told after every batch, such as a progress bar."""
+
+    def __call__(self, report: Report, fraction: float | None) -> None: ...
+
+
+class Runner:
+    """Predict and learn a stream, event by event, with results, measures and checkpoints.
+
+    The caller opens and closes source and sinks. A checkpoint is of one moment: model, source position, sink positions
+    and metrics. Whatever the sinks hold is durable before the checkpoint that counts on it. Nothing of the results
+    depends on when checkpoints are taken or how the stream is cut into batches.
+
+    Parameters
+    ----------
+    model
+        A River classifier. Those with `run_batch` get whole batches, the others one event at a time.
+    source
+        Where events come from.
+    out, rejected
+        Where predictions and the events set aside go; None for nowhere (they are counted all the same).
+    checkpoint
+        Where to leave snapshots, and to go on from the last one.
+    save
+        A file for the model at the end.
+    learn
+        False only predicts.
+    max_events
+        Stop after so many events of the stream, those before a resumption included.
+    window
+        How many events the recent accuracy looks back on.
+    identity
+        More settings that must be the same for a run to go on from a checkpoint, by name.
+    observer
+        Told after every batch.
+    started
+        The `time.perf_counter()` from which the time to the first prediction counts.
+
+    Examples
+    --------
+    >>> from river.naive_bayes import GaussianNB
+    >>> from connectors import open_source
+    >>> report = Runner(GaussianNB(), open_source("synthetic:sea?seed=1"), max_events=500).run()
+    >>> report.metrics.events, report.metrics.accuracy > 0.8
+    (500, True)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        source: Source,
+        *,
+        out: Sink | None = None,
+        rejected: Sink | None = None,
+        checkpoint: Checkpoint | None = None,
+        save: str | os.PathLike[str] | None = None,
+        learn: bool = True,
+        max_events: int | None = None,
+        window: int = 1000,
+        identity: Mapping[str, Any] | None = None,
+        observer: Observer | None = None,
+        started: float | None = None,
+    ) -> None:
+        self.model, self.source = model, source
+        self.sinks = {role: sink for role, sink in (("out", out), ("rejected", rejected)) if sink is not None}
+        self.checkpoint, self.save, self.learn = checkpoint, save, learn
+        self.max_events = math.inf if max_events is None else max_events
+        self.observer = observer
+        check_persistence(model, checkpoint=checkpoint is not None, save=save is not None)
+        if checkpoint is not None:
+            _check_rewind(self.sinks.values())
+        self.identity = self._identity(window) | {k: repr(v) for k, v in (identity or {}).items()}
+        self.report = Report(
+            class_path(model),
+            source.name,
+            None if out is None else out.name,
+            None if rejected is None else rejected.name,
+            Metrics(window),
+            checkpoint=checkpoint,
+        )
+        self._started = time.perf_counter() if started is None else started
+        self._position: Position = {}
+        self._stopping = self._inside_batch = self._unflushed = False
+        self._saved = (0, 0.0)  # events taken and time at the last checkpoint
+
+    def stop(self) -> None:
+        """Ask the run to finish the batch in hand and end; may be called from a signal handler or another thread."""
+        self._stopping = True
+
+    def run(self) -> Report:
+        """Run to the end of the stream, to `max_events`, or until stopped; where a run was killed, go on from there."""
+        with self.checkpoint or nullcontext():
+            self._position = self.source.position
+            self._resume()
+            self._learner = as_learner(self.model, scored="out" in self.sinks)
+            began = time.perf_counter()
+            self._saved = (self.report.metrics.taken, began)
+            self._loop(began)
+            self._finish()
+        return self.report
+
+    def _loop(self, began: float) -> None:
+        report = self.report
+        if self._over():
+            return
+        for batch in self.source:
+            self._take(batch)
+            report.seconds = time.perf_counter() - began
+            if self.observer is not None:
+                self.observer(report, self.source.fraction)
+            if self._over():
+                return
+            self._keep(idle=not len(batch))
+        report.ended = "end of stream"
+
+    def _over(self) -> bool:
+        if self.report.metrics.taken >= self.max_events:
+            self.report.ended = "max-events"
+        elif self._stopping:
+            self.report.ended = "stopped"
+        return bool(self.report.ended)
+
+    def _take(self, batch: Batch) -> None:
+        room = self.max_events - self.report.metrics.taken
+        if len(batch) > room:
+            # A source cannot be resumed inside a batch: the last checkpoint is of the moment before this one, and a
+            # run that goes on from it takes these events again, with the same results.
+            self._snapshot()
+            self._inside_batch = True
+            batch = _head(batch, int(room))
+        self._process(batch)
+        self._position = batch.position
+
+    def _process(self, batch: Batch) -> None:
+        report, metrics = self.report, self.report.metrics
+        before = time.perf_counter()
+        kept, codes, scores = self._learner.step(batch, self.learn)
+        report.learner_seconds += time.perf_counter() - before
+        report.events += len(batch)
+        metrics.taken += len(batch)
+        metrics.rejected += len(kept.rejected)
+        metrics.update(kept.labels, codes, self._learner.classes)
+        if metrics.taken >= _HOPELESS and not metrics.events:
+            first = kept.rejected[len(batch.rejected)]
+            raise RunError(f"{report.model} could not take a single one of {metrics.taken} events: {first.reason}")
+        if len(kept):
+            self._write("out", prediction_table(kept, codes, scores, self._learner.classes))
+            if report.first_prediction_s is None:
+                report.first_prediction_s = time.perf_counter() - self._started
+        if kept.rejected:
+            self._write("rejected", rejection_table(kept.rejected))
+            report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
+
+    def _write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
+        sink = self.sinks.get(role)
+        if sink is None:
+            return
+        sink.write(table)
+        if sink.can_rewind:
+            self._unflushed = True
+        else:
+            sink.flush()  # somebody reads along
+
+    def _keep(self, *, idle: bool) -> None:
+        """Between two batches: a checkpoint where it is due; while nothing arrives, results are made durable."""
+        events, at = self._saved
+        if self.checkpoint is not None and self.checkpoint.due(
+            self.report.metrics.taken - events, time.perf_counter() - at
+        ):
+            self._snapshot()
+        elif idle and self._unflushed:
+            self._flush()
+
+    def _flush(self) -> None:
+        for sink in self.sinks.values():
+            sink.flush()
+        self._unflushed = False
+
+    def _finish(self) -> None:
+        self._flush()
+        if not self._inside_batch:
+            self._snapshot()
+        if self.save is not None:
+            self.model.save(self.save)
+
+    def _snapshot(self) -> None:
+        if self.checkpoint is None:
+            return
+        self._flush()
+        sinks = {role: sink.position for role, sink in self.sinks.items()}
+        states = self.model.state(), self.report.metrics.state()
+        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states))
+        self._saved = (self.report.metrics.taken, time.perf_counter())
+
+    def _resume(self) -> None:
+        if self.checkpoint is None:
+            return
+        snapshot = self.checkpoint.read(self.identity)
+        if snapshot is None:
+            self.checkpoint.discard()
+            return
+        self.source.seek(snapshot.source)
+        self._position = snapshot.source
+        self.model = type(self.model).from_state(*snapshot.model)
+        self.report.metrics = Metrics.from_state(*snapshot.metrics)
+        self.report.resumed = self.report.metrics.taken
+        for role, sink in self.sinks.items():
+            sink.rewind(snapshot.sinks[role])
+
+    def _identity(self, window: int) -> dict[str, str]:
+        """What a checkpoint must agree in, as text: parameters may be of any type."""
+        params = self.model._get_params() if self.checkpoint is not None else {}
+        return {
+            "source": repr(self.source.name),
+            "model": class_path(self.model),
+            **{f"parameter {name}": repr(value) for name, value in params.items()},
+            **{f"--{role}": repr(sink.name) for role, sink in self.sinks.items()},
+            "learning": repr(self.learn),
+            "--window": repr(window),
+        }
+
+
+def run(model: Any, source: Source, **options: Any) -> Report:
+    """Run a model over a source; the options are those of `Runner`."""
+    return Runner(model, source, **options).run()
+
+
+def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
+    """Refuse what cannot be kept: only classifiers that give their state as plain arrays are, nothing is pickled."""
+    asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
+    if asked and not hasattr(model, "state"):
+        raise SetupError(
+            f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
+            f"leave out {asked}, or use a model of this package such as --model cpm"
+        )
+
+
+def class_path(model: Any) -> str:
+    """The dotted path of a model's class."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def prediction_table(
+    batch: Batch, codes: NDArray[Any], scores: NDArray[np.float64], classes: Sequence[Any]
+) -> dict[str, Sequence[Any]]:
+    """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known."""
+    names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
+    unknown = np.isnan(scores)
+    given = [None if n else s for s, n in zip(scores.tolist(), unknown, strict=True)] if unknown.any() else scores
+    keys = {} if batch.keys is None else {"key": batch.keys}
+    results = {"prediction": names[codes].tolist(), "score": given, "label": batch.labels}
+    return {**batch.origins.columns, **keys, **results}
+
+
+def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
+    """Events set aside as a table: reason, raw text, and where they stood."""
+    places = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
+    return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **places}
+
+
+def _check_rewind(sinks: Any) -> None:
+    for sink in sinks:
+        if not sink.can_rewind:
+            raise SetupError(
+                f"{sink.name} cannot take back what was written, so results could come twice after a crash; "
+                "write to a file, or leave out --checkpoint"
+            )
+
+
+def _head(batch: Batch, n: int) -> Batch:
+    return replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=batch.rejected)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from river import dummy, metrics
+from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, precision_recall_fscore_support
+
+from streamsvm.run.metrics import CURVE_LINES, Curve, Metrics
+
+LABELS = ["a", "b", 3, (1, "x"), 2.5]
+
+
+def stream(seed: int, n: int, n_classes: int = 4) -> tuple[list[object], np.ndarray, list[object]]:
+    """Drifting labels with gaps, and predictions that are right half of the time."""
+    rng = np.random.default_rng(seed)
+    classes = [*LABELS, *range(100, 100 + n_classes)][:n_classes]
+    truth = (rng.integers(0, n_classes, n) * rng.integers(0, 2, n) + np.arange(n) // (n // 3 + 1)) % n_classes
+    codes = np.where(rng.random(n) < 0.5, truth, rng.integers(0, n_classes, n))
+    codes[:2] = -1
+    labels = [None if gap else classes[t] for t, gap in zip(truth, rng.random(n) < 0.1, strict=True)]
+    return labels, codes, classes
+
+
+def feed(measured: Metrics, labels: list[object], codes: np.ndarray, classes: list[object], cuts: list[int]) -> Metrics:
+    edges = [0, *sorted(cuts), len(labels)]
+    for a, b in pairwise(edges):
+        measured.update(labels[a:b], codes[a:b], classes)
+    return measured
+
+
+def same(a: Metrics, b: Metrics) -> bool:
+    (head_a, arrays_a), (head_b, arrays_b) = a.state(), b.state()
+    equal = all(np.array_equal(arrays_a[name], arrays_b[name]) for name in arrays_a | arrays_b)
+    return head_a == head_b and equal
+
+
+def judged(labels: list[object], codes: np.ndarray, classes: list[object]) -> tuple[list[str], list[str]]:
+    pairs = [(repr(y), repr(classes[c])) for y, c in zip(labels, codes, strict=True) if y is not None and c >= 0]
+    return [y for y, _ in pairs], [p for _, p in pairs]
+
+
+@pytest.mark.filterwarnings("ignore:A single label")
+@pytest.mark.parametrize("n_classes", [1, 2, 5, 60])
+def test_scores_are_those_of_sklearn_and_river(n_classes: int) -> None:
+    labels, codes, classes = stream(1, 3000, n_classes)
+    scores = feed(Metrics(), labels, codes, classes, [100, 1000, 1001]).scores()
+    y, predicted = judged(labels, codes, classes)
+    assert scores.accuracy == pytest.approx(np.mean(np.array(y) == np.array(predicted)))
+    assert scores.balanced_accuracy == pytest.approx(balanced_accuracy_score(y, predicted))
+    if n_classes > 1:
+        assert scores.kappa == pytest.approx(cohen_kappa_score(y, predicted))
+    names = [repr(row.label) for row in scores.classes]
+    table = precision_recall_fscore_support(y, predicted, labels=names, zero_division=0)
+    got = [(row.precision, row.recall, row.f1, row.events) for row in scores.classes]
+    np.testing.assert_allclose(np.array(got).T, table)
+    online = metrics.CohenKappa()
+    for pair in zip(y, predicted, strict=True):
+        online.update(*pair)
+    assert scores.kappa == pytest.approx(online.get())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_baselines_are_rivers_dummies(seed: int) -> None:
+    labels, codes, classes = stream(seed, 2000)
+    measured = feed(Metrics(), labels, codes, classes, [7, 8, 900])
+    no_change = dummy.NoChangeClassifier()
+    hits = {"no_change": 0, "majority": 0}
+    seen: dict[object, int] = {}
+    leader = None
+    for y, code in zip(labels, codes, strict=True):
+        if y is None:
+            continue
+        if code >= 0:
+            hits["no_change"] += no_change.predict_one({}) == y
+            hits["majority"] += leader == y
+        no_change.learn_one({}, y)
+        seen[y] = seen.get(y, 0) + 1
+        if leader is None or seen[y] > seen[leader]:
+            leader = y
+    for name, count in hits.items():
+        assert measured.baseline(name) == count / measured.judged
+
+
+@given(st.integers(0, 1000), st.lists(st.integers(0, 2500), max_size=8), st.integers(1, 1500))
+def test_cuts_and_resumption_change_nothing(seed: int, cuts: list[int], window: int) -> None:
+    labels, codes, classes = stream(seed, 2500)
+    whole = feed(Metrics(window), labels, codes, classes, [])
+    assert same(feed(Metrics(window), labels, codes, classes, cuts), whole)
+    half = feed(Metrics(window), labels[:999], codes[:999], classes, [c for c in cuts if c < 999])
+    assert same(feed(Metrics.from_state(*half.state()), labels[999:], codes[999:], classes, []), whole)
+    y, predicted = judged(labels, codes, classes)
+    right = [a == b for a, b in zip(y, predicted, strict=True)]
+    assert whole.recent_accuracy == pytest.approx(np.mean(right[-window:]))
+    assert whole.accuracy == pytest.approx(np.mean(right))
+
+
+def test_classes_that_arrive_late() -> None:
+    measured = Metrics()
+    measured.update(["a", "b"], np.array([-1, 0]), ["a", "b"])
+    measured.update(["c", "c"], np.array([1, 2]), ["a", "b", "c"])
+    assert measured.confusions() == {("b", "a"): 1, ("c", "b"): 1, ("c", "c"): 1}
+    assert (measured.events, measured.judged, measured.unanswered) == (4, 3, 1)
+
+
+def test_nothing_judged() -> None:
+    measured = Metrics()
+    measured.update([None, None], np.array([-1, -1]), [])
+    assert measured.events == 2
+    assert np.isnan(measured.accuracy)
+    assert np.isnan(measured.recent_accuracy)
+    assert measured.scores().classes == []
+    assert same(Metrics.from_state(*measured.state()), measured)
+
+
+def test_curve_halves_its_resolution_instead_of_growing() -> None:
+    rng = np.random.default_rng(3)
+    hits = rng.random((50_000, len(CURVE_LINES))) < [0.9, 0.5, 0.1]
+    curve = Curve()
+    for part in np.array_split(hits, 77):
+        curve.add(part)
+    assert curve.width == 64
+    assert curve.totals().tolist() == hits.sum(axis=0).tolist()
+    ends, shares = curve.windowed(1000)
+    span = round(1000 / 64) * 64
+    for end, share in list(zip(ends, shares, strict=True))[::50]:
+        np.testing.assert_allclose(share, hits[end - span : end].mean(axis=0))
