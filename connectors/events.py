@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -119,9 +120,7 @@ class Batch:
             return features
         if isinstance(features, SparseRows):
             names, values, starts = features.indices.tolist(), features.values.tolist(), features.indptr.tolist()
-            return [
-                dict(zip(names[a:b], values[a:b], strict=True)) for a, b in zip(starts, starts[1:], strict=False)
-            ]
+            return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
         return _table_rows(features, len(self))
 
     def without(self, bad: Mapping[int, str]) -> Batch:
@@ -198,7 +197,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _take(sequence: Sequence[Any], keep: list[int]) -> Any:
+def _take(sequence: Any, keep: list[int]) -> Any:
     if isinstance(sequence, np.ndarray):
         return sequence[keep]
     return [sequence[i] for i in keep]
@@ -222,7 +221,9 @@ def _table_rows(table: Table, n: int) -> list[dict[Any, Any]]:
         return [{} for _ in range(n)]
     names = list(table)
     columns = [column.tolist() for column in table.values()]
-    if any(None in c or (t.dtype.kind == "f" and np.isnan(t).any()) for c, t in zip(columns, table.values(), strict=True)):
+    if any(
+        None in c or (t.dtype.kind == "f" and np.isnan(t).any()) for c, t in zip(columns, table.values(), strict=True)
+    ):
         return [
             {name: v for name, v in zip(names, row, strict=True) if v is not None and v == v}
             for row in zip(*columns, strict=True)

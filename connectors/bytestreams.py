@@ -1,0 +1,227 @@
+"""Bytes from a file, a gzip file, a growing file or a pipe, with offsets counted in the uncompressed text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import time
+import zlib
+from typing import Protocol
+
+from connectors.events import ConnectorError
+
+_CHUNK = 1 << 18
+_PACKED_CHUNK = 1 << 16
+_POLL_S = 0.2
+
+
+class ByteStream(Protocol):
+    """Bytes in order."""
+
+    live: bool
+    """Whether more may come after a pause."""
+
+    damage: str | None
+    """Why the stream ended before its time."""
+
+    def read(self, wait_s: float) -> bytes | None:
+        """The next bytes; none after `wait_s` seconds of silence on a live stream; None at the end."""
+
+    def seek(self, offset: int) -> bool:
+        """Go to an offset; False where the stream is shorter."""
+
+    def fraction(self, offset: int) -> float | None:
+        """The share read so far, given the offset of what was handed out."""
+
+    def close(self) -> None: ...
+
+
+def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
+    """The byte stream of a path: ``-`` is standard input, pipes and devices are read as they deliver."""
+    if path == "-":
+        return Pipe(0, "standard input", owned=False)
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise ConnectorError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConnectorError(f"{path}: cannot be read: {error.strerror}") from error
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        os.close(fd)
+        raise ConnectorError(f"{path}: is a directory, not a file")
+    if not stat.S_ISREG(mode):
+        return Pipe(fd, path, owned=True)
+    if follow:
+        return GrowingFile(fd, path)
+    return GzipFile(fd, path) if packed else PlainFile(fd, path)
+
+
+class PlainFile:
+    """A regular file, read to its end."""
+
+    live = False
+    damage: str | None = None
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd, self._path = fd, path
+
+    def read(self, wait_s: float) -> bytes | None:
+        return _read(self._fd, _CHUNK, self._path) or None
+
+    def seek(self, offset: int) -> bool:
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        return offset <= os.fstat(self._fd).st_size
+
+    def fraction(self, offset: int) -> float | None:
+        return min(1.0, offset / (os.fstat(self._fd).st_size or offset or 1))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class GrowingFile(PlainFile):
+    """A file that another program appends to: at its end, wait for more."""
+
+    live = True
+
+    def read(self, wait_s: float) -> bytes | None:
+        deadline = time.monotonic() + wait_s
+        while not (data := _read(self._fd, _CHUNK, self._path)):
+            self._check()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(_POLL_S, left))
+        return data
+
+    def _check(self) -> None:
+        """Stop when the name no longer leads to what has been read so far."""
+        here = os.fstat(self._fd)
+        if here.st_size < os.lseek(self._fd, 0, os.SEEK_CUR):
+            raise ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
+        try:
+            there = os.stat(self._path)
+        except OSError:
+            raise ConnectorError(f"{self._path}: the followed file was removed or renamed") from None
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise ConnectorError(f"{self._path}: the followed file was replaced by another (rotated); start anew")
+
+    def fraction(self, offset: int) -> float | None:
+        return None
+
+
+class Pipe:
+    """Standard input, a named pipe or a device: bytes as they come, once."""
+
+    live = True
+    damage: str | None = None
+
+    def __init__(self, fd: int, name: str, *, owned: bool) -> None:
+        self._fd, self._name, self._owned = fd, name, owned
+
+    def read(self, wait_s: float) -> bytes | None:
+        # The descriptor itself: a buffered reader would wait until its buffer is full.
+        if not select.select([self._fd], [], [], wait_s)[0]:
+            return b""
+        return _read(self._fd, _CHUNK, self._name) or None
+
+    def seek(self, offset: int) -> bool:
+        raise ConnectorError(f"{self._name}: cannot be read again from an earlier position; use a file instead")
+
+    def fraction(self, offset: int) -> float | None:
+        return None
+
+    def close(self) -> None:
+        if self._owned:
+            os.close(self._fd)
+
+
+class GzipFile:
+    """A gzip file of one or more members. Damage ends it after the last byte that could be had."""
+
+    live = False
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd, self._path = fd, path
+        head = os.pread(fd, 2, 0)
+        if head and not b"\x1f\x8b".startswith(head):
+            raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
+        self._restart()
+
+    def _restart(self) -> None:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        self.damage: str | None = None
+        self._packed = b""
+        self._ready = b""
+        self._member: zlib._Decompress | None = None
+
+    def read(self, wait_s: float) -> bytes | None:
+        if self._ready:
+            ready, self._ready = self._ready, b""
+            return ready
+        while self.damage is None:
+            data = self._step()
+            if data or data is None:
+                return data
+        return None
+
+    def _step(self) -> bytes | None:
+        """Unpack a little; None at the end."""
+        if not self._packed:
+            self._packed = _read(self._fd, _PACKED_CHUNK, self._path)
+            if not self._packed:
+                self.damage = None if self._member is None else "gzip file is cut short"
+                return None
+        if self._member is None:
+            self._packed = self._packed.lstrip(b"\0")  # padding between members, as gzip itself allows
+            if not self._packed:
+                return b""
+            self._member = zlib.decompressobj(wbits=31)
+        return self._unpack(self._member)
+
+    def _unpack(self, member: zlib._Decompress) -> bytes:
+        before = member.copy()
+        try:
+            data = member.decompress(self._packed, _CHUNK)
+        except zlib.error as error:
+            self.damage = f"gzip file is damaged: {error}"
+            return _salvage(before, self._packed)
+        self._packed = member.unused_data if member.eof else member.unconsumed_tail
+        if member.eof:
+            self._member = None
+        return data
+
+    def seek(self, offset: int) -> bool:
+        self._restart()
+        while offset > 0:
+            data = self.read(0.0)
+            if data is None:
+                return False
+            self._ready = data[offset:]
+            offset -= min(offset, len(data))
+        return True
+
+    def fraction(self, offset: int) -> float | None:
+        return min(1.0, os.lseek(self._fd, 0, os.SEEK_CUR) / (os.fstat(self._fd).st_size or 1))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _salvage(member: zlib._Decompress, packed: bytes) -> bytes:
+    """What can be unpacked before the damage: byte by byte, since a failing call gives nothing back."""
+    data = bytearray()
+    with contextlib.suppress(zlib.error):
+        for i in range(len(packed)):
+            data += member.decompress(packed[i : i + 1])
+    return bytes(data)
+
+
+def _read(fd: int, size: int, name: str) -> bytes:
+    try:
+        return os.read(fd, size)
+    except OSError as error:
+        raise ConnectorError(f"{name}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,240 @@
+"""Cells of text, column by column: to numbers, categories, labels, keys and times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Features
+from connectors.options import Roles
+
+Cells = Sequence[str]
+Bad = dict[int, str]
+"""Why an event cannot be taken, by row number."""
+
+_MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
+# The spellings met in practice, so that a column with gaps needs no exception per gap.
+_USUAL_MISSING = _MISSING | {word.upper() for word in _MISSING} | {"NaN", "None", "Null"}
+_NO_CATEGORY = frozenset({"", "?"})
+_MEMO_SIZE = 1 << 16
+_SHOWN = 80
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell of a numeric column stands for no value."""
+    return cell in _USUAL_MISSING or cell.strip().lower() in _MISSING
+
+
+def numbers(name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
+    """Cells as floats, NaN where missing; what is neither is noted in `bad`.
+
+    Examples
+    --------
+    >>> bad = {}
+    >>> numbers("x", ["1", "", "one"], bad), bad
+    (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
+    """
+    try:
+        return np.array(list(map(float, cells)))
+    except ValueError:
+        pass
+    try:
+        return np.array([math.nan if cell in _USUAL_MISSING else float(cell) for cell in cells])
+    except ValueError:
+        return np.array([_number(name, i, cell, bad) for i, cell in enumerate(cells)])
+
+
+def _number(name: str, i: int, cell: str, bad: Bad) -> float:
+    try:
+        return math.nan if is_missing(cell) else float(cell)
+    except ValueError:
+        bad.setdefault(i, f"'{name}' is not a number: {shown(cell)}")
+        return math.nan
+
+
+def categories(cells: Cells) -> NDArray[np.object_]:
+    """Cells as texts, None where missing."""
+    column = np.empty(len(cells), dtype=object)
+    column[:] = cells if _NO_CATEGORY.isdisjoint(cells) else [None if c in _NO_CATEGORY else c for c in cells]
+    return column
+
+
+def looks_numeric(cells: Iterable[str]) -> bool | None:
+    """Whether all that is not missing are numbers; None where all is missing.
+
+    An underscore makes a text, though Python would read ``1_000``: it is the mark of an identifier.
+    """
+    there = [cell for cell in cells if not is_missing(cell)]
+    if not there:
+        return None
+    try:
+        list(map(float, there))
+    except ValueError:
+        return False
+    return not any("_" in cell for cell in there)
+
+
+def label_of(text: str) -> int | str:
+    """A label as int where it is written exactly so, else as written, so that different texts stay different.
+
+    Examples
+    --------
+    >>> label_of("7"), label_of("07"), label_of("7.0")
+    (7, '07', '7.0')
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        return text
+    return number if str(number) == text else text
+
+
+class _Labels(dict[str, Any]):
+    """Labels by text, remembered, since few texts come often."""
+
+    def __init__(self, unknown: frozenset[str]) -> None:
+        super().__init__(dict.fromkeys(unknown))
+        self._unknown = unknown
+
+    def __missing__(self, text: str) -> int | str:
+        if len(self) > _MEMO_SIZE:
+            self.clear()
+            self.update(dict.fromkeys(self._unknown))
+        label = self[text] = label_of(text)
+        return label
+
+
+def time_of(text: str) -> int:
+    """Milliseconds since 1970 from a whole number of them or an ISO 8601 time, UTC where it names no zone.
+
+    Examples
+    --------
+    >>> time_of("1500"), time_of("1970-01-01T00:00:01.5"), time_of("1970-01-01 01:00+01:00")
+    (1500, 1500, 0)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
+    """Times of events; what is none is noted in `bad`."""
+    times = []
+    for i, value in enumerate(values):
+        try:
+            times.append(time_of(str(value)))
+        except (ValueError, OverflowError):
+            bad.setdefault(i, f"'{name}' is not a time (milliseconds since 1970 or ISO 8601): {shown(value)}")
+            times.append(0)
+    return times
+
+
+def shown(value: Any) -> str:
+    """A value for a message, cut short."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+@dataclass(slots=True)
+class Events:
+    """Events as a format reads them.
+
+    Parameters
+    ----------
+    features
+        As in `Batch`.
+    labels, keys, times
+        One per event; keys and times where the stream has them.
+    bad
+        Rows that must be set aside, with the reasons.
+    """
+
+    features: Features
+    labels: list[Any]
+    keys: list[Any] | None = None
+    times: list[int] | None = None
+    bad: Bad = field(default_factory=dict)
+
+
+class TextColumns:
+    """Makes columns of rows of text cells, deciding what each feature column is where nobody said.
+
+    Parameters
+    ----------
+    names
+        All columns, in the order of the cells.
+    roles
+        What each column is for.
+    unknown_label
+        Texts that stand for no label.
+    allowed
+        For nominal columns, the only values (ARFF).
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        roles: Roles,
+        *,
+        unknown_label: frozenset[str] = frozenset({""}),
+        allowed: dict[str, frozenset[str]] | None = None,
+    ) -> None:
+        self._index = {name: i for i, name in enumerate(names)}
+        self._roles = roles
+        self._features = roles.features(names)
+        self._labels = _Labels(unknown_label)
+        self._allowed = allowed or {}
+        self.types = {name: roles.types[name] for name in self._features if name in roles.types}
+        """What is decided: number or category, by name."""
+
+    def decide(self, rows: Sequence[Cells]) -> None:
+        """Decide the undecided columns by rows seen at the start."""
+        for name in self._features:
+            if name not in self.types:
+                self._decide(name, [row[self._index[name]] for row in rows])
+
+    def _decide(self, name: str, cells: Cells) -> None:
+        numeric = looks_numeric(cells)
+        if numeric is not None:
+            self.types[name] = "number" if numeric else "category"
+
+    def read(self, rows: Sequence[Cells]) -> Events:
+        """Rows, all of the same width, as columns."""
+        cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
+        bad: Bad = {}
+        table = {name: self._feature(name, cells[self._index[name]], bad) for name in self._features}
+        label, key, time = self._roles.label, self._roles.key, self._roles.time
+        if label is not None:
+            self._check_allowed(label, cells[self._index[label]], bad)
+        return Events(
+            table,
+            [None] * len(rows) if label is None else [self._labels[text] for text in cells[self._index[label]]],
+            None if key is None else [text or None for text in cells[self._index[key]]],
+            None if time is None else times_of(time, cells[self._index[time]], bad),
+            bad,
+        )
+
+    def _feature(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
+        if name not in self.types:
+            # The first cell there is decides, so that the size of batches does not matter.
+            self._decide(name, [next((cell for cell in cells if not is_missing(cell)), "")])
+        if self.types.get(name) != "category":
+            return numbers(name, cells, bad)
+        self._check_allowed(name, cells, bad)
+        return categories(cells)
+
+    def _check_allowed(self, name: str, cells: Cells, bad: Bad) -> None:
+        allowed = self._allowed.get(name)
+        if allowed is None or allowed.issuperset(cells):
+            return
+        for i, cell in enumerate(cells):
+            if cell not in allowed and cell not in _NO_CATEGORY:
+                bad.setdefault(i, f"{shown(cell)} is not among the values declared for '{name}'")

@@ -1,0 +1,236 @@
+"""The source of all text formats: lines of a file, a growing file or a pipe, read in batches."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from connectors.bytestreams import open_bytes
+from connectors.columns import Events
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from connectors.format_csv import CsvFormat
+from connectors.formats import Records, TextFormat
+from connectors.lines import MAX_LINE_BYTES, LineReader
+from connectors.options import Options
+
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".libsvm": "libsvm",
+    ".svmlight": "libsvm",
+    ".svm": "libsvm",
+    ".arff": "arff",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+FORMATS = sorted({*SUFFIXES.values(), "json", "svmlight"})
+_ALIASES = {"json": "jsonl", "svmlight": "libsvm"}
+_MAKERS: dict[str, Callable[[Options], TextFormat]] = {
+    "csv": lambda options: CsvFormat(options, ","),
+    "tsv": lambda options: CsvFormat(options, "\t"),
+}
+_SAMPLE = 1000
+
+
+def file_format(path: str, options: Options) -> str:
+    """The format named by the option, else by the suffix."""
+    suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
+    default = "csv" if path == "-" else SUFFIXES.get(suffix, "")
+    if not default and not options.has("format"):
+        raise ConnectorError(f"{path}: the suffix names no known format; say format= one of {', '.join(FORMATS)}")
+    format_ = options.choice("format", FORMATS, default)
+    return _ALIASES.get(format_, format_)
+
+
+class TextSource:
+    """Events from text, one or more lines each.
+
+    Column types and the label column are settled by the first thousand lines when the source is made; a live source
+    that has no whole header yet does so when it comes.
+    """
+
+    def __init__(self, path: str, format_: str, options: Options) -> None:
+        self.name = "standard input" if path == "-" else path
+        self._batch_size = options.integer("batch_size", 1024, 1)
+        self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
+        follow = options.flag("follow", False)
+        self._format = _MAKERS[format_](options)
+        options.finish()
+        packed = path.endswith(".gz")
+        if follow and (packed or path == "-"):
+            raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
+        self._stream = open_bytes(path, packed=packed, follow=follow)
+        self._reader = LineReader(self._stream, self.name)
+        self._begun = self._sampled = self._done = self._cut = False
+        self._tried = 0
+        try:
+            self._begin(0 if self._stream.live else 1)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, least: int) -> bool:
+        """Read the header and look at the first events; whether the header was there."""
+        reader = self._reader
+        most = _SAMPLE
+        while True:
+            lines = reader.peek(most, least)
+            texts, bad = self._decode(lines)
+            last = reader.is_last(len(lines))
+            if last and not lines and reader.damage:
+                raise ConnectorError(f"{self.name}: {reader.damage}: nothing can be read")
+            size = self._format.header(texts, last) if lines or last else None
+            if size is not None:
+                break
+            if len(lines) < most:
+                return False
+            most *= 2
+        if any(i < size for i in bad):
+            raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}; set encoding=")
+        self._begun = True
+        reader.consume(size)
+        self._start = reader.position
+        if not self._stream.live:
+            self._sample(self._find(*self._decode(reader.peek(_SAMPLE)), _SAMPLE))
+        return True
+
+    def _sample(self, found: Records) -> None:
+        if found.rows:
+            self._format.decide(found.rows)
+            self._sampled = True
+
+    def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:
+        return self._format.records(texts, bad, self._reader.is_last(len(texts)), limit)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while not self._done:
+            batch = self._next()
+            if batch is not None:
+                yield batch
+
+    def _next(self) -> Batch | None:
+        """The next batch; None where another look is needed or nothing is left."""
+        reader = self._reader
+        if not self._begun and not self._begin(reader.waiting + 1):
+            return self._batch(Records(), reader.line)
+        # An unfinished record is looked at again only with more lines than before.
+        lines = reader.peek(self._batch_size + self._tried, self._tried + 1)
+        if not lines and reader.is_last(0):
+            return self._finish()
+        line = reader.line
+        found = self._find(*self._decode(lines), self._batch_size)
+        self._tried = 0 if found.consumed else len(lines)
+        reader.consume(found.consumed)
+        if not found.rows and not found.rejected and not self._stream.live:
+            return None
+        if not self._sampled:
+            self._sample(found)
+        return self._batch(found, line)
+
+    def _batch(self, found: Records, line: int) -> Batch:
+        events: Events = self._format.events(found.rows) if self._begun else Events([], [])
+        starts = found.starts
+        numbers = (
+            range(line + 1, line + 1 + len(starts)) if isinstance(starts, range) else [line + 1 + i for i in starts]
+        )
+        origins = Origins({"file": self.name}, {"line": numbers})
+        raw = [text.removesuffix("\r") for text in found.raw]
+        rejected = [
+            Rejected(reason, self._origin(line + 1 + i), text.removesuffix("\r")) for i, reason, text in found.rejected
+        ]
+        batch = Batch(events.features, events.labels, origins, self.position, rejected, raw, events.keys, events.times)
+        if events.bad:
+            batch = batch.without(events.bad)
+            batch.rejected.sort(key=lambda one: one.origin["line"])
+        return batch
+
+    def _finish(self) -> Batch | None:
+        """At the end: nothing, or, once, the report of a stream cut short."""
+        self._done = True
+        damage = self._reader.damage
+        if damage is None or self._cut:
+            return None
+        self._cut = True
+        batch = self._batch(Records(), self._reader.line)
+        tail = self._reader.tail.decode(self._encoding, "replace")
+        batch.rejected.append(Rejected(damage, self._origin(self._reader.line + 1), tail))
+        return batch
+
+    def _origin(self, line: int) -> dict[str, Any]:
+        return {"file": self.name, "line": line}
+
+    def _decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
+        """Lines as text without their newlines, and the numbers of those that are damaged, with reasons."""
+        if not self._reader.long:
+            try:
+                text = b"".join(lines).decode(self._encoding)
+            except UnicodeDecodeError:
+                pass
+            else:
+                texts = text.removesuffix("\n").split("\n") if lines else []
+                if len(texts) == len(lines):
+                    return self._unmarked(texts), {}
+        bad: dict[int, str] = {}
+        texts = [self._decode_one(line, i, bad) for i, line in enumerate(lines)]
+        return self._unmarked(texts), bad
+
+    def _decode_one(self, line: bytes, i: int, bad: dict[int, str]) -> str:
+        if self._reader.line + i + 1 in self._reader.long:
+            bad[i] = f"longer than {MAX_LINE_BYTES >> 20} MiB"
+        try:
+            text = line.decode(self._encoding)
+        except UnicodeDecodeError:
+            bad.setdefault(i, f"not valid {self._encoding}")
+            text = line.decode(self._encoding, "replace")
+        return text.removesuffix("\n")
+
+    def _unmarked(self, texts: list[str]) -> list[str]:
+        """Without the byte order mark at the very start."""
+        if texts and not self._reader.line:
+            texts[0] = texts[0].removeprefix("\ufeff")
+        return texts
+
+    @property
+    def position(self) -> Position:
+        """Where to resume: offset and line, the decided column types, a fingerprint of the first bytes."""
+        return self._reader.position | {"types": dict(self._format.types), "cut": self._cut}
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the file read so far."""
+        return 1.0 if self._done else self._stream.fraction(self._reader.offset)
+
+    def seek(self, position: Position) -> None:
+        """Resume so that the next event is the first after `position`."""
+        self._done, self._tried = False, 0
+        try:
+            if self._begun and int(position["offset"]) < self._start["offset"]:
+                self._reader.seek(self._start)
+                return
+            self._reader.seek(position)
+            self._format.types.clear()
+            self._format.types.update(position["types"])
+            self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._stream.close()
+
+
+def _encoding(source: str, name: str) -> str:
+    """The codec's name, unless it is unknown or does not end lines with one newline byte."""
+    try:
+        codec = codecs.lookup(name).name
+        fits = "a\n".encode(codec).endswith(b"a\n") and b"a\nb".decode(codec) == "a\nb"
+    except (LookupError, UnicodeError, ValueError):
+        raise ConnectorError(f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252") from None
+    if not fits:
+        raise ConnectorError(f"{source}: encoding {name!r} is not supported: convert the file to UTF-8 first")
+    return "utf-8" if codec == "utf-8-sig" else codec

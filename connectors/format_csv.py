@@ -1,0 +1,144 @@
+"""Comma-separated values, quoted as the csv module does, with line numbers that stay right."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors.columns import Events, TextColumns
+from connectors.events import ConnectorError
+from connectors.formats import Records
+from connectors.options import Options, Roles
+
+MOST_LINES = 256
+"""Lines one quoted record may span; what is open for longer is a stray quote, and costs its own line only."""
+
+
+class CsvFormat:
+    """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
+
+    def __init__(self, options: Options, delimiter: str) -> None:
+        self._source = options.name
+        self._roles = Roles.of(options)
+        self._delimiter = {"tab": "\t", "\\t": "\t"}.get(text := options.text("delimiter") or delimiter, text)
+        if len(self._delimiter) != 1:
+            raise ConnectorError(f"{self._source}: option `delimiter` must be one character or tab, got {text!r}")
+        self._has_header = options.flag("header", True)
+        self._names = options.names("names")
+        if self._has_header and self._names:
+            raise ConnectorError(f"{self._source}: option `names` goes with `header=no`")
+        self._columns: TextColumns | None = None
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The column types decided so far."""
+        return {} if self._columns is None else self._columns.types
+
+    def header(self, lines: Sequence[str], last: bool) -> int | None:
+        """Take the names from the first record, which is left to the events with `header=no`."""
+        if self._names:
+            self._name_columns(self._names)
+            return 0
+        feed = _Feed(lines)
+        try:
+            first = next((row for row in csv.reader(feed, delimiter=self._delimiter) if row), None)
+        except csv.Error as error:
+            raise ConnectorError(f"{self._source}: the header cannot be read: {error}") from None
+        if (first is None or feed.starved) and not last:
+            return None
+        if first is None:
+            raise ConnectorError(f"{self._source}: the file is empty: no header")
+        if not self._has_header:
+            self._name_columns([f"f{i}" for i in range(1, len(first) + 1)])
+            return 0
+        self._name_columns([name.strip() for name in first])
+        return feed.at
+
+    def _name_columns(self, names: list[str]) -> None:
+        if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
+            raise ConnectorError(f"{self._source}: column {twice[0]!r} appears twice in the header")
+        self._roles.check(self._source, names)
+        self._width = len(names)
+        self._columns = TextColumns(names, self._roles)
+
+    def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        """Split lines into records: at once where each line is a good one, else one by one."""
+        if not bad and len(lines) <= limit:
+            try:
+                # Strict, to notice a last field left open; where nothing is found the lenient reader agrees.
+                rows = list(csv.reader(lines, delimiter=self._delimiter, strict=True))
+            except csv.Error:
+                rows = []
+            if len(rows) == len(lines) and set(map(len, rows)) <= {self._width}:
+                return Records(rows, range(len(lines)), lines, [], len(lines))
+        return self._walk(lines, bad, last, limit)
+
+    def _walk(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        feed, found = _Feed(lines), Records()
+        starts: list[int] = []
+        raw: list[str] = []
+        reader = csv.reader(feed, delimiter=self._delimiter)
+        while feed.at < len(lines) and len(starts) < limit:
+            start = feed.at
+            try:
+                row = next(reader)
+                reason = self._fault(row)
+            except csv.Error as error:
+                row, reason = [], str(error)
+            if feed.starved:
+                if not last and len(lines) - start <= MOST_LINES:
+                    feed.at = start
+                    break
+                reason = f"a quoted field is not closed within {min(MOST_LINES, len(lines) - start)} lines"
+                feed.starved = False
+            damaged = [bad[i] for i in range(start, feed.at) if i in bad]
+            if reason is None and damaged:
+                found.rejected.append((start, damaged[0], "\n".join(lines[start : feed.at])))
+            elif reason is not None:
+                # Whatever went wrong, only the first line is given up: the others may be events of their own.
+                found.rejected.append((start, bad.get(start, reason), lines[start]))
+                feed.at = start + 1
+            elif row:
+                found.rows.append(row)
+                starts.append(start)
+                raw.append("\n".join(lines[start : feed.at]))
+        found.starts, found.raw, found.consumed = starts, raw, feed.at
+        return found
+
+    def _fault(self, row: list[str]) -> str | None:
+        if len(row) == self._width or not row:
+            return None
+        if len(row) == 1 and not row[0].strip():
+            row.clear()
+            return None
+        return f"{len(row)} fields instead of {self._width}"
+
+    def decide(self, rows: Sequence[Any]) -> None:
+        """Decide the types of columns nobody declared."""
+        assert self._columns is not None
+        self._columns.decide(rows)
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """The rows as columns."""
+        assert self._columns is not None
+        return self._columns.read(rows)
+
+
+class _Feed:
+    """Lines for a csv reader, which may be set back to any of them and knows when the reader asked for more."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self.at = 0
+        self.starved = False
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        if self.at == len(self._lines):
+            self.starved = True
+            raise StopIteration
+        self.at += 1
+        return self._lines[self.at - 1] + "\n"

@@ -1,0 +1,80 @@
+"""What a text format must know, so that one source can read them all: its header, its records, and their meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from connectors.columns import Events
+
+
+@dataclass(slots=True)
+class Records:
+    """Records found in lines.
+
+    Parameters
+    ----------
+    rows
+        One per record, in the format's own form.
+    starts
+        The line each begins on, counted from the first given.
+    raw
+        The text of each.
+    rejected
+        Line, reason and text of what is no record.
+    consumed
+        Lines done with; the others are looked at again with more lines after them.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    starts: Sequence[int] = ()
+    raw: Sequence[str] = ()
+    rejected: list[tuple[int, str, str]] = field(default_factory=list)
+    consumed: int = 0
+
+
+class TextFormat(Protocol):
+    """A way to write events as lines of text. Lines come without their ends."""
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The column types decided so far."""
+
+    def header(self, lines: Sequence[str], last: bool) -> int | None:
+        """Read the header; the number of lines it takes, or None where more lines are needed."""
+
+    def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        """Find at most `limit` records; lines in `bad` (with reasons) are damaged, `last` says none come after."""
+
+    def decide(self, rows: Sequence[Any]) -> None:
+        """Look at the first records, before any is handed out: decide column types, miss the label column."""
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """What the records mean."""
+
+
+def line_records(
+    lines: Sequence[str], bad: Mapping[int, str], limit: int, rows: Iterable[Any], skip: tuple[str, ...] = ()
+) -> Records:
+    """The records of a format with one record a line, given each line's row; a `ValueError` in place of one rejects.
+
+    Blank lines, and those that begin with one of `skip`, are passed over.
+    """
+    starts: list[int] = []
+    found = Records()
+    for i, (line, row) in enumerate(zip(lines, rows, strict=True)):
+        if len(starts) == limit:
+            break
+        found.consumed = i + 1
+        if i in bad:
+            found.rejected.append((i, bad[i], line))
+        elif not line or line.isspace() or (skip and line.lstrip().startswith(skip)):
+            continue
+        elif isinstance(row, ValueError):
+            found.rejected.append((i, str(row), line))
+        else:
+            found.rows.append(row)
+            starts.append(i)
+    found.starts, found.raw = starts, [lines[i] for i in starts]
+    return found

@@ -1,0 +1,137 @@
+"""Whole lines of a byte stream, with the byte offset and the line number to resume from."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from typing import Any
+
+from connectors.bytestreams import ByteStream
+from connectors.events import ConnectorError
+
+MAX_LINE_BYTES = 1 << 24
+_KEPT_BYTES = 1 << 10
+_HEAD_BYTES = 4096
+_IDLE_S = 1.0
+
+
+class LineReader:
+    """Lines, looked at with `peek` and left behind with `consume`.
+
+    A line over `MAX_LINE_BYTES` is never held whole: its start stands for it, and `long` knows its size by its number.
+    """
+
+    def __init__(self, stream: ByteStream, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._clear(0, 0, b"")
+
+    def _clear(self, offset: int, line: int, head: bytes) -> None:
+        self.offset, self.line = offset, line
+        """Bytes and lines left behind."""
+        self.long: dict[int, int] = {}
+        self._lines: list[bytes] = []
+        self._tail: list[bytes] = []
+        self._tail_size = 0
+        self._head = head
+        self._ended = False
+
+    def peek(self, most: int, least: int = 1) -> list[bytes]:
+        """The next lines with their ends: as many as `most`, fewer at the end.
+
+        A live stream gives what it has as soon as there are `least`, and after a second whatever there is.
+        """
+        deadline = time.monotonic() + _IDLE_S
+        while len(self._lines) < most and not self._ended:
+            wait_s = 0.0 if len(self._lines) >= least else max(0.0, deadline - time.monotonic())
+            data = self._stream.read(wait_s)
+            if data:
+                self._add(data)
+            elif data is None:
+                self._end()
+            elif len(self._lines) >= least or time.monotonic() >= deadline:
+                break
+        return self._lines[:most]
+
+    def consume(self, n: int) -> None:
+        """Leave the next `n` lines behind."""
+        self.offset += sum(map(len, self._lines[:n]))
+        for number in [number for number in self.long if number <= self.line + n]:
+            self.offset += self.long.pop(number) - _KEPT_BYTES
+        self.line += n
+        del self._lines[:n]
+
+    def is_last(self, n: int) -> bool:
+        """Whether nothing comes after the next `n` lines."""
+        return self._ended and n >= len(self._lines)
+
+    @property
+    def damage(self) -> str | None:
+        """Why the stream ended before its time, if it did."""
+        return self._stream.damage if self._ended else None
+
+    @property
+    def tail(self) -> bytes:
+        """What stands after the last whole line."""
+        return b"".join(self._tail)
+
+    @property
+    def waiting(self) -> int:
+        """Whole lines at hand."""
+        return len(self._lines)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Offset, line, and the first bytes' fingerprint, by which `seek` knows the stream again."""
+        size = min(self.offset, _HEAD_BYTES)
+        return {"offset": self.offset, "line": self.line, "head": {"bytes": size, "sha256": _digest(self._head[:size])}}
+
+    def seek(self, position: dict[str, Any]) -> None:
+        """Resume at a position, after a look at the stream's first bytes."""
+        size = int(position["head"]["bytes"])
+        self._stream.seek(0)
+        head = b""
+        while len(head) < size and (data := self._stream.read(0.0)):
+            head += data
+        head = head[:size]
+        if _digest(head) != position["head"]["sha256"]:
+            raise ConnectorError(f"{self._name}: is not the file that was read before: its first {size} bytes differ")
+        if not self._stream.seek(int(position["offset"])):
+            raise ConnectorError(
+                f"{self._name}: is shorter than what was read before ({position['offset']} bytes): was it replaced?"
+            )
+        self._clear(int(position["offset"]), int(position["line"]), head)
+
+    def _add(self, data: bytes) -> None:
+        if len(self._head) < _HEAD_BYTES:
+            self._head += data[: _HEAD_BYTES - len(self._head)]
+        end = data.rfind(b"\n") + 1
+        if end:
+            first, rest = data[: (cut := data.find(b"\n") + 1)], data[cut:end]
+            self._extend_tail(first)
+            self._finish_line()
+            self._lines += io.BytesIO(rest).readlines()
+        self._extend_tail(data[end:])
+
+    def _extend_tail(self, data: bytes) -> None:
+        self._tail_size += len(data)
+        self._tail.append(data)
+        if self._tail_size > MAX_LINE_BYTES:
+            self._tail = [b"".join(self._tail)[:_KEPT_BYTES]]
+
+    def _finish_line(self) -> None:
+        if not self._tail_size:
+            return
+        if self._tail_size > MAX_LINE_BYTES:
+            self.long[self.line + len(self._lines) + 1] = self._tail_size
+        self._lines.append(b"".join(self._tail))
+        self._tail, self._tail_size = [], 0
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._stream.damage is None:
+            self._finish_line()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

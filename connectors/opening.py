@@ -1,0 +1,85 @@
+"""From a URL to its source or sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.events import ConnectorError, Sink, Source
+from connectors.files import TextSource, file_format
+from connectors.options import Options, split_url
+from connectors.sinks import LINE_WRITERS, NullSink, StandardOutput, TextSink
+
+
+def open_source(url: str, **options: Any) -> Source:
+    """Open a stream of events.
+
+    Parameters
+    ----------
+    url
+        A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``) or ``-`` for standard input.
+        Options may follow as a query: ``a.csv?label=y&types=x:category``.
+    options
+        All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
+        (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
+        or ignore by name). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``).
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("x,colour,y\\n1.5,red,0\\n,blue,1\\noops,red,1\\n")
+    >>> for batch in open_source(path, label="y", types={"x": "number"}):
+    ...     print(batch.rows(), batch.labels, batch.rejected[0].reason)
+    [{'x': 1.5, 'colour': 'red'}, {'colour': 'blue'}] [0, 1] 'x' is not a number: 'oops'
+    """
+    path, query = split_url(url)
+    asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
+    _refuse_scheme(path)
+    format_ = file_format(path, asked)
+    return TextSource(path, format_, asked)
+
+
+def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
+    """Open a place for results.
+
+    Parameters
+    ----------
+    url
+        A path (CSV, TSV or JSON lines by suffix, also with ``.gz``), ``-`` for standard output, or ``null:``.
+    resume
+        Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced when first written to.
+    options
+        `format`, instead of the suffix.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "out.csv")
+    >>> sink = open_sink(path)
+    >>> sink.write({"line": [2, 3], "label": ["UP", "DOWN"]})
+    >>> sink.close()
+    >>> print(open(path).read())
+    line,label
+    2,UP
+    3,DOWN
+    <BLANKLINE>
+    """
+    path, query = split_url(url)
+    asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
+    if path == "null:":
+        asked.finish()
+        return NullSink()
+    _refuse_scheme(path)
+    format_ = file_format(path, asked)
+    if format_ not in LINE_WRITERS:
+        raise ConnectorError(f"{path}: results cannot be written as {format_}; use one of {', '.join(LINE_WRITERS)}")
+    if path == "-":
+        return StandardOutput(format_, asked)
+    return TextSink(path, format_, asked, resume=resume)
+
+
+def _refuse_scheme(path: str) -> None:
+    scheme, colons, _ = path.partition("://")
+    if colons:
+        raise ConnectorError(f"unknown kind of stream {scheme}://")

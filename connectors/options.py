@@ -1,0 +1,171 @@
+"""What a stream's URL and keyword options say, read with clear refusals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+from connectors.events import ConnectorError
+
+_FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+KINDS = ("number", "category", "ignore")
+
+
+def split_url(url: str) -> tuple[str, dict[str, Any]]:
+    """The URL without its query, and the query as options; a file whose name holds a question mark is taken whole.
+
+    Examples
+    --------
+    >>> split_url("a.csv?label=y&types=x:category")
+    ('a.csv', {'label': 'y', 'types': 'x:category'})
+    """
+    url = url.removeprefix("file://")
+    if "?" not in url or os.path.exists(url):
+        return url, {}
+    path, _, query = url.partition("?")
+    return path, dict(parse_qsl(query, keep_blank_values=True))
+
+
+class Options:
+    """Options of one stream; every one must be asked for before `finish`, which refuses the others.
+
+    Examples
+    --------
+    >>> options = Options("a.csv", {"follow": "yes", "lable": "y"})
+    >>> options.flag("follow", False), options.text("label")
+    (True, None)
+    >>> options.finish()
+    Traceback (most recent call last):
+    connectors.events.ConnectorError: a.csv: unknown option `lable`; allowed are `follow`, `label`
+    """
+
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
+        self.name = name
+        self._given = {key: value for key, value in given.items() if value is not None}
+        self._asked: list[str] = []
+
+    def _take(self, key: str) -> Any:
+        self._asked.append(key)
+        return self._given.pop(key, None)
+
+    def _refuse(self, key: str, value: Any, wanted: str) -> ConnectorError:
+        return ConnectorError(f"{self.name}: option `{key}` must be {wanted}, got {value!r}")
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """A text, an empty one taken as absent."""
+        value = self._take(key)
+        return default if value is None else str(value) or None
+
+    def has(self, key: str) -> bool:
+        """Whether the option was given and not yet taken."""
+        return key in self._given
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Yes or no."""
+        value = self._take(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        if str(value).lower() not in _FLAGS:
+            raise self._refuse(key, value, "yes or no")
+        return _FLAGS[str(value).lower()]
+
+    def integer(self, key: str, default: int, least: int = 0) -> int:
+        """A whole number, not below `least`."""
+        value = self._take(key)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = least - 1
+        if number < least:
+            raise self._refuse(key, value, f"a whole number from {least} on")
+        return number
+
+    def names(self, key: str) -> list[str]:
+        """A list, or one text with commas."""
+        value = self._take(key)
+        if value is None:
+            return []
+        parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
+        return [str(part) for part in parts if str(part)]
+
+    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        """One of the allowed words."""
+        value = str(self._take(key) or default)
+        if value not in allowed:
+            raise self._refuse(key, value, "one of " + ", ".join(sorted(allowed)))
+        return value
+
+    def kinds(self, key: str) -> dict[str, str]:
+        """Column kinds: a mapping, or a text such as ``x:category,y:ignore``."""
+        value = self._take(key)
+        if value is None:
+            return {}
+        pairs = (
+            dict(value)
+            if isinstance(value, Mapping)
+            else {name: kind for name, _, kind in (part.rpartition(":") for part in str(value).split(",") if part)}
+        )
+        for name, kind in pairs.items():
+            if not name or kind not in KINDS:
+                raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
+        return pairs
+
+    def rest(self) -> dict[str, Any]:
+        """All options not asked for so far."""
+        rest, self._given = self._given, {}
+        return rest
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for."""
+        if self._given:
+            unknown = ", ".join(f"`{key}`" for key in self._given)
+            allowed = ", ".join(f"`{key}`" for key in sorted(self._asked))
+            raise ConnectorError(f"{self.name}: unknown option {unknown}; allowed are {allowed}")
+
+
+@dataclass(slots=True)
+class Roles:
+    """Which named column is what: the label, the key, the time; the others are features unless ignored."""
+
+    label: str | None = None
+    key: str | None = None
+    time: str | None = None
+    ignore: list[str] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Options) -> Roles:
+        """The roles that the options give."""
+        roles = cls(
+            options.text("label"),
+            options.text("key"),
+            options.text("time"),
+            options.names("ignore"),
+            options.kinds("types"),
+        )
+        roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
+        return roles
+
+    def check(self, source: str, columns: Iterable[str]) -> None:
+        """Refuse roles for columns that do not exist."""
+        known = list(columns)
+        asked = [("label", self.label), ("key", self.key), ("time", self.time)]
+        asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
+        for role, name in asked:
+            if name is not None and name not in known:
+                raise ConnectorError(f"{source}: no column {name!r} for `{role}`; the columns are {_listed(known)}")
+
+    def features(self, columns: Iterable[str]) -> list[str]:
+        """The columns that are features, in order."""
+        taken = {self.label, self.key, self.time, *self.ignore}
+        return [name for name in columns if name not in taken]
+
+
+def _listed(names: list[str], most: int = 50) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more

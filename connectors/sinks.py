@@ -1,0 +1,258 @@
+"""Tables of results written to files that can take back what was written after a given position."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import orjson
+
+from connectors.events import ConnectorError, Position
+from connectors.options import Options
+
+Rows = Mapping[str, Sequence[Any]]
+
+
+class TextSink:
+    """Lines appended to a file, gzip by suffix.
+
+    The file is created when the sink is made; without `resume` an existing one is replaced at the first write. Each
+    flush of a gzip file ends a member, so that every position is a place where the file may be cut.
+    """
+
+    can_rewind = True
+
+    def __init__(self, path: str, format_: str, options: Options, *, resume: bool = False) -> None:
+        self.name = path
+        options.finish()
+        self._lines = LINE_WRITERS[format_]
+        self._packed = path.endswith(".gz")
+        self._member: zlib._Compress | None = None
+        self._columns: list[str] | None = None
+        try:
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
+        except OSError as error:
+            raise ConnectorError(f"{path}: cannot be written: {error.strerror}") from error
+        self._fresh = not resume
+        self._durable = self._size() if resume else 0
+        _sync_directory(path)
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def write(self, table: Rows) -> None:
+        """Append rows, after a header if the file is empty and the format has one."""
+        self._replace()
+        names = list(table)
+        if self._columns is None:
+            self._columns = names
+            if not self._size() and self._member is None:
+                self._append(self._lines.head(names))
+        elif self._columns != names:
+            raise ConnectorError(f"{self.name}: has the columns {self._columns}, but the rows to be written {names}")
+        self._append(self._lines.body(table))
+
+    def _replace(self) -> None:
+        if self._fresh:
+            self._fresh = False
+            self._file.truncate(0)
+
+    def _append(self, data: bytes) -> None:
+        if self._packed and data:
+            # A header without a clock time, so that the same rows give the same bytes.
+            self._member = self._member or zlib.compressobj(wbits=31)
+            data = self._member.compress(data)
+        _write_all(self._file, data, self.name)
+
+    def flush(self) -> None:
+        """Make all that was written durable."""
+        self._replace()
+        if self._member is not None:
+            _write_all(self._file, self._member.flush(), self.name)
+            self._member = None
+        os.fsync(self._file.fileno())
+        self._durable = self._size()
+
+    @property
+    def position(self) -> Position:
+        """The bytes that are durable, and the columns they hold."""
+        return {"bytes": self._durable, "columns": self._columns}
+
+    def rewind(self, position: Position) -> None:
+        """Cut the file where it was at `position`."""
+        size = int(position["bytes"])
+        if size > self._size():
+            raise ConnectorError(
+                f"{self.name}: has {self._size()} bytes, but {size} were written before: the file was changed"
+            )
+        self._file.truncate(size)
+        os.fsync(self._file.fileno())
+        self._fresh, self._member, self._durable = False, None, size
+        self._columns = position["columns"]
+
+    def close(self) -> None:
+        """Flush and let go of the file."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+
+class StandardOutput:
+    """Lines on standard output, each table at once; it cannot be rewound."""
+
+    name = "standard output"
+    can_rewind = False
+
+    def __init__(self, format_: str, options: Options) -> None:
+        options.finish()
+        self._lines = LINE_WRITERS[format_]
+        self._written = 0
+        sys.stdout.flush()
+        self._file = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - not ours to close
+
+    def write(self, table: Rows) -> None:
+        """Print rows."""
+        data = self._lines.body(table)
+        if not self._written:
+            data = self._lines.head(list(table)) + data
+        _write_all(self._file, data, self.name)
+        self._written += len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    @property
+    def position(self) -> Position:
+        """The bytes written."""
+        return {"bytes": self._written}
+
+    def rewind(self, position: Position) -> None:
+        """Refused."""
+        raise ConnectorError(f"{self.name}: cannot take back what was written; write to a file instead")
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class NullSink:
+    """Takes rows and forgets them."""
+
+    name = "null:"
+    can_rewind = True
+
+    def write(self, table: Rows) -> None:
+        """Forget the rows."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    @property
+    def position(self) -> Position:
+        """Always the same."""
+        return {}
+
+    def rewind(self, position: Position) -> None:
+        """Nothing to take back."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def columns_of(table: Rows) -> list[Sequence[Any]]:
+    """The columns as plain Python values, equally long."""
+    given: Iterable[Any] = table.values()
+    columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in given]
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError(f"columns of unequal length: { {name: len(column) for name, column in table.items()} }")
+    return columns
+
+
+class LineWriter(Protocol):
+    """Writes tables as lines."""
+
+    def head(self, names: list[str]) -> bytes:
+        """What stands before the first row."""
+
+    def body(self, table: Rows) -> bytes:
+        """The rows."""
+
+
+class CsvLines:
+    """Comma-separated values after a header; None is an empty cell."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+
+    def head(self, names: list[str]) -> bytes:
+        return self._encode([names])
+
+    def body(self, table: Rows) -> bytes:
+        return self._encode(list(zip(*columns_of(table), strict=True)))
+
+    def _encode(self, rows: list[Any]) -> bytes:
+        text = self._format(rows, csv.QUOTE_MINIMAL)
+        if "\r" in text:  # which older versions of the csv module leave unquoted
+            text = self._format(rows, csv.QUOTE_ALL)
+        return text.encode("utf-8", "replace")
+
+    def _format(self, rows: list[Any], quoting: Literal[0, 1]) -> str:
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._delimiter, quoting=quoting, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+class JsonLines:
+    """One JSON object a row."""
+
+    def head(self, names: list[str]) -> bytes:
+        return b""
+
+    def body(self, table: Rows) -> bytes:
+        return b"".join(_json_line(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
+
+
+def _json_line(row: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(row, default=_plain, option=_JSON_OPTIONS)
+    except TypeError:  # whole numbers beyond 64 bits, lone surrogates: slower, but JSON knows them
+        row = {name: None if value != value else value for name, value in row.items()}
+        return json.dumps(row, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: sets as lists, the others as text."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else str(value)
+
+
+def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[file.write(view) :]
+    except OSError as error:
+        raise ConnectorError(f"{name}: cannot be written: {error.strerror}") from error
+
+
+def _sync_directory(path: str) -> None:
+    """Make a new name in a directory durable, where the system can."""
+    try:
+        fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+_JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+LINE_WRITERS: dict[str, LineWriter] = {"csv": CsvLines(","), "tsv": CsvLines("\t"), "jsonl": JsonLines()}
