@@ -10,7 +10,10 @@ from typing import Any
 from connectors.bytestreams import open_bytes
 from connectors.columns import Events
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from connectors.format_arff import ArffFormat
 from connectors.format_csv import CsvFormat
+from connectors.format_json import JsonFormat
+from connectors.format_libsvm import LibsvmFormat
 from connectors.formats import Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options
@@ -33,6 +36,9 @@ _ALIASES = {"json": "jsonl", "svmlight": "libsvm"}
 _MAKERS: dict[str, Callable[[Options], TextFormat]] = {
     "csv": lambda options: CsvFormat(options, ","),
     "tsv": lambda options: CsvFormat(options, "\t"),
+    "jsonl": JsonFormat,
+    "libsvm": LibsvmFormat,
+    "arff": ArffFormat,
 }
 _SAMPLE = 1000
 
@@ -101,7 +107,7 @@ class TextSource:
 
     def _sample(self, found: Records) -> None:
         if found.rows:
-            self._format.decide(found.rows)
+            self._format.decide(found.rows, not self._stream.live)
             self._sampled = True
 
     def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:

@@ -114,7 +114,7 @@ class CsvFormat:
             return None
         return f"{len(row)} fields instead of {self._width}"
 
-    def decide(self, rows: Sequence[Any]) -> None:
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Decide the types of columns nobody declared."""
         assert self._columns is not None
         self._columns.decide(rows)

@@ -47,8 +47,8 @@ class TextFormat(Protocol):
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Find at most `limit` records; lines in `bad` (with reasons) are damaged, `last` says none come after."""
 
-    def decide(self, rows: Sequence[Any]) -> None:
-        """Look at the first records, before any is handed out: decide column types, miss the label column."""
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+        """Look at the first records before they are handed out; `whole` says a file's, not just the first to arrive."""
 
     def events(self, rows: Sequence[Any]) -> Events:
         """What the records mean."""

@@ -1,0 +1,142 @@
+"""ARFF, dense and sparse, as Weka and MOA write it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors.columns import Events, TextColumns
+from connectors.events import ConnectorError
+from connectors.formats import Records, line_records
+from connectors.options import Options, Roles
+
+_QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
+_ATTRIBUTE = re.compile(rf"@attribute\s+(?:{_QUOTED}|([^\s{{]+))(?:\s*\{{(.*)\}}|\s+(\w+).*)\s*$", re.IGNORECASE)
+_CELL = re.compile(rf"\s*(?:{_QUOTED}|([^,'\"]*?))\s*(,|$)")
+_PAIR = re.compile(rf"\s*(\d+)\s+(?:{_QUOTED}|([^\s,'\"]+))\s*(,|$)")
+_NUMBERS = ("numeric", "real", "integer")
+_MOST_CELLS = 1 << 21
+
+
+class ArffFormat:
+    """Attributes by their declared types; the last is the label unless another is named."""
+
+    def __init__(self, options: Options) -> None:
+        self._source = options.name
+        self._label_is_last = not options.has("label")
+        self._roles = Roles.of(options)
+        self._columns: TextColumns | None = None
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The declared column types."""
+        return {} if self._columns is None else self._columns.types
+
+    def header(self, lines: Sequence[str], last: bool) -> int | None:
+        """Read the declarations down to ``@data``."""
+        attributes: dict[str, str | list[str]] = {}
+        for i, line in enumerate(lines):
+            word = line.strip().lower()
+            if word.startswith("@data"):
+                self._declare(attributes)
+                return i + 1
+            if word.startswith("@attribute"):
+                self._attribute(line.strip(), i + 1, attributes)
+            elif word and not word.startswith(("%", "@relation")):
+                raise ConnectorError(f"{self._source}: line {i + 1} is no ARFF declaration: {line.strip()[:80]!r}")
+        if last:
+            raise ConnectorError(f"{self._source}: the ARFF header has no @data line")
+        return None
+
+    def _attribute(self, line: str, number: int, attributes: dict[str, str | list[str]]) -> None:
+        match = _ATTRIBUTE.match(line)
+        if match is None:
+            raise ConnectorError(f"{self._source}: line {number} is no attribute declaration: {line[:80]!r}")
+        name = _text(match, 1)
+        if name in attributes:
+            raise ConnectorError(f"{self._source}: attribute {name!r} is declared twice")
+        attributes[name] = match[5].lower() if match[4] is None else _cells(match[4])
+
+    def _declare(self, attributes: dict[str, str | list[str]]) -> None:
+        if not attributes:
+            raise ConnectorError(f"{self._source}: the ARFF header declares no attributes")
+        roles = self._roles
+        if self._label_is_last:
+            roles.label = next(reversed(attributes))
+        roles.check(self._source, attributes)
+        for name, kind in attributes.items():
+            if isinstance(kind, str) and kind not in (*_NUMBERS, "string") and name in roles.features(attributes):
+                raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in ignore=")
+        # In a sparse row, what is not written is zero: the number, or the first of the declared values.
+        self._defaults = [
+            "0" if kind in _NUMBERS else kind[0] if isinstance(kind, list) else "?" for kind in attributes.values()
+        ]
+        declared = {name: "number" if kind in _NUMBERS else "category" for name, kind in attributes.items()}
+        roles.types = declared | roles.types
+        nominal = {
+            name: frozenset(kind)
+            for name, kind in attributes.items()
+            if isinstance(kind, list) and roles.types[name] == "category"
+        }
+        self._columns = TextColumns(list(attributes), roles, unknown_label=frozenset({"", "?"}), allowed=nominal)
+
+    def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
+        """One event a line, few at a time where they have very many columns."""
+        limit = min(limit, max(1, _MOST_CELLS // len(self._defaults)))
+        return line_records(lines, bad, limit, map(self._row, lines), skip=("%",))
+
+    def _row(self, line: str) -> list[str] | ValueError:
+        line = line.strip()
+        try:
+            row = self._sparse_row(line) if line.startswith("{") else _cells(line)
+        except ValueError as error:
+            return error
+        if len(row) != len(self._defaults):
+            return ValueError(f"{len(row)} values instead of {len(self._defaults)}")
+        return row
+
+    def _sparse_row(self, line: str) -> list[str]:
+        if not line.endswith("}"):
+            raise ValueError("a sparse row must end in }")
+        row, content = self._defaults.copy(), line[1:-1].strip()
+        seen, at = -1, 0
+        while at < len(content):
+            match = _PAIR.match(content, at)
+            if match is None:
+                raise ValueError(f"not a pair of index and value: {content[at : at + 80]!r}")
+            index = int(match[1])
+            if not seen < index < len(row):
+                raise ValueError(f"index {index} must be above {seen} and below {len(row)}")
+            row[index] = _text(match, 2)
+            seen, at = index, match.end()
+        return row
+
+    def decide(self, rows: Sequence[Any], whole: bool) -> None:
+        """Nothing to decide: all types are declared."""
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """The rows as columns."""
+        assert self._columns is not None
+        return self._columns.read(rows)
+
+
+def _cells(line: str) -> list[str]:
+    """Values between commas, with quotes and escapes undone."""
+    if not any(mark in line for mark in "'\"\\"):
+        return [cell.strip() for cell in line.split(",")] if " " in line or "\t" in line else line.split(",")
+    cells, at = [], 0
+    while True:
+        match = _CELL.match(line, at)
+        if match is None:
+            raise ValueError(f"a quote is not closed or not alone: {line[at : at + 80]!r}")
+        cells.append(_text(match, 1))
+        at = match.end()
+        if not match[4]:
+            return cells
+
+
+def _text(match: re.Match[str], first: int) -> str:
+    """The quoted or plain text of a match whose groups from `first` are: in single quotes, in double quotes, plain."""
+    quoted = match[first] if match[first] is not None else match[first + 1]
+    return match[first + 2] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
