@@ -7,7 +7,9 @@ from typing import Any
 from connectors.events import ConnectorError, Sink, Source
 from connectors.files import TextSource, file_format
 from connectors.options import Options, split_url
+from connectors.parquet import ParquetSink, ParquetSource
 from connectors.sinks import LINE_WRITERS, NullSink, StandardOutput, TextSink
+from connectors.synthetic import SyntheticSource
 
 
 def open_source(url: str, **options: Any) -> Source:
@@ -16,12 +18,14 @@ def open_source(url: str, **options: Any) -> Source:
     Parameters
     ----------
     url
-        A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``) or ``-`` for standard input.
-        Options may follow as a query: ``a.csv?label=y&types=x:category``.
+        A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory of parts),
+        ``-`` for standard input, or ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed, rbf, rbfdrift, sea,
+        sine, stagger, tree, waveform). Options may follow as a query: ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
         or ignore by name). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``).
+        Synthetic: `n` (100,000), `seed` (1), `drift` (event numbers), `width` (0), and the generator's own.
 
     Examples
     --------
@@ -35,8 +39,12 @@ def open_source(url: str, **options: Any) -> Source:
     """
     path, query = split_url(url)
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
+    if path.startswith("synthetic:"):
+        return SyntheticSource(path.removeprefix("synthetic:"), asked)
     _refuse_scheme(path)
     format_ = file_format(path, asked)
+    if format_ == "parquet":
+        return ParquetSource(path, asked)
     return TextSource(path, format_, asked)
 
 
@@ -46,7 +54,8 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
     Parameters
     ----------
     url
-        A path (CSV, TSV or JSON lines by suffix, also with ``.gz``), ``-`` for standard output, or ``null:``.
+        A path (CSV, TSV or JSON lines by suffix, also with ``.gz``; Parquet, as a directory of parts), ``-`` for
+        standard output, or ``null:``.
     resume
         Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced when first written to.
     options
@@ -72,6 +81,8 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
         return NullSink()
     _refuse_scheme(path)
     format_ = file_format(path, asked)
+    if format_ == "parquet" and path != "-":
+        return ParquetSink(path, asked, resume=resume)
     if format_ not in LINE_WRITERS:
         raise ConnectorError(f"{path}: results cannot be written as {format_}; use one of {', '.join(LINE_WRITERS)}")
     if path == "-":

@@ -115,6 +115,10 @@ class Options:
                 raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
         return pairs
 
+    def allow(self, keys: Iterable[str]) -> None:
+        """Name further options, for the message about unknown ones."""
+        self._asked += keys
+
     def rest(self) -> dict[str, Any]:
         """All options not asked for so far."""
         rest, self._given = self._given, {}
@@ -124,7 +128,7 @@ class Options:
         """Refuse what nobody asked for."""
         if self._given:
             unknown = ", ".join(f"`{key}`" for key in self._given)
-            allowed = ", ".join(f"`{key}`" for key in sorted(self._asked))
+            allowed = ", ".join(f"`{key}`" for key in sorted(set(self._asked)))
             raise ConnectorError(f"{self.name}: unknown option {unknown}; allowed are {allowed}")
 
 

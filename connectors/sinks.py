@@ -42,7 +42,7 @@ class TextSink:
             raise ConnectorError(f"{path}: cannot be written: {error.strerror}") from error
         self._fresh = not resume
         self._durable = self._size() if resume else 0
-        _sync_directory(path)
+        sync_directory(path)
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
@@ -240,7 +240,7 @@ def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
         raise ConnectorError(f"{name}: cannot be written: {error.strerror}") from error
 
 
-def _sync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
     """Make a new name in a directory durable, where the system can."""
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)

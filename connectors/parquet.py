@@ -1,0 +1,249 @@
+"""Parquet: a file or a directory of parts as a source, a directory with one part a flush as a sink. Needs pyarrow."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.columns import Bad, categories, numbers, times_of
+from connectors.events import Batch, ConnectorError, Origins, Position
+from connectors.options import Options, Roles
+from connectors.sinks import columns_of, sync_directory
+
+_PART_ROWS = 1 << 17
+
+
+def _arrow(name: str) -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConnectorError(f"{name}: Parquet needs pyarrow: pip install 'streamsvm[parquet]'") from error
+    return pyarrow
+
+
+class ParquetSource:
+    """Events by row batches. Numbers and truth values are numeric columns, texts are categories."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        self.name = path
+        self._pa = _arrow(path)
+        self._batch_size = options.integer("batch_size", 1024, 1)
+        self._roles = Roles.of(options)
+        options.finish()
+        self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
+        schema = self._files[0].schema_arrow
+        self._roles.check(path, schema.names)
+        self._features = self._roles.features(schema.names)
+        for name in (*self._features, self._roles.label):
+            if name is not None:
+                self._check_type(name, schema.field(name).type)
+        self._total = sum(file.metadata.num_rows for file in self._files)
+        self._row = 0
+
+    def _open(self, paths: list[str]) -> None:
+        if not paths:
+            raise ConnectorError(f"{self.name}: the directory holds no .parquet files")
+        self._files = []
+        try:
+            with open(paths[0], "rb") as first:
+                self._fingerprint = hashlib.sha256(first.read(4096)).hexdigest()
+            for path in paths:
+                self._files.append(self._pa.parquet.ParquetFile(path))
+        except FileNotFoundError:
+            raise ConnectorError(f"{self.name}: no such file") from None
+        except (OSError, self._pa.ArrowException) as error:
+            raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        if self._kind(kind) is None:
+            raise ConnectorError(f"{self.name}: column {name!r} is of type {kind}; name it in ignore= or time=")
+
+    def _kind(self, kind: Any) -> str | None:
+        types = self._pa.types
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind):
+            return "number"
+        return "category" if types.is_string(kind) or types.is_large_string(kind) else None
+
+    def __iter__(self) -> Iterator[Batch]:
+        columns = [name for name in (*self._features, *self._others()) if name is not None]
+        for group, skip in self._groups_left():
+            file, number = group
+            try:
+                for batch in file.iter_batches(self._batch_size, row_groups=[number], columns=columns):
+                    rows, skip = batch.slice(min(skip, len(batch))), max(0, skip - len(batch))
+                    if len(rows):
+                        yield self._batch(rows)
+            except (OSError, self._pa.ArrowException) as error:
+                raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
+
+    def _others(self) -> Sequence[str | None]:
+        return self._roles.label, self._roles.key, self._roles.time
+
+    def _groups_left(self) -> list[tuple[tuple[Any, int], int]]:
+        """The row groups not wholly handed out, each with the rows to skip at its start."""
+        left, start = [], 0
+        for file in self._files:
+            for number in range(file.num_row_groups):
+                size = file.metadata.row_group(number).num_rows
+                if start + size > self._row:
+                    left.append(((file, number), max(0, self._row - start)))
+                start += size
+        return left
+
+    def _batch(self, rows: Any) -> Batch:
+        bad: Bad = {}
+        start, self._row = self._row, self._row + len(rows)
+        table = {name: self._column(name, rows.column(name), bad) for name in self._features}
+        label, keys, times = (None if name is None else rows.column(name) for name in self._others())
+        batch = Batch(
+            table,
+            [None] * len(rows) if label is None else [None if y != y else y for y in label.to_pylist()],
+            Origins({"file": self.name}, {"row": range(start, self._row)}),
+            self.position,
+            keys=None if keys is None else keys.to_pylist(),
+            times=None if times is None else times_of(str(self._roles.time), times.to_pylist(), bad),
+        )
+        return batch.without(bad) if bad else batch
+
+    def _column(self, name: str, column: Any, bad: Bad) -> NDArray[Any]:
+        kind = self._kind(column.type)
+        wanted = self._roles.types.get(name, kind)
+        if kind == wanted == "number":
+            # A copy, since what pyarrow lends is read-only.
+            return np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        texts = ["" if value is None else str(value) for value in column.to_pylist()]
+        return numbers(name, texts, bad) if wanted == "number" else categories(texts)
+
+    @property
+    def position(self) -> Position:
+        """The number of rows handed out, and a fingerprint of the first file."""
+        return {"row": self._row, "sha256": self._fingerprint}
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the rows handed out."""
+        return self._row / self._total if self._total else 1.0
+
+    def seek(self, position: Position) -> None:
+        """Resume at a row."""
+        if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
+            raise ConnectorError(f"{self.name}: is not the file that was read before")
+        self._row = int(position["row"])
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files:
+            file.close()
+
+
+class ParquetSink:
+    """A directory of parts. Rows are held until a flush or until there are many, then written as one part."""
+
+    can_rewind = True
+
+    def __init__(self, path: str, options: Options, *, resume: bool = False) -> None:
+        self.name = path
+        options.finish()
+        self._pa = _arrow(path)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._fresh = not resume
+        self._parts = self._durable = self._count() if resume else 0
+        self._schema = self._last_schema()
+        self._columns: dict[str, list[Any]] | None = None
+
+    def _part(self, number: int) -> str:
+        return os.path.join(self.name, f"part-{number:06d}.parquet")
+
+    def _count(self) -> int:
+        number = 0
+        while os.path.exists(self._part(number)):
+            number += 1
+        return number
+
+    def _last_schema(self) -> Any:
+        return self._pa.parquet.read_schema(self._part(self._parts - 1)) if self._parts else None
+
+    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+        """Take rows."""
+        if self._columns is None:
+            known = list(table) if self._schema is None else self._schema.names
+            self._columns = {name: [] for name in known}
+        if list(table) != list(self._columns):
+            raise ConnectorError(f"{self.name}: has columns {list(self._columns)}, but the rows given {list(table)}")
+        for held, column in zip(self._columns.values(), columns_of(table), strict=True):
+            held += column
+        if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:
+            self._write_part()
+
+    def _write_part(self) -> None:
+        self._replace()
+        if self._columns is None or not any(self._columns.values()):
+            return
+        arrays = {name: self._array(name, values) for name, values in self._columns.items()}
+        part = self._part(self._parts)
+        table = self._pa.table(arrays)
+        with open(part + ".tmp", "wb") as file:
+            self._pa.parquet.write_table(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part + ".tmp", part)
+        self._parts += 1
+        self._schema = table.schema
+        self._columns = {name: [] for name in self._columns}
+
+    def _array(self, name: str, values: list[Any]) -> Any:
+        """Values in the type of the part before where they fit, else in their own, mixed ones as text."""
+        pa = self._pa
+        before = None if self._schema is None else self._schema.field(name).type
+        for kind in (before, None) if before is not None and not pa.types.is_null(before) else (None,):
+            try:
+                return pa.array(values, kind)
+            except (pa.ArrowException, OverflowError):
+                continue
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+    def _replace(self) -> None:
+        if self._fresh:
+            self._fresh = False
+            self._drop(0)
+
+    def _drop(self, first: int) -> None:
+        """Remove the parts from a number on, the last one first, and what a killed run left unfinished."""
+        for path in sorted(glob.glob(os.path.join(glob.escape(self.name), "part-*.parquet*")), reverse=True):
+            if path.endswith(".tmp") or path >= self._part(first):
+                os.remove(path)
+
+    def flush(self) -> None:
+        """Write what is held as a part."""
+        self._write_part()
+        sync_directory(self._part(0))
+        self._durable = self._parts
+
+    @property
+    def position(self) -> Position:
+        """The number of durable parts."""
+        return {"parts": self._durable}
+
+    def rewind(self, position: Position) -> None:
+        """Drop the parts written after `position`."""
+        parts = int(position["parts"])
+        if parts > self._count():
+            raise ConnectorError(f"{self.name}: has {self._count()} parts, but {parts} were written before")
+        self._drop(parts)
+        sync_directory(self._part(0))
+        self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
+        self._schema = self._last_schema()
+
+    def close(self) -> None:
+        """Write what is held."""
+        self.flush()
