@@ -48,7 +48,7 @@ class Snapshot:
 
 
 class Checkpoint:
-    """A directory with the last snapshot of a run, held by one process at a time.
+    """A directory with the last snapshot of a run, held by one process at a time, from `with` to its end.
 
     Parameters
     ----------
@@ -97,6 +97,11 @@ class Checkpoint:
         if self._lock is not None:
             self._lock.close()
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a snapshot to go on from."""
+        return not self.fresh and self.path.exists()
+
     def due(self, events: int, seconds: float) -> bool:
         """Whether it is time for a snapshot, so many events and seconds after the last."""
         by_events = self.every_events is not None and events >= self.every_events
@@ -110,7 +115,7 @@ class Checkpoint:
         SetupError
             Where it was taken with other settings.
         """
-        if self.fresh or not self.path.exists():
+        if not self.exists:
             return None
         try:
             header, arrays = read_archive(self.path)

@@ -51,7 +51,8 @@ class RowLearner:
     """Any other River classifier, an event at a time.
 
     The prediction is that of `predict_one`, the score the probability that `predict_proba_one` gives to it, NaN where
-    the model knows no probabilities. An event on which the model raises is set aside.
+    the model knows no probabilities. An event on which the model raises is set aside. To models that tell only two
+    classes apart, the first label that comes is False and the second True, unless they are such already.
 
     Parameters
     ----------
@@ -63,6 +64,7 @@ class RowLearner:
 
     def __init__(self, model: Any, *, scored: bool) -> None:
         self._model = model
+        self._binary = not model._multiclass
         self._code: dict[Any, int] = {}
         self.classes: list[Any] = []
         self._predict = self._predictor(scored)
@@ -74,27 +76,31 @@ class RowLearner:
             try:
                 prediction, score = self._predict(row)
                 if learn and label is not None:
-                    self._model.learn_one(row, label)
-                codes.append(-1 if prediction is None else self._encode(prediction))
-                scores.append(score)
+                    self._model.learn_one(row, self._code[label] == 1 if self._binary else label)
+                code = self._decode(prediction)
             except Exception as error:  # nobody knows what a foreign model raises on a strange event
                 bad[i] = f"{type(error).__name__}: {error}"
+            else:
+                codes.append(code)
+                scores.append(score if code >= 0 else float("nan"))
         if bad:
             batch = batch.without(bad)
         return batch, np.array(codes, np.int64), np.array(scores, np.float64)
 
     def _name(self, labels: Sequence[Any]) -> None:
-        """Number the labels before the predictions, so that 1 and not True is written where the labels are numbers."""
-        for label in {label for label in labels if label is not None and isinstance(label, Hashable)}:
-            if not self._model._multiclass and label not in (0, 1):
-                name = type(self._model).__name__
-                raise RunError(
-                    f"{name} tells only two classes apart, labelled 0 and 1 or false and true, and the label {label!r} "
-                    f"came; use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
-                )
+        """Number the labels before any prediction, which may say True where the labels say 1."""
         for label in labels:
-            if label is not None and isinstance(label, Hashable):
-                self._encode(label)
+            if label is None or not isinstance(label, Hashable):
+                continue
+            if self._binary and not self.classes and label in (0, 1):
+                self._encode(type(label)(0))
+            self._encode(label)
+        if self._binary and len(self.classes) > 2:
+            name = type(self._model).__name__
+            raise RunError(
+                f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}; "
+                f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
+            )
 
     def _encode(self, label: Any) -> int:
         code = self._code.get(label)
@@ -102,6 +108,13 @@ class RowLearner:
             code = self._code[label] = len(self.classes)
             self.classes.append(label)
         return code
+
+    def _decode(self, prediction: Any) -> int:
+        if prediction is None:
+            return -1
+        if self._binary:
+            return int(prediction) if prediction < len(self.classes) else -1
+        return self._encode(prediction)
 
     def _predictor(self, scored: bool) -> Callable[[dict[Any, Any]], tuple[Any, float]]:
         from river.base import Classifier

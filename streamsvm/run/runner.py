@@ -6,14 +6,13 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch, Position, Rejected, Sink, Source
+from connectors.events import Batch, ConnectorError, Position, Rejected, Sink, Source
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.learners import as_learner
@@ -71,9 +70,9 @@ class Observer(Protocol):
 class Runner:
     """Predict and learn a stream, event by event, with results, measures and checkpoints.
 
-    The caller opens and closes source and sinks. A checkpoint is of one moment: model, source position, sink positions
-    and metrics. Whatever the sinks hold is durable before the checkpoint that counts on it. Nothing of the results
-    depends on when checkpoints are taken or how the stream is cut into batches.
+    The caller opens and closes source, sinks and checkpoint. A checkpoint is of one moment: model, source position,
+    sink positions and metrics. Whatever the sinks hold is durable before the checkpoint that counts on it. Nothing of
+    the results depends on when checkpoints are taken or how the stream is cut into batches.
 
     Parameters
     ----------
@@ -153,14 +152,13 @@ class Runner:
 
     def run(self) -> Report:
         """Run to the end of the stream, to `max_events`, or until stopped; where a run was killed, go on from there."""
-        with self.checkpoint or nullcontext():
-            self._position = self.source.position
-            self._resume()
-            self._learner = as_learner(self.model, scored="out" in self.sinks)
-            began = time.perf_counter()
-            self._saved = (self.report.metrics.taken, began)
-            self._loop(began)
-            self._finish()
+        self._position = self.source.position
+        self._resume()
+        self._learner = as_learner(self.model, scored="out" in self.sinks)
+        began = time.perf_counter()
+        self._saved = (self.report.metrics.taken, began)
+        self._loop(began)
+        self._finish()
         return self.report
 
     def _loop(self, began: float) -> None:
@@ -263,13 +261,16 @@ class Runner:
         if snapshot is None:
             self.checkpoint.discard()
             return
-        self.source.seek(snapshot.source)
+        try:
+            self.source.seek(snapshot.source)
+            for role, sink in self.sinks.items():
+                sink.rewind(snapshot.sinks[role])
+        except ConnectorError as error:
+            raise SetupError(f"cannot go on from the checkpoint in {self.checkpoint.directory}: {error}") from error
         self._position = snapshot.source
         self.model = type(self.model).from_state(*snapshot.model)
         self.report.metrics = Metrics.from_state(*snapshot.metrics)
         self.report.resumed = self.report.metrics.taken
-        for role, sink in self.sinks.items():
-            sink.rewind(snapshot.sinks[role])
 
     def _identity(self, window: int) -> dict[str, str]:
         """What a checkpoint must agree in, as text: parameters may be of any type."""

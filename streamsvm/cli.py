@@ -1,0 +1,509 @@
+"""The command line: ``streamsvm run [SOURCE] …``.
+
+Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
+failed on the way, 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with checkpoint and report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+# Whatever takes long to import is imported where it is used: `--help` and refusals come at once.
+if TYPE_CHECKING:
+    from connectors.events import Sink
+    from streamsvm.run.checkpoint import Checkpoint
+    from streamsvm.run.runner import Report, Runner
+
+DEFAULT_SOURCE = "synthetic:sea?seed=1"
+_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow")
+_FLAG = argparse.BooleanOptionalAction
+_CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    started = time.perf_counter() - _age()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _check_connectors()
+        return _guarded(arguments, started)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _guarded(arguments: list[str], started: float) -> int:
+    from connectors.events import ConnectorError
+    from streamsvm.run.errors import RunError, SetupError
+
+    try:
+        args = _parse(arguments)
+        return _run(args, started)
+    except SetupError as error:
+        return _complain(error, 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails again when it flushes at exit
+        return _complain("standard output was closed by its reader", 1)
+    except (RunError, ConnectorError, OSError) as error:
+        return _complain(error, 1)
+
+
+def _age() -> float:
+    """Seconds since this process began, where the system tells; imports count for the time to the first prediction."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
+
+
+def _complain(error: object, code: int) -> int:
+    print(f"streamsvm: error: {error}", file=sys.stderr)
+    return code
+
+
+def _check_connectors() -> None:
+    """Say so where a foreign package stands in the place of ours: the name is a common one."""
+    try:
+        found = importlib.util.find_spec("connectors.events")
+    except ImportError:
+        found = None
+    if found is not None:
+        return
+    spec = importlib.util.find_spec("connectors")
+    if spec is None:
+        sys.exit(_complain("the package `connectors`, a part of streamsvm, is missing: install streamsvm again", 2))
+    place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
+    message = f"{place} stands in the way of the package `connectors` that is a part of streamsvm"
+    sys.exit(_complain(f"{message}: rename it, or run from another directory", 2))
+
+
+# Settings --------------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"streamsvm: error: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="streamsvm", description="Online classification of drifting streams.", allow_abbrev=False)
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="predict every event of a stream, then learn from it",
+        description="Predict every event of a stream before learning from its label; write the predictions, measure "
+        "how good they were, keep the model. With no arguments: a generated stream whose concept changes abruptly.",
+        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 130 or 143 "
+        "ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint and report (a second signal kills).",
+        allow_abbrev=False,
+    )
+    _add_stream(run)
+    _add_model(run)
+    _add_results(run)
+    _add_checkpoint(run)
+    _add_reports(run)
+    return parser
+
+
+def _add_stream(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("stream")
+    group.add_argument(
+        "source",
+        nargs="?",
+        metavar="SOURCE",
+        help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, or synthetic:NAME; "
+        f"more options may follow as a query, as in a.csv?delimiter=; (default {DEFAULT_SOURCE})",
+    )
+    group.add_argument("--label", metavar="NAME", help="the column to predict; events without are not learned")
+    group.add_argument("--types", metavar="NAME:TYPE,…", help="declare columns as number, category or ignore")
+    group.add_argument("--ignore", metavar="NAME,…", help="columns to leave out")
+    group.add_argument("--key", metavar="NAME", help="the column that names an event; written beside its prediction")
+    group.add_argument("--time", metavar="NAME", help="the column with the time of an event")
+    group.add_argument(
+        "--format", metavar="FORMAT", help="csv, tsv, jsonl, libsvm, arff or parquet, instead of the suffix"
+    )
+    group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
+    group.add_argument("--max-events", type=_count, metavar="N", help="stop after N events, resumed ones included")
+
+
+def _add_model(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        metavar="NAME",
+        help="cpm, or the dotted path of any River classifier, as river.linear_model.LogisticRegression (default cpm)",
+    )
+    group.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the model, as a TOML or Python literal; may be repeated. The path of a class makes a "
+        "nested model: --param model=river.tree.HoeffdingTreeClassifier --param model.max_depth=5",
+    )
+    group.add_argument("--load", metavar="FILE", help="go on from a saved model")
+    group.add_argument("--save", metavar="FILE", help="save the model at the end")
+    group.add_argument("--learn", action=_FLAG, default=True, help="--no-learn only predicts (needs --load)")
+
+
+def _add_results(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("results")
+    group.add_argument(
+        "--out", metavar="SINK", help="where predictions go: a .csv, .tsv or .jsonl file, or - (then CSV)"
+    )
+    group.add_argument(
+        "--rejected",
+        metavar="SINK",
+        help="where events go that could not be read or learned, with the reason; null: only counts them (default: "
+        "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory; made when the first one comes)",
+    )
+
+
+def _add_checkpoint(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group(
+        "checkpoint",
+        "A run that is killed at any moment and started again with the same settings ends with the same model, "
+        "predictions and measures as if nothing had happened.",
+    )
+    group.add_argument("--checkpoint", metavar="DIR", help="keep all that is needed to go on in this directory")
+    group.add_argument("--checkpoint-every", type=_count, metavar="N", help="at least every N events")
+    group.add_argument(
+        "--checkpoint-seconds",
+        type=_seconds,
+        metavar="S",
+        help="at least every S seconds (default 5, unless N is given)",
+    )
+    group.add_argument("--fresh", action=_FLAG, help="start over, discarding what is there")
+
+
+def _add_reports(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group("reports")
+    group.add_argument("--summary", metavar="FILE", help="write the figures of the end as JSON too")
+    group.add_argument("--plot", metavar="FILE", help="draw accuracy over time beside the baselines (.png, .svg, .pdf)")
+    group.add_argument(
+        "--window",
+        type=_count,
+        default=1000,
+        metavar="N",
+        help="events the recent accuracy looks back on (default 1000)",
+    )
+    group.add_argument(
+        "--log-every",
+        type=_seconds,
+        default=5.0,
+        metavar="S",
+        help="seconds between progress lines where standard error is no terminal (default 5)",
+    )
+    group.add_argument("--quiet", action=_FLAG, help="no progress and no summary")
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        help="settings from TOML: keys are the long options and `source`; a table [model] has `name` and the "
+        "parameters; the command line wins",
+    )
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, got {text}")
+    return value
+
+
+_count.__name__, _seconds.__name__ = "whole number", "number of seconds"  # argparse names them in its messages
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """The settings, those of a configuration file first, so that the command line wins."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.version:
+        from streamsvm import __version__
+
+        parser.exit(0, f"streamsvm {__version__}\n")
+    if args.command is None:
+        parser.print_help()
+        parser.exit(2)
+    config = _read_config(args.config) if args.config else {}
+    model, source = config.pop("model", {}), config.pop("source", None)
+    if config:
+        given = _config_arguments(config, args.config, set(vars(args)) - {"command", "version", "config", "param"})
+        args = parser.parse_args(["run", *given, *arguments[1:]])
+    args.source = args.source or source or DEFAULT_SOURCE
+    args.model_table = {"name": model} if isinstance(model, str) else model
+    return args
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    import tomllib
+
+    from streamsvm.run.errors import SetupError
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise SetupError(f"--config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SetupError(f"--config {path}: {error}") from error
+
+
+def _config_arguments(config: dict[str, Any], path: str, known: set[str]) -> list[str]:
+    """The entries of a configuration file as arguments, to be checked like those."""
+    from streamsvm.run.errors import SetupError
+
+    arguments = []
+    for key, value in config.items():
+        if key.removeprefix("no-").replace("-", "_") not in known or "_" in key:
+            allowed = ", ".join(sorted(name.replace("_", "-") for name in known))
+            raise SetupError(f"--config {path}: unknown key `{key}`; allowed are {allowed}")
+        if isinstance(value, bool):
+            positive = key.removeprefix("no-")
+            arguments.append(f"--{positive}" if value == (key == positive) else f"--no-{positive}")
+        else:
+            arguments.append(f"--{key}={_config_text(value)}")
+    return arguments
+
+
+def _config_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}:{item}" for name, item in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# The run ---------------------------------------------------------------------------------------------------------
+
+
+def _run(args: argparse.Namespace, started: float) -> int:
+    from streamsvm.run.runner import Runner, check_persistence
+
+    _check(args)
+    model = _model(args)
+    check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
+    with contextlib.ExitStack() as stack:
+        checkpoint = _checkpoint(args, stack)
+        source = stack.enter_context(contextlib.closing(_open_source(args)))
+        out, rejected = _open_sinks(args, checkpoint, stack)
+        runner = Runner(
+            model,
+            source,
+            out=out,
+            rejected=rejected,
+            checkpoint=checkpoint,
+            save=args.save,
+            learn=args.learn,
+            max_events=args.max_events,
+            window=args.window,
+            identity=_identity(args),
+            observer=None if args.quiet else stack.enter_context(_progress(args.log_every)),
+            started=started,
+        )
+        caught = stack.enter_context(_graceful(runner))
+        report = runner.run()
+    _report(args, report)
+    return 128 + caught[0] if caught else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what does not fit together before anything is opened."""
+    from streamsvm.run.errors import SetupError
+    from streamsvm.run.plot import check_plot
+
+    if args.load and (args.model or args.param or args.model_table):
+        raise SetupError("--load brings the model and its parameters: leave out --model and --param")
+    if not args.learn and not args.load:
+        raise SetupError("--no-learn only predicts: say with --load what")
+    needing = ("checkpoint_every", "checkpoint_seconds", "fresh")
+    for name in needing:
+        if getattr(args, name) and not args.checkpoint:
+            raise SetupError(f"--{name.replace('_', '-')} needs --checkpoint DIR")
+    if args.plot:
+        check_plot(args.plot)
+    files = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
+    for option, path in files.items():
+        _check_writable(option, path)
+    outputs = files | {f"--{name}": getattr(args, name) for name in ("out", "rejected") if getattr(args, name)}
+    _check_distinct({"SOURCE": args.source, **outputs})
+
+
+def _check_writable(option: str, path: str) -> None:
+    from streamsvm.run.errors import SetupError
+
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise SetupError(f"{option} {path}: there is no directory {folder}")
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise SetupError(f"{option} {path}: cannot be written")
+
+
+def _check_distinct(files: dict[str, str]) -> None:
+    from streamsvm.run.errors import SetupError
+
+    seen: dict[str, str] = {}
+    for option, path in files.items():
+        place = os.path.realpath(path.partition("?")[0])
+        if path.startswith("-") or place == os.path.realpath(os.devnull):
+            continue
+        if place in seen:
+            raise SetupError(f"{seen[place]} and {option} are the same file {path}")
+        seen[place] = option
+
+
+def _model(args: argparse.Namespace) -> Any:
+    from streamsvm.run.classifiers import build_classifier, parse_params
+
+    if args.load:
+        return _loaded(args.load)
+    table = dict(args.model_table)
+    configured = table.pop("name", "cpm")
+    name = args.model or configured
+    base = table if name == configured else {}  # the file's parameters are those of the file's model
+    return build_classifier(name, parse_params(args.param, base))
+
+
+def _loaded(path: str) -> Any:
+    import streamsvm
+    from streamsvm.run.errors import SetupError
+
+    try:
+        return streamsvm.load(path)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"--load {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> Checkpoint | None:
+    from streamsvm.run.checkpoint import Checkpoint
+
+    if not args.checkpoint:
+        return None
+    seconds = args.checkpoint_seconds or (None if args.checkpoint_every else 5.0)
+    checkpoint = Checkpoint(
+        args.checkpoint, every_events=args.checkpoint_every, every_s=seconds, fresh=bool(args.fresh)
+    )
+    return stack.enter_context(checkpoint)
+
+
+def _open_source(args: argparse.Namespace) -> Any:
+    from connectors import open_source
+
+    options = {name: getattr(args, name) for name in _STREAM_OPTIONS}
+    return _settled(open_source, args.source, **options)
+
+
+def _open_sinks(
+    args: argparse.Namespace, checkpoint: Checkpoint | None, stack: contextlib.ExitStack
+) -> list[Sink | None]:
+    """For predictions, if wanted, and for events set aside: by default a file that is made when the first one comes."""
+    from connectors import open_sink
+    from streamsvm.run.deferred import DeferredSink
+
+    resume = checkpoint is not None and checkpoint.exists
+    out = _settled(open_sink, args.out, resume=resume) if args.out else None
+    if out is not None:
+        stack.enter_context(contextlib.closing(out))
+    path = args.rejected or _rejected_path(args)
+    if args.rejected:
+        rejected = _settled(open_sink, path, resume=resume)
+    else:
+        _check_writable("rejected events go to", path)
+        rejected = DeferredSink(path, open_sink)
+    return [out, stack.enter_context(contextlib.closing(rejected))]
+
+
+def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
+    """Open a stream; what is wrong with it now is wrong with the settings."""
+    from connectors.events import ConnectorError
+    from streamsvm.run.errors import SetupError
+
+    try:
+        return open_stream(url, **options)
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error
+
+
+def _rejected_path(args: argparse.Namespace) -> str:
+    path = str(args.out or "").partition("?")[0]
+    return f"{path}.rejected.jsonl" if path not in ("", "-") and ":" not in path else "rejected.jsonl"
+
+
+def _identity(args: argparse.Namespace) -> dict[str, Any]:
+    """How the stream is read: what a checkpoint must agree in. Credentials may change, and are not written down."""
+    from connectors.options import split_url
+
+    options = {name: getattr(args, name) for name in _STREAM_OPTIONS if getattr(args, name) is not None}
+    options |= split_url(args.source)[1]
+    shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
+    return {f"--{name}": value for name, value in shown.items()} | ({"--load": args.load} if args.load else {})
+
+
+@contextlib.contextmanager
+def _progress(every_s: float) -> Iterator[Any]:
+    import logging
+
+    from streamsvm.run.progress import progress
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("streamsvm")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    with contextlib.closing(progress(sys.stderr, every_s)) as observer:
+        try:
+            yield observer
+        finally:
+            logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _graceful(runner: Runner) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM ends the run after the batch in hand, a second one at once."""
+    caught: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+        caught.append(number)
+        runner.stop()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(args: argparse.Namespace, report: Report) -> None:
+    from streamsvm.run.report import summary, text
+
+    if not args.quiet:
+        print(text(report), file=sys.stderr if "-" in (args.out, args.rejected) else sys.stdout, flush=True)
+    if args.summary:
+        import json
+
+        Path(args.summary).write_text(
+            json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+    if args.plot:
+        from streamsvm.run.plot import plot
+
+        plot(report, args.plot)

@@ -1,0 +1,119 @@
+"""Classifiers by name and parameters, as settings give them."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from streamsvm.run.errors import SetupError
+
+SHORT_NAMES = {"cpm": "streamsvm.CPMClassifier"}
+
+
+def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
+    """A classifier of this package by its short name, or any River classifier by its dotted path.
+
+    A parameter that is itself an estimator is a table with its `name` and its own parameters.
+
+    Raises
+    ------
+    SetupError
+        For an unknown class, one that is no River classifier, and parameters it does not take.
+
+    Examples
+    --------
+    >>> params = {"classifier": {"name": "river.naive_bayes.GaussianNB"}}
+    >>> build_classifier("river.multiclass.OneVsRestClassifier", params)
+    OneVsRestClassifier (
+      classifier=GaussianNB ()
+    )
+    """
+    from river.base import Classifier
+
+    model = _build(SHORT_NAMES.get(name, name), params, name)
+    if not isinstance(model, Classifier):
+        raise SetupError(f"--model {name} is not a River classifier")
+    return model
+
+
+def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Parameters from texts like ``n_faces=10``; the values are TOML or Python literals, else taken as they stand.
+
+    A bare dotted path names a class; ``name.parameter=value`` sets the parameters of that class. They are laid over
+    those of `base`.
+
+    Examples
+    --------
+    >>> parse_params(["n_faces=10", "entropy=true", "model=river.naive_bayes.GaussianNB", "model.x=None"])
+    {'n_faces': 10, 'entropy': True, 'model': {'name': 'river.naive_bayes.GaussianNB', 'x': None}}
+    """
+    params: dict[str, Any] = copy.deepcopy(dict(base or {}))
+    for text in texts:
+        key, equals, value = text.partition("=")
+        *parents, last = key.strip().split(".")
+        if not equals or not all(part.isidentifier() for part in (*parents, last)):
+            raise SetupError(f"--param {text}: must read NAME=VALUE")
+        table = params
+        for parent in parents:
+            table = table.get(parent, {})
+            if not isinstance(table, dict) or "name" not in table:
+                raise SetupError(
+                    f"--param {text}: name the class of `{parent}` first, as in --param {parent}=PATH.TO.CLASS"
+                )
+        table[last] = parse_value(value.strip())
+    return params
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, a Python literal, the path of a class as a table with its name, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pass
+    parts = text.split(".")
+    return {"name": text} if len(parts) > 1 and all(part.isidentifier() for part in parts) else text
+
+
+def _build(path: str, params: Mapping[str, Any], name: str) -> Any:
+    cls = _locate(path, name)
+    allowed = inspect.signature(cls).parameters
+    unknown = [key for key in params if key not in allowed]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):
+        raise SetupError(f"{name} has no parameter `{unknown[0]}`; it takes {', '.join(allowed) or 'none'}")
+    built = {key: _value(key, value) for key, value in params.items()}
+    try:
+        return cls(**built)
+    except (TypeError, ValueError) as error:
+        raise SetupError(f"{name}: {error}") from error
+
+
+def _value(key: str, value: Any) -> Any:
+    if not isinstance(value, dict) or "name" not in value:
+        return value
+    name = str(value["name"])
+    return _build(SHORT_NAMES.get(name, name), {k: v for k, v in value.items() if k != "name"}, f"{key} {name}")
+
+
+def _locate(path: str, name: str) -> Any:
+    module, _, attribute = path.rpartition(".")
+    if not module:
+        raise SetupError(
+            f"unknown model {name!r}; give {', '.join(SHORT_NAMES)}, or a dotted path such as "
+            "river.linear_model.LogisticRegression"
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SetupError(f"cannot find {name}: {error}") from error
+    if not callable(found):
+        raise SetupError(f"{name} is not a class")
+    return found

@@ -1,0 +1,54 @@
+"""A sink that is opened when the first row comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from connectors.events import Position, Sink
+
+
+class DeferredSink:
+    """Leaves no file behind where nothing was written; its position is empty until then.
+
+    Parameters
+    ----------
+    name
+        The name of the sink to come.
+    open_sink
+        Opens it; told by `resume` whether to keep what an earlier process wrote.
+    """
+
+    can_rewind = True
+
+    def __init__(self, name: str, open_sink: Callable[..., Sink]) -> None:
+        self.name = name
+        self._open = open_sink
+        self._sink: Sink | None = None
+
+    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+        """Take rows."""
+        if self._sink is None:
+            self._sink = self._open(self.name, resume=False)
+        self._sink.write(table)
+
+    def flush(self) -> None:
+        """Make durable what was written, if anything."""
+        if self._sink is not None:
+            self._sink.flush()
+
+    @property
+    def position(self) -> Position:
+        """What is durable; empty where nothing was written."""
+        return {} if self._sink is None else self._sink.position
+
+    def rewind(self, position: Position) -> None:
+        """Drop whatever was written after `position`."""
+        if position:
+            self._sink = self._open(self.name, resume=True)
+            self._sink.rewind(position)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if self._sink is not None:
+            self._sink.close()

@@ -1,0 +1,85 @@
+"""How a run shows that it goes on: a bar on a terminal, else a line every few seconds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, TextIO
+
+from streamsvm.run.runner import Report
+
+logger = logging.getLogger("streamsvm.run")
+
+
+class Lines:
+    """A log line every few seconds.
+
+    Parameters
+    ----------
+    every_s
+        Seconds between two lines.
+    """
+
+    def __init__(self, every_s: float = 5.0) -> None:
+        self._every_s = every_s
+        self._at = time.perf_counter()
+        self._events = 0
+
+    def __call__(self, report: Report, fraction: float | None) -> None:
+        now = time.perf_counter()
+        if now - self._at < self._every_s:
+            return
+        rate = (report.events - self._events) / (now - self._at)
+        self._at, self._events = now, report.events
+        logger.info(
+            "%s", "".join([_share(fraction), f"{report.metrics.taken:,} events, {rate:,.0f}/s", _quality(report)])
+        )
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class Bar:
+    """A bar that is redrawn a few times a second; the number of events to come is estimated from the share read."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from tqdm import tqdm
+
+        self._bar: Any = tqdm(unit=" events", unit_scale=True, file=stream, dynamic_ncols=True, smoothing=0.1)
+        self._at = 0.0
+
+    def __call__(self, report: Report, fraction: float | None) -> None:
+        now = time.perf_counter()
+        if now - self._at < self._bar.mininterval:
+            return
+        self._at = now
+        taken = report.metrics.taken
+        if fraction:
+            self._bar.total = round(taken / fraction)
+        self._bar.set_postfix_str(_quality(report).removeprefix(", "), refresh=False)
+        self._bar.update(taken - self._bar.n)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._bar.close()
+
+
+def progress(stream: TextIO, every_s: float = 5.0) -> Bar | Lines:
+    """What suits a stream: a bar where it is a terminal."""
+    return Bar(stream) if stream.isatty() else Lines(every_s)
+
+
+def _quality(report: Report) -> str:
+    metrics = report.metrics
+    parts = []
+    if metrics.judged:
+        parts.append(f"accuracy {metrics.accuracy:.4f}, of the last {metrics.window:,} {metrics.recent_accuracy:.4f}")
+    if metrics.rejected:
+        parts.append(f"{metrics.rejected:,} set aside")
+    if report.checkpoint is not None and report.checkpoint.written_at is not None:
+        parts.append(f"checkpoint {time.time() - report.checkpoint.written_at:.0f} s old")
+    return "".join(f", {part}" for part in parts)
+
+
+def _share(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction:.0%}, "

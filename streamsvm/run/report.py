@@ -1,0 +1,129 @@
+"""What a run amounted to: as a text for people, and as plain data for programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from streamsvm.models import encode_label
+from streamsvm.run.metrics import ClassScore, Scores
+from streamsvm.run.runner import Report
+
+_MOST_CLASSES = 20
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """All figures of a run, for JSON; only what is under `process` depends on clocks and interruptions."""
+    metrics, scores = report.metrics, report.metrics.scores()
+    return {
+        "model": report.model,
+        "source": report.source,
+        "out": report.out,
+        "ended": report.ended,
+        "events": metrics.taken,
+        "predicted": metrics.events,
+        "judged": metrics.judged,
+        "unanswered": metrics.unanswered,
+        "rejected": metrics.rejected,
+        "rejected_to": report.rejected,
+        "accuracy": _figure(metrics.accuracy),
+        "recent_accuracy": _figure(metrics.recent_accuracy),
+        "window": metrics.window,
+        "balanced_accuracy": _figure(scores.balanced_accuracy) if metrics.judged else None,
+        "kappa": _figure(scores.kappa) if metrics.judged else None,
+        "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
+        "classes": [_class_figures(row) for row in scores.classes],
+        "process": {
+            "resumed_at": report.resumed,
+            "events": report.events,
+            "seconds": report.seconds,
+            "model_seconds": report.learner_seconds,
+            "first_prediction_s": report.first_prediction_s,
+        },
+    }
+
+
+def text(report: Report) -> str:
+    """The figures of a run, to be read."""
+    blocks = [_head(report)]
+    if report.metrics.judged:
+        scores = report.metrics.scores()
+        blocks += [_measures(report, scores), _class_table(scores.classes)]
+    else:
+        blocks.append(["no event had both a label and a prediction: nothing to measure"])
+    blocks.append(_set_aside(report))
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _head(report: Report) -> list[str]:
+    metrics = report.metrics
+    first = f"{metrics.taken:,} events of {report.source} by {report.model}, ended by {report.ended}"
+    lines = [first.replace("by end of stream", "with the stream").replace("by stopped", "on request")]
+    if report.resumed is not None:
+        lines.append(f"resumed after {report.resumed:,} events; times are those of the {report.events:,} taken since")
+    if report.events:
+        each, model = (1e6 * s / report.events for s in (report.seconds, report.learner_seconds))
+        rate = report.events / report.seconds
+        lines.append(f"{rate:,.0f} events/s, {each:,.2f} µs an event, {model:,.2f} µs of it in the model")
+    if report.first_prediction_s is not None:
+        lines.append(f"first prediction {report.first_prediction_s:.2f} s after the start")
+    if report.out is not None:
+        lines.append(f"predictions in {report.out}")
+    return lines
+
+
+def _measures(report: Report, scores: Scores) -> list[str]:
+    metrics = report.metrics
+    no_change, majority = metrics.baseline("no_change"), metrics.baseline("majority")
+    lines = [
+        f"accuracy           {metrics.accuracy:.4f}   over {metrics.judged:,} events with a label",
+        f"  recently         {metrics.recent_accuracy:.4f}   over the last {min(metrics.window, metrics.judged):,}",
+        f"  no change        {no_change:.4f}   had each label been predicted to be the one before it",
+        f"  majority         {majority:.4f}   had it been predicted to be the most frequent one so far",
+        f"balanced accuracy  {scores.balanced_accuracy:.4f}",
+        f"Cohen's kappa      {scores.kappa:.4f}",
+    ]
+    if metrics.accuracy < max(no_change, majority):
+        lines.append("the model is below a baseline that looks at no feature")
+    return lines
+
+
+def _class_table(classes: list[ClassScore]) -> list[str]:
+    rows = [["class", "events", "predicted", "precision", "recall", "F1"]]
+    for row in classes[:_MOST_CLASSES]:
+        shares = (f"{share:.4f}" for share in (row.precision, row.recall, row.f1))
+        rows.append([str(row.label), f"{row.events:,}", f"{row.predicted:,}", *shares])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
+        for name, *cells in rows
+    ]
+    left_out = len(classes) - _MOST_CLASSES
+    return [*lines, f"and {left_out:,} rarer classes"] if left_out > 0 else lines
+
+
+def _set_aside(report: Report) -> list[str]:
+    count = report.metrics.rejected
+    if not count:
+        return []
+    where = "counted only" if report.rejected is None else f"kept in {report.rejected}"
+    lines = [f"{count:,} events set aside, {where}"]
+    for example in report.examples:
+        place = ", ".join(f"{name} {value}" for name, value in example.origin.items())
+        lines.append(f"  {place}: {example.reason}")
+    return lines
+
+
+def _class_figures(row: ClassScore) -> dict[str, Any]:
+    return {
+        "label": encode_label(row.label),
+        "events": row.events,
+        "predicted": row.predicted,
+        "precision": row.precision,
+        "recall": row.recall,
+        "f1": row.f1,
+    }
+
+
+def _figure(value: float) -> float | None:
+    return None if math.isnan(value) else value
