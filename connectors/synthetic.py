@@ -71,6 +71,7 @@ class SyntheticSource:
         self._family = family
         self._parameters = self._checked(options)
         self._made_of = repr((name, self._n, self._seed, self._width, self._drifts, sorted(self._parameters.items())))
+        self._event = 0
         self._seek(0)
 
     def _positions(self, given: list[str]) -> list[int]:
@@ -140,7 +141,7 @@ class SyntheticSource:
         self._seek(int(position["event"]))
 
     def _seek(self, event: int) -> None:
-        self._event: int = event
+        self._event = event
         concepts = [self._concept(k) for k in range(len(self._drifts) + 1)]
         self._stream: _Generated = itertools.islice(self._events(concepts), event, None)
 

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors import ConnectorError, open_source
+from tests.connectors.streams import events, labels, read, rejects, rows, write
+
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_columns_are_numbers_or_categories_by_what_they_hold(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,colour,y\n1.5,red,0\n-2,blue,1\n")
+    (batch,) = open_source(url, label="y")
+    assert batch.features["x"].dtype == np.float64
+    assert batch.rows() == [{"x": 1.5, "colour": "red"}, {"x": -2.0, "colour": "blue"}]
+    assert batch.labels == [0, 1]
+    assert batch.raw == ["1.5,red,0", "-2,blue,1"]
+    assert [batch.origins[i] for i in range(2)] == [{"file": url, "line": 2}, {"file": url, "line": 3}]
+
+
+@pytest.mark.parametrize("gap", ["", "?", "NA", "nan", "NaN", "null", "None", "nUlL", " "])
+def test_missing_numbers_are_left_out(tmp_path: Path, gap: str) -> None:
+    assert rows(write(tmp_path / "a.csv", f"x,z\n1,1\n{gap},2\n")) == [{"x": 1.0, "z": 1.0}, {"z": 2.0}]
+
+
+def test_missing_categories_are_empty_or_a_question_mark(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n")) == [
+        {"x": "a", "z": 1.0},
+        {"z": 2.0},
+        {"z": 3.0},
+        {"x": "NA", "z": 4.0},
+    ]
+
+
+def test_infinity_is_handed_on(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.csv", "x\n1\ninf\n"))[1] == {"x": math.inf}
+
+
+def test_labels_are_whole_numbers_only_where_written_so(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,y\n1,7\n1,07\n1,+7\n1,7.0\n1,\n1,NA\n1,-3\n")
+    assert labels(url, label="y") == [7, "07", "+7", "7.0", None, "NA", -3]
+
+
+def test_without_label_option_events_are_unlabelled(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "x,y\n1,2\n"))[0][0][:2] == ({"x": 1.0, "y": 2.0}, None)
+
+
+def test_declared_types_keys_times_and_ignored_columns(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,id,t,junk,y\n1,k1,1000,a,0\n2,k2,1970-01-01T00:00:02Z,b,1\n3,k3,noon,c,1\n")
+    (batch,) = open_source(f"{url}?label=y&types=x:category&key=id&time=t&ignore=junk")
+    assert batch.rows() == [{"x": "1"}, {"x": "2"}]
+    assert (batch.keys, batch.times) == (["k1", "k2"], [1000, 2000])
+    assert "'t' is not a time" in batch.rejected[0].reason
+
+
+def test_one_bad_line_never_costs_its_neighbours(tmp_path: Path) -> None:
+    text = b"x,z\n1,1\n2\n3,3,3\n\nfour,4\n5,5\n\xff,6\n7,7\n"
+    seen, bad = read(write(tmp_path / "a.csv", text), types={"x": "number"})
+    assert [(event[0]["x"], event[2]["line"]) for event in seen] == [(1, 2), (5, 7), (7, 9)]
+    assert bad == [
+        (3, "1 fields instead of 2", "2"),
+        (4, "3 fields instead of 2", "3,3,3"),
+        (6, "'x' is not a number: 'four'", "four,4"),
+        (8, "not valid utf-8", "\ufffd,6"),
+    ]
+
+
+def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path: Path) -> None:
+    text = 'name,z\n"a\nb, ""c""",1\nplain,2\n"d\n\ne",bad,3\nlast,4\n'
+    seen, bad = read(write(tmp_path / "a.csv", text))
+    assert [(e[0], e[2]["line"]) for e in seen] == [
+        ({"name": 'a\nb, "c"', "z": 1.0}, 2),
+        ({"name": "plain", "z": 2.0}, 4),
+        ({"name": "last", "z": 4.0}, 8),
+    ]
+    assert [line for line, _, _ in bad] == [5, 7]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 1024])
+def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) -> None:
+    lines = [f"a{i},{i}" for i in range(1000)]
+    lines[300] = '"a300,300'
+    seen, bad = read(write(tmp_path / "a.csv", "name,z\n" + "\n".join(lines)), batch_size=batch_size)
+    assert len(seen) == 999
+    assert bad == [(302, "a quoted field is not closed within 256 lines", '"a300,300')]
+
+
+def test_a_quote_open_at_the_end_costs_its_own_line_only(tmp_path: Path) -> None:
+    seen, bad = read(write(tmp_path / "a.csv", 'name,z\n"a,1\nb,2\nc,3'))
+    assert [e[0]["name"] for e in seen] == ["b", "c"]
+    assert [(line, raw) for line, _, raw in bad] == [(2, '"a,1')]
+
+
+field = st.text(st.sampled_from(list("ab,\"'\n\r ;0")), max_size=6)
+
+
+@given(st.lists(st.tuples(field, field, st.just("end")), min_size=1, max_size=30), st.integers(1, 9))
+@QUICK
+def test_quoting_agrees_with_the_csv_module(tmp_path: Path, table: list[tuple[str, ...]], batch_size: int) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("f", "g", "h"), *table])
+    url = write(tmp_path / "a.csv", text.getvalue())
+    seen, bad = read(url, types="f:category,g:category", batch_size=batch_size)
+    assert bad == []
+    assert [(e[0].get("f", ""), e[0].get("g", ""), e[0]["h"]) for e in seen] == table
+
+
+lines = st.lists(
+    st.sampled_from(
+        ["1,a,0", "2,b,1", ",,", '3,"c\nc",1', "x,y", "", "oops,a,1", '"', '4,"d",', "5,e,0\r", "\xff,a,1"]
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+@given(lines, st.integers(1, 6), st.integers(1, 6), st.integers(0, 30))
+@QUICK
+def test_resuming_anywhere_continues_with_exactly_the_same_events(
+    tmp_path: Path, suffix: str, body: list[str], first_size: int, second_size: int, cut: int
+) -> None:
+    data = ("x,c,y\n" + "\n".join(body)).encode("latin-1")
+    url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
+    options = {"label": "y", "types": {"x": "number"}}
+    whole = read(url, **options)
+
+    source = open_source(url, batch_size=first_size, **options)
+    batches = [batch for _, batch in zip(range(cut), source, strict=False)]
+    position = batches[-1].position if batches else source.position
+    resumed = open_source(url, batch_size=second_size, **options)
+    resumed.seek(position)
+    batches += list(resumed)
+    assert (events(batches), rejects(batches)) == whole
+
+
+def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "id,z\n1,\n2b,\n" + "3,\n" * 2000 + "4,5\n")
+    for batch_size in (1, 3, 4096):
+        seen = rows(url, batch_size=batch_size)
+        assert seen[0] == {"id": "1"}
+        assert seen[-1] == {"id": "4", "z": 5.0}
+
+
+def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x\nred\n" + "1\n" * 3000)
+    source = open_source(url)
+    position = next(iter(source)).position
+    resumed = open_source(url)
+    resumed.seek(position)
+    assert next(iter(resumed)).rows()[0] == {"x": "1"}
+
+
+def test_resuming_on_another_file_is_refused(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x\n1\n2\n3\n")
+    position = list(open_source(url))[-1].position
+    write(tmp_path / "a.csv", "x\n1\n7\n3\n4\n")
+    with pytest.raises(ConnectorError, match="not the file that was read before"):
+        open_source(url).seek(position)
+    long = "x\n" + "1\n" * 4000
+    write(tmp_path / "a.csv", long)
+    position = list(open_source(url))[-1].position
+    write(tmp_path / "a.csv", long[:5000])
+    with pytest.raises(ConnectorError, match="shorter than what was read"):
+        open_source(url).seek(position)
+    with pytest.raises(ConnectorError, match="not a position"):
+        open_source(url).seek({"rows": 3})
+
+
+def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x\n1\n2\n")
+    position = list(open_source(url))[-1].position
+    write(tmp_path / "a.csv", "x\n1\n2\n3\n")
+    source = open_source(url)
+    source.seek(position)
+    assert [e[0] for e in events(source)] == [{"x": 3.0}]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
+        ("a,b\n1,2\n", {"ignore": "c"}, "no column 'c' for `ignore`"),
+        ("a,b\n1,2\n", {"types": "c:number"}, "no column 'c' for `types`"),
+        ("a,b\n1,2\n", {"types": "a:nmber"}, "KIND one of number, category, ignore"),
+        ("a,b\n1,2\n", {"lable": "b"}, "unknown option `lable`; allowed are"),
+        ("a,b\n1,2\n", {"encoding": "utf-9"}, "unknown encoding 'utf-9'"),
+        ("a,b\n1,2\n", {"encoding": "utf-16"}, "encoding 'utf-16' is not supported"),
+        ("a,b\n1,2\n", {"batch_size": 0}, "`batch_size` must be a whole number from 1 on"),
+        ("a,b\n1,2\n", {"header": "maybe"}, "`header` must be yes or no"),
+        ("a,b\n1,2\n", {"delimiter": "::"}, "`delimiter` must be one character"),
+        ("a,b\n1,2\n", {"names": "a,b"}, "goes with `header=no`"),
+        ("a,b\n1,2\n", {"format": "xml"}, "`format` must be one of"),
+        ("a,a\n1,2\n", {}, "column 'a' appears twice"),
+        ("", {}, "no header"),
+        (b"\xff\xfea\n1\n", {}, "the header is not valid utf-8"),
+    ],
+)
+def test_wrong_configuration_stops_at_once(tmp_path: Path, text: str, options: dict[str, str], message: str) -> None:
+    url = write(tmp_path / "a.csv", text)
+    with pytest.raises(ConnectorError, match=message):
+        open_source(url, **options)
+
+
+def test_missing_files_directories_and_unknown_suffixes_stop_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConnectorError, match="no such file"):
+        open_source(str(tmp_path / "a.csv"))
+    (tmp_path / "dir.csv").mkdir()
+    with pytest.raises(ConnectorError, match="is a directory"):
+        open_source(str(tmp_path / "dir.csv"))
+    with pytest.raises(ConnectorError, match="say format="):
+        open_source(write(tmp_path / "a.dat", "x\n1\n"))
+    with pytest.raises(ConnectorError, match="unknown kind of stream"):
+        open_source("https://example.org/a.csv")
+    assert rows(write(tmp_path / "a.dat", "x\n1\n"), format="csv") == [{"x": 1.0}]
+
+
+def test_header_only_gives_no_events(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.csv", "x,y\n"), label="y") == ([], [])
+
+
+def test_byte_order_mark_crlf_delimiter_and_encoding(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "\ufeffx;y\r\n1;é\r\n".encode())
+    assert read(url, label="y", delimiter=";")[0][0][:2] == ({"x": 1.0}, "é")
+    url = write(tmp_path / "b.tsv", "x\ty\n1\té\n".encode("latin-1"))
+    assert labels(url, label="y", encoding="latin-1") == ["é"]
+
+
+def test_no_header_with_or_without_names(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "1,2\n3,4\n")
+    assert read(url, header="no", names="a,b", label="b")[0][1][:2] == ({"a": 3.0}, 4)
+    assert rows(url, header=False) == [{"f1": 1.0, "f2": 2.0}, {"f1": 3.0, "f2": 4.0}]
+    assert rows(write(tmp_path / "empty.csv", ""), header="no", names="a,b") == []
+
+
+def test_an_over_long_line_is_set_aside_without_holding_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.lines.MAX_LINE_BYTES", 1 << 20)
+    url = write(tmp_path / "a.csv", "x\n1\n" + "9" * (5 << 20) + "\n2\n3\n")
+    source = open_source(url)
+    batches = list(source)
+    assert [e[0]["x"] for e in events(batches)] == [1, 2, 3]
+    assert [(line, len(raw or "")) for line, _, raw in rejects(batches)] == [(3, 1024)]
+    assert source.position["offset"] == (tmp_path / "a.csv").stat().st_size
+
+
+def test_fraction_rises_to_one(tmp_path: Path) -> None:
+    source = open_source(write(tmp_path / "a.csv", "x\n" + "1\n" * 100), batch_size=10)
+    shares = [source.fraction for _ in source]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.2
+    assert source.fraction == 1.0
+
+
+class TestGzip:
+    def test_members_are_joined(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n2") + gzip.compress(b"0\n3\n") + b"\0\0")
+        assert [row["x"] for row in rows(url)] == [1, 20, 3]
+
+    def test_cut_short(self, tmp_path: Path) -> None:
+        body = "".join(f"{i},{i * 7919 % 1000}\n" for i in range(5000))
+        packed = gzip.compress(("x,z\n" + body).encode())
+        url = write(tmp_path / "a.csv.gz", packed[: len(packed) // 2])
+        source = open_source(url)
+        batches = list(source)
+        seen = [e[0]["x"] for e in events(batches)]
+        assert seen == list(range(len(seen)))
+        assert len(seen) > 1000
+        ((line, reason, raw),) = rejects(batches)
+        assert (line, reason) == (len(seen) + 2, "gzip file is cut short")
+        assert not raw or f"{len(seen)},{len(seen) * 7919 % 1000}\n".startswith(raw)
+        # Once told, not again; and if the file is made whole, nothing is lost.
+        resumed = open_source(url)
+        resumed.seek(source.position)
+        assert list(resumed) == []
+        write(tmp_path / "a.csv.gz", packed)
+        resumed = open_source(url)
+        resumed.seek(source.position)
+        assert [e[0]["x"] for e in events(resumed)] == list(range(len(seen), 5000))
+
+    def test_damaged(self, tmp_path: Path) -> None:
+        packed = bytearray(gzip.compress(b"x\n" + b"".join(b"%d\n" % i for i in range(5000))))
+        packed[-6] ^= 255  # the checksum
+        seen, bad = read(write(tmp_path / "a.csv.gz", bytes(packed)))
+        assert len(seen) == 5000
+        assert [reason.split(":")[0] for _, reason, _ in bad] == ["gzip file is damaged"]
+
+    def test_no_gzip_at_all(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match="not a gzip file"):
+            open_source(write(tmp_path / "a.csv.gz", "x\n1\n"))
+
+    def test_nothing_left(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match="cut short: nothing can be read"):
+            open_source(write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n")[:8]))
