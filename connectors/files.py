@@ -73,6 +73,7 @@ class TextSource:
         self._stream = open_bytes(path, packed=packed, follow=follow)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
+        self._closed = False
         self._tried = 0
         try:
             self._begin(0 if self._stream.live else 1)
@@ -227,7 +228,9 @@ class TextSource:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._stream.close()
+        if not self._closed:
+            self._closed = True
+            self._stream.close()
 
 
 def _encoding(source: str, name: str) -> str:

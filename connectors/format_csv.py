@@ -37,9 +37,6 @@ class CsvFormat:
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Take the names from the first record, which is left to the events with `header=no`."""
-        if self._names:
-            self._name_columns(self._names)
-            return 0
         feed = _Feed(lines)
         try:
             first = next((row for row in csv.reader(feed, delimiter=self._delimiter) if row), None)
@@ -47,10 +44,13 @@ class CsvFormat:
             raise ConnectorError(f"{self._source}: the header cannot be read: {error}") from None
         if (first is None or feed.starved) and not last:
             return None
-        if first is None:
+        if first is None and not self._names:
             raise ConnectorError(f"{self._source}: the file is empty: no header")
+        first = first or self._names
         if not self._has_header:
-            self._name_columns([f"f{i}" for i in range(1, len(first) + 1)])
+            self._name_columns(self._names or [f"f{i}" for i in range(1, len(first) + 1)])
+            if len(first) != self._width:
+                raise ConnectorError(f"{self._source}: `names` has {self._width} names for {len(first)} fields")
             return 0
         self._name_columns([name.strip() for name in first])
         return feed.at

@@ -38,6 +38,8 @@ class ParquetSource:
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
+        if any(file.schema_arrow.names != schema.names for file in self._files):
+            raise ConnectorError(f"{path}: the files of the directory differ in their columns")
         self._roles.check(path, schema.names)
         self._features = self._roles.features(schema.names)
         for name in (*self._features, self._roles.label):
@@ -48,7 +50,7 @@ class ParquetSource:
 
     def _open(self, paths: list[str]) -> None:
         if not paths:
-            raise ConnectorError(f"{self.name}: the directory holds no .parquet files")
+            raise ConnectorError(f"{self.name}: the directory holds no Parquet files (*.parquet)")
         self._files = []
         try:
             with open(paths[0], "rb") as first:
@@ -204,8 +206,8 @@ class ParquetSink:
     def _array(self, name: str, values: list[Any]) -> Any:
         """Values in the type of the part before where they fit, else in their own, mixed ones as text."""
         pa = self._pa
-        before = None if self._schema is None else self._schema.field(name).type
-        for kind in (before, None) if before is not None and not pa.types.is_null(before) else (None,):
+        before = pa.null() if self._schema is None else self._schema.field(name).type
+        for kind in () if before == pa.string() else (None,) if before == pa.null() else (before, None):
             try:
                 return pa.array(values, kind)
             except (pa.ArrowException, OverflowError):

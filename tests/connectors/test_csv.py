@@ -199,6 +199,7 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
         ("a,b\n1,2\n", {"delimiter": "::"}, "`delimiter` must be one character"),
         ("a,b\n1,2\n", {"names": "a,b"}, "goes with `header=no`"),
         ("a,b\n1,2\n", {"format": "xml"}, "`format` must be one of"),
+        ("1,2\n", {"header": "no", "names": "a,b,c"}, "`names` has 3 names for 2 fields"),
         ("a,a\n1,2\n", {}, "column 'a' appears twice"),
         ("", {}, "no header"),
         (b"\xff\xfea\n1\n", {}, "the header is not valid utf-8"),
@@ -249,6 +250,18 @@ def test_an_over_long_line_is_set_aside_without_holding_it(tmp_path: Path, monke
     assert [e[0]["x"] for e in events(batches)] == [1, 2, 3]
     assert [(line, len(raw or "")) for line, _, raw in rejects(batches)] == [(3, 1024)]
     assert source.position["offset"] == (tmp_path / "a.csv").stat().st_size
+
+
+def test_a_field_beyond_the_limit_of_the_csv_module_costs_its_own_line_only(tmp_path: Path) -> None:
+    seen, bad = read(write(tmp_path / "a.csv", 'x,z\n1,a\n2,"' + "b" * 200_000 + '"\n3,c\n'))
+    assert [e[0]["x"] for e in seen] == [1, 3]
+    assert [(line, reason) for line, reason, _ in bad] == [(3, "field larger than field limit (131072)")]
+
+
+def test_closing_twice_is_no_trouble(tmp_path: Path) -> None:
+    source = open_source(write(tmp_path / "a.csv", "x\n1\n"))
+    source.close()
+    source.close()
 
 
 def test_fraction_rises_to_one(tmp_path: Path) -> None:

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors import ConnectorError, SparseRows, open_source
+from tests.connectors.streams import events, labels, read, rejects, rows, write
+
+
+class TestJsonLines:
+    def test_values_keep_their_types(self, tmp_path: Path) -> None:
+        url = write(
+            tmp_path / "a.jsonl", '{"x": 1, "c": "red", "b": true, "gap": null, "y": "7"}\n{"z": 2.5, "y": 7}\n'
+        )
+        seen, _ = read(url, label="y")
+        assert [e[:2] for e in seen] == [({"x": 1, "c": "red", "b": True}, "7"), ({"z": 2.5}, 7)]
+        assert seen[0][0]["b"] is True
+
+    def test_null_or_absent_labels_are_unknown(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.jsonl", '{"x": 1, "y": null}\n{"x": 1}\n{"x": 1, "y": false}\n')
+        assert labels(url, label="y") == [None, None, False]
+
+    def test_what_is_no_flat_object_is_set_aside(self, tmp_path: Path) -> None:
+        text = '{"x": 1}\n{"x": \n[1]\n{"x": {"a": 1}}\n\n{"x": 2, "y": [1]}\n{"x": NaN}\n{"x": 3}\n'
+        seen, bad = read(write(tmp_path / "a.jsonl", text), label="y")
+        assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 1), ({"x": 3}, 8)]
+        assert [(line, reason.split(":")[0]) for line, reason, _ in bad] == [
+            (2, "not JSON"),
+            (3, "not a JSON object"),
+            (4, "field 'x' is nested"),
+            (6, "the label 'y' is nested"),
+            (7, "not JSON"),
+        ]
+        assert bad[0][2] == '{"x": '
+
+    def test_roles_and_declared_types(self, tmp_path: Path) -> None:
+        url = write(
+            tmp_path / "a.jsonl",
+            '{"zip": 123, "n": "1.5", "id": 5, "t": 9, "junk": [1]}\n{"zip": 4, "n": "x", "id": 6, "t": 10}\n',
+        )
+        (batch,) = open_source(url, types="zip:category,n:number", key="id", time="t", ignore="junk")
+        assert batch.rows() == [{"zip": "123", "n": 1.5}]
+        assert (batch.keys, batch.times) == ([5], [9])
+        assert rejects([batch])[0][:2] == (2, "'n' is not a number: 'x'")
+
+    def test_a_label_that_no_event_has_stops_at_once(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match=r"no column 'clas' for `label`; the columns are 'x', 'class'"):
+            open_source(write(tmp_path / "a.jsonl", '{"x": 1, "class": 2}\n'), label="clas")
+
+
+class TestLibsvm:
+    def test_rows_are_sparse(self, tmp_path: Path) -> None:
+        url = write(
+            tmp_path / "a.libsvm", "# head\n+1 1:0.5 7:2 # note\n\n-1\n2.5 qid:3 0:1e3\n3:4\n? 9:1\n1.0 1:nan\n"
+        )
+        (batch,) = open_source(url)
+        assert isinstance(batch.features, SparseRows)
+        assert batch.features.indptr.tolist() == [0, 2, 2, 3, 4, 5, 6]
+        assert batch.rows()[:5] == [{1: 0.5, 7: 2.0}, {}, {0: 1000.0}, {3: 4.0}, {9: 1.0}]
+        assert batch.labels == [1, -1, 2.5, None, None, 1]
+        assert [batch.origins[i]["line"] for i in range(6)] == [2, 4, 5, 6, 7, 8]
+
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ("1 1:1 1:2", "indices must ascend, but 1 follows 1"),
+            ("1 3:1 2:2", "indices must ascend, but 2 follows 3"),
+            ("1 -3:1", "an index is negative"),
+            ("1 5 1:2:3", "not a pair index:value: '5'"),
+            ("1 1:2:3 5", "not a pair index:value: '1:2:3'"),
+            ("1 a:2", "not a pair index:value: 'a:2'"),
+            ("1 1:", "not a pair index:value: '1:'"),
+            ("1 99999999999999999999:1", "not a pair index:value: '99999999999999999999:1'"),
+            ("spam 1:2", "the label is not a number: 'spam'"),
+            ("nan 1:2", "the label is not a number: 'nan'"),
+            ("1,2 1:2", "the label is not a number: '1,2'"),
+        ],
+    )
+    def test_garbage_is_set_aside(self, tmp_path: Path, line: str, reason: str) -> None:
+        seen, bad = read(write(tmp_path / "a.libsvm", f"1 1:1\n{line}\n2 2:2\n"))
+        assert [e[:2] for e in seen] == [({1: 1.0}, 1), ({2: 2.0}, 2)]
+        assert bad == [(2, reason, line)]
+
+    def test_it_has_no_named_columns(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match="unknown option `label`"):
+            open_source(write(tmp_path / "a.libsvm", "1 1:1\n"), label="y")
+
+
+ARFF = """% a comment
+@RELATION 'my data'
+@attribute 'outside temp' NUMERIC
+@attribute colour {red, 'dark blue', "it's"}
+@attribute note string
+@attribute class{up,down}
+
+@DATA
+"""
+
+
+class TestArff:
+    def test_dense_rows(self, tmp_path: Path) -> None:
+        url = write(
+            tmp_path / "a.arff", ARFF + "1.5, 'dark blue', 'a, \\'b\\'', up\n% no\n?,?,?,?\n2,\"it's\",x,down\n"
+        )
+        seen, bad = read(url)
+        assert [e[:2] for e in seen] == [
+            ({"outside temp": 1.5, "colour": "dark blue", "note": "a, 'b'"}, "up"),
+            ({}, None),
+            ({"outside temp": 2.0, "colour": "it's", "note": "x"}, "down"),
+        ]
+        assert (bad, seen[0][2]["line"]) == ([], 9)
+
+    def test_in_sparse_rows_what_is_left_out_is_zero_or_the_first_value(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.arff", ARFF + "{0 5, 3 down}\n{}\n{1 'dark blue',2 hm}\n")
+        assert [e[:2] for e in read(url)[0]] == [
+            ({"outside temp": 5.0, "colour": "red"}, "down"),
+            ({"outside temp": 0.0, "colour": "red"}, "up"),
+            ({"outside temp": 0.0, "colour": "dark blue", "note": "hm"}, "up"),
+        ]
+
+    def test_another_label_or_none(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.arff", ARFF + "1,red,x,up\n")
+        assert read(url, label="colour", ignore="note")[0][0][:2] == ({"outside temp": 1.0, "class": "up"}, "red")
+        assert read(url, label="")[0][0][1] is None
+
+    def test_nominal_digits_are_whole_labels(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.arff", "@relation r\n@attribute x real\n@attribute c {0,1}\n@data\n1,0\n2,1\n")
+        assert labels(url) == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ("1,red,x", "3 values instead of 4"),
+            ("hot,red,x,up", "'outside temp' is not a number: 'hot'"),
+            ("1,green,x,up", "'green' is not among the values declared for 'colour'"),
+            ("1,red,x,left", "'left' is not among the values declared for 'class'"),
+            ("1,red,'x,up", "a quote is not closed"),
+            ("{0 1, 9 up}", "index 9 must be above 0 and below 4"),
+            ("{1 red, 0 1}", "index 0 must be above 1"),
+            ("{0}", "not a pair of index and value"),
+            ("{0 1", "a sparse row must end in }"),
+        ],
+    )
+    def test_garbage_is_set_aside(self, tmp_path: Path, line: str, reason: str) -> None:
+        seen, bad = read(write(tmp_path / "a.arff", f"{ARFF}1,red,x,up\n{line}\n2,red,x,up\n"))
+        assert [e[0]["outside temp"] for e in seen] == [1, 2]
+        ((number, why, raw),) = bad
+        assert (number, raw) == (10, line)
+        assert why.startswith(reason)
+
+    @pytest.mark.parametrize(
+        ("header", "message"),
+        [
+            ("@relation r\n@attribute x real\n", "no @data line"),
+            ("@relation r\n@data\n", "declares no attributes"),
+            ("@attribute x real\nx,y\n@data\n", "line 2 is no ARFF declaration"),
+            ("@attribute x\n@data\n", "line 1 is no attribute declaration"),
+            ("@attribute x real\n@attribute x real\n@data\n", "declared twice"),
+            ("@attribute x date yyyy\n@attribute y real\n@data\n", "type date; name it in ignore="),
+        ],
+    )
+    def test_headers_that_cannot_be_read_stop_at_once(self, tmp_path: Path, header: str, message: str) -> None:
+        with pytest.raises(ConnectorError, match=message):
+            open_source(write(tmp_path / "a.arff", header))
+
+    def test_a_date_may_be_ignored(self, tmp_path: Path) -> None:
+        url = write(
+            tmp_path / "a.arff", "@attribute d date yyyy\n@attribute x real\n@attribute y real\n@data\n1999,1,2\n"
+        )
+        assert read(url, ignore="d")[0][0][:2] == ({"x": 1.0}, 2)
+
+
+BODIES = {
+    "jsonl": ("", ['{"x": 1}', '{"x": "é"}', "", "{", '{"x": [1]}', '{"z": 2}']),
+    "libsvm": ("", ["1 1:1 4:2", "-1", "# c", "x 1:1", "1 2:2 1:1", "2 9:9"]),
+    "arff": (ARFF, ["1,red,x,up", "{0 1}", "% c", "1,2", "?,?,?,?", "x,red,x,up"]),
+}
+
+
+@pytest.mark.parametrize("suffix", BODIES)
+@given(st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_resuming_anywhere_continues_with_exactly_the_same_events(
+    tmp_path: Path, suffix: str, data: st.DataObject
+) -> None:
+    header, choice = BODIES[suffix]
+    body = data.draw(st.lists(st.sampled_from(choice), max_size=20))
+    sizes = st.integers(1, 5)
+    url = write(tmp_path / f"a.{suffix}", header + "\n".join(body))
+    whole = read(url)
+    source = open_source(url, batch_size=data.draw(sizes))
+    batches = [batch for _, batch in zip(range(data.draw(sizes)), source, strict=False)]
+    resumed = open_source(url, batch_size=data.draw(sizes))
+    resumed.seek(json.loads(json.dumps(batches[-1].position if batches else source.position)))
+    batches += list(resumed)
+    assert (events(batches), rejects(batches)) == whole
+
+
+def test_wide_arff_rows_come_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.format_arff._MOST_CELLS", 100)
+    header = "".join(f"@attribute x{i} real\n" for i in range(30)) + "@data\n"
+    batches = list(open_source(write(tmp_path / "a.arff", header + "{3 1}\n" * 7)))
+    assert [len(batch) for batch in batches] == [3, 3, 1]
+    assert all(np.all(batch.features["x3"] == 1) for batch in batches)
+
+
+def test_blank_streams_without_a_header_hold_no_events(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.jsonl", "")) == []
+    assert rows(write(tmp_path / "a.libsvm", "\n\n")) == []

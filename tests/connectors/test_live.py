@@ -1,0 +1,168 @@
+"""Growing files and pipes: what is there comes promptly, silence is reported, half lines are waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import Batch, ConnectorError, open_source
+from tests.connectors.streams import write
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def following(path: Path, **options: Any) -> Any:
+    return iter(open_source(str(path), follow="yes", **options))
+
+
+def values(batch: Batch) -> list[Any]:
+    return [row["x"] for row in batch.rows()]
+
+
+def test_what_is_appended_comes_soon_and_half_lines_wait(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n2\n3")
+    batches = following(path)
+    assert values(next(batches)) == [1, 2]
+    append(path, "0\n4\n")
+    start = time.monotonic()
+    assert values(next(batches)) == [30, 4]
+    assert time.monotonic() - start < 0.5
+
+
+def test_silence_gives_an_empty_batch_within_about_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n")
+    batches = following(path)
+    next(batches)
+    start = time.monotonic()
+    idle = next(batches)
+    assert len(idle) == 0
+    assert 0.5 < time.monotonic() - start < 1.5
+
+
+def test_a_header_may_still_be_to_come(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x,")
+    batches = following(path, label="y")
+    assert len(next(batches)) == 0
+    append(path, "y\n1,0\n")
+    batch = next(batches)
+    assert (values(batch), batch.labels) == ([1], [0])
+
+
+def test_a_late_header_without_the_label_stops(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "")
+    batches = following(path, label="y")
+    append(path, "x,z\n1,0\n")
+    with pytest.raises(ConnectorError, match="no column 'y'"):
+        next(batches)
+
+
+def test_a_quoted_record_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, 'x,z\n"a\nb')
+    batches = following(path)
+    assert len(next(batches)) == 0
+    append(path, '",1\n')
+    assert values(next(batches)) == ["a\nb"]
+
+
+def test_following_resumes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n2\n3")
+    position = next(following(path)).position
+    append(path, "3\n")
+    source = open_source(str(path), follow=True)
+    source.seek(position)
+    assert values(next(iter(source))) == [33]
+    assert source.fraction is None
+
+
+def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n1\n2\n")
+    batches = following(path)
+    next(batches)
+    os.truncate(path, 2)
+    with pytest.raises(ConnectorError, match="was truncated"):
+        next(batches)
+
+    batches = following(path)
+    path.rename(tmp_path / "a.csv.1")
+    with pytest.raises(ConnectorError, match="was removed or renamed"):
+        next(batches)
+
+    write(path, "x\n1\n")
+    batches = following(path)
+    next(batches)
+    path.rename(tmp_path / "a.csv.1")
+    write(path, "x\n5\n6\n7\n")
+    with pytest.raises(ConnectorError, match="was replaced"):
+        next(batches)
+
+
+def test_only_plain_files_can_be_followed(tmp_path: Path) -> None:
+    for url in ("-", write(tmp_path / "a.csv.gz", "")):
+        with pytest.raises(ConnectorError, match="growing files of plain text"):
+            open_source(url, follow="yes")
+
+
+def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # does not wait for a reader
+    try:
+        os.write(writer, b"x\n1\n2\n")
+        source = open_source(str(path))
+        batches = iter(source)
+        assert values(next(batches)) == [1, 2]
+        os.write(writer, b"3\n")
+        start = time.monotonic()
+        assert values(next(batches)) == [3]
+        assert time.monotonic() - start < 0.5
+        with pytest.raises(ConnectorError, match="cannot be read again"):
+            source.seek(source.position)
+    finally:
+        os.close(writer)
+    assert list(batches) == []  # all writers have gone
+    source.close()
+
+
+STANDARD = """
+import sys
+from connectors import open_sink, open_source
+source, sink = open_source(sys.argv[1], label="y"), open_sink(sys.argv[2])
+for batch in source:
+    sink.write({"line": list(batch.origins.columns["line"]), "y": batch.labels})
+sink.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "given", "expected"),
+    [
+        ("-", "-", "x,y\n1,UP\n2,DOWN\n", "line,y\n2,UP\n3,DOWN\n"),
+        ("-?format=jsonl", "-?format=jsonl", '{"x": 1, "y": 5}\n', '{"line":1,"y":5}\n'),
+    ],
+)
+def test_standard_input_and_output(source: str, sink: str, given: str, expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STANDARD, source, sink],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == expected

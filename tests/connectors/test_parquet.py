@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors import ConnectorError, open_source
+from tests.connectors.streams import events, labels
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet  # noqa: E402
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    table = pa.table(
+        {
+            "x": pa.array([1.5, None, math.nan, *range(97)], pa.float32()),
+            "n": pa.array([*range(99), None], pa.int64()),
+            "flag": [True, None, *[False] * 98],
+            "c": pa.array(["red", None, "", *["blue"] * 97]).dictionary_encode(),
+            "when": pa.array(range(100), pa.timestamp("ms")),
+            "digits": [str(i) for i in range(99)] + ["x"],
+            "y": pa.array([0, 1, None, *range(97)]),
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=17)
+    return str(tmp_path / "a.parquet")
+
+
+def test_columns_by_their_types(path: str) -> None:
+    batch = next(iter(open_source(path, label="y", time="when", ignore="digits", batch_size=3)))
+    assert batch.rows() == [{"x": 1.5, "n": 0.0, "flag": 1.0, "c": "red"}, {"n": 1.0}, {"n": 2.0, "flag": 0.0}]
+    assert (batch.labels, batch.times) == ([0, 1, None], [0, 1, 2])
+    assert batch.origins[2] == {"file": path, "row": 2}
+    assert all(column.flags.writeable for column in batch.features.values())
+
+
+def test_types_may_be_declared(path: str) -> None:
+    batches = list(open_source(path, types="n:category,digits:number,when:ignore"))
+    assert [batches[0].rows()[0][name] for name in ("n", "digits")] == ["0", 0.0]
+    assert [(r.reason, r.origin["row"]) for b in batches for r in b.rejected] == [("'digits' is not a number: 'x'", 99)]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 14, 99])
+@pytest.mark.parametrize("size", [1, 5, 17, 64])
+def test_resuming_anywhere_continues_with_exactly_the_same_events(path: str, cut: int, size: int) -> None:
+    options = {"label": "y", "ignore": "when"}
+    whole = events(open_source(path, **options))
+    source = open_source(path, batch_size=size, **options)
+    batches = [batch for _, batch in zip(range(cut), source, strict=False)]
+    resumed = open_source(path, batch_size=7, **options)
+    resumed.seek(source.position if not batches else batches[-1].position)
+    batches += list(resumed)
+    assert str(events(batches)) == str(whole)
+    assert resumed.fraction == 1.0
+
+
+def test_wrong_configuration_stops_at_once(path: str, tmp_path: Path) -> None:
+    with pytest.raises(ConnectorError, match="no column 'z' for `label`"):
+        open_source(path, label="z")
+    with pytest.raises(ConnectorError, match=r"'when' is of type timestamp\[ms\]; name it in ignore= or time="):
+        open_source(path)
+    with pytest.raises(ConnectorError, match="no such file"):
+        open_source(str(tmp_path / "b.parquet"))
+    (tmp_path / "empty.parquet").mkdir()
+    with pytest.raises(ConnectorError, match="holds no Parquet files"):
+        open_source(str(tmp_path / "empty.parquet"))
+    for name in ("u", "v"):
+        pyarrow.parquet.write_table(pa.table({name: [1]}), tmp_path / "empty.parquet" / f"{name}.parquet")
+    with pytest.raises(ConnectorError, match="differ in their columns"):
+        open_source(str(tmp_path / "empty.parquet"))
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(ConnectorError, match="cannot be read as Parquet"):
+        open_source(str(tmp_path / "c.parquet"))
+    with pytest.raises(ConnectorError, match="not the file that was read before"):
+        open_source(path, ignore="when").seek({"row": 3, "sha256": "other"})
+
+
+def test_without_pyarrow_the_message_says_what_to_install(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConnectorError, match=r"pip install 'streamsvm\[parquet\]'"):
+        open_source(path)
+
+
+def test_float_labels_that_are_nan_are_unknown(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"x": [1, 2], "y": np.array([math.nan, 0.5])}), tmp_path / "a.parquet")
+    assert labels(str(tmp_path / "a.parquet"), label="y") == [None, 0.5]

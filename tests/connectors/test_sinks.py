@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors import ConnectorError, Sink, open_sink, open_source
+from tests.connectors.streams import rows
+
+KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.gz", "out.tsv", "out.parquet"]
+
+
+def content(path: Path) -> list[dict[str, Any]]:
+    return rows(str(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_can_be_read(tmp_path: Path, kind: str) -> None:
+    sink = open_sink(str(tmp_path / kind))
+    assert isinstance(sink, Sink)
+    sink.write({"n": np.array([1, 2]), "name": ["a", 'b,\n"c"']})
+    sink.write({"n": [3], "name": ["d"]})
+    sink.close()
+    sink.close()
+    assert content(tmp_path / kind) == [{"n": 1, "name": "a"}, {"n": 2, "name": 'b,\n"c"'}, {"n": 3, "name": "d"}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.sampled_from(["write", "flush", "crash"]), max_size=12))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_after_a_crash_nothing_is_lost_or_doubled(tmp_path: Path, kind: str, steps: list[str]) -> None:
+    path = tmp_path / kind
+    sink, written, durable = open_sink(str(path)), 0, 0
+    sink.flush()
+    position = sink.position
+    for step in steps:
+        if step == "write":
+            sink.write({"n": [written, written + 1], "s": ["x", None]})
+            written += 2
+        elif step == "flush":
+            sink.flush()
+            position, durable = json.loads(json.dumps(sink.position)), written
+        else:
+            sink = open_sink(str(path), resume=True)
+            sink.rewind(position)
+            assert sink.position == position
+            written = durable
+    sink.close()
+    if written or kind.endswith(("jsonl", "parquet")):
+        assert [row["n"] for row in (content(path) if written else [])] == list(range(written))
+    else:
+        assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_an_existing_result_is_replaced_at_the_first_write(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    for value in (1, 2):
+        sink = open_sink(str(path))
+        if value == 2:
+            assert content(path) == [{"n": 1}]
+        sink.write({"n": [value]})
+        sink.close()
+    assert content(path) == [{"n": 2}]
+
+
+def test_without_rows_the_file_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "out.csv").write_text("old\n")
+    open_sink(str(tmp_path / "out.csv")).close()
+    assert (tmp_path / "out.csv").read_bytes() == b""
+
+
+@pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_resuming_without_rewinding_appends(tmp_path: Path, kind: str) -> None:
+    for value in (1, 2):
+        sink = open_sink(str(tmp_path / kind), resume=True)
+        sink.write({"n": [value]})
+        sink.close()
+    assert content(tmp_path / kind) == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize(("kind", "message"), [("out.csv", "the file was changed"), ("out.parquet", "has 0 parts")])
+def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str, message: str) -> None:
+    sink = open_sink(str(tmp_path / kind), resume=True)
+    with pytest.raises(ConnectorError, match=message):
+        sink.rewind({"bytes": 100, "parts": 3, "columns": ["n"]})
+
+
+def test_the_columns_are_fixed_by_the_first_write_also_across_runs(tmp_path: Path) -> None:
+    path = str(tmp_path / "out.csv")
+    sink = open_sink(path)
+    sink.write({"n": [1]})
+    with pytest.raises(ConnectorError, match="has the columns"):
+        sink.write({"m": [1]})
+    sink.flush()
+    resumed = open_sink(path, resume=True)
+    resumed.rewind(sink.position)
+    with pytest.raises(ConnectorError, match="has the columns"):
+        resumed.write({"m": [1]})
+    with pytest.raises(ValueError, match="unequal length"):
+        open_sink(path).write({"a": [1], "b": []})
+
+
+def test_json_lines_hold_what_json_has_no_form_for(tmp_path: Path) -> None:
+    sink = open_sink(str(tmp_path / "out.jsonl"))
+    values = [("a", 1), {3, 1}, 1 << 70, math.nan, None, True, np.float64(0.5), 1j]
+    sink.write({"y": values, "p": [math.nan] * len(values)})
+    sink.close()
+    assert [orjson.loads(line)["y"] for line in (tmp_path / "out.jsonl").read_bytes().splitlines()] == [
+        ["a", 1],
+        [1, 3],
+        float(1 << 70),
+        None,
+        None,
+        True,
+        0.5,
+        "1j",
+    ]
+
+
+@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_survives_csv(tmp_path: Path, table: list[tuple[str, str]]) -> None:
+    path = tmp_path / "out.csv"
+    sink = open_sink(str(path))
+    sink.write({"a": [a for a, _ in table], "b": [b for _, b in table]})
+    sink.close()
+    with path.open(newline="", encoding="utf-8") as file:
+        assert [tuple(row) for row in csv.reader(file)][1:] == table
+
+
+def test_gzip_output_is_ordinary_gzip(tmp_path: Path) -> None:
+    sink = open_sink(str(tmp_path / "out.csv.gz"))
+    for value in range(3):
+        sink.write({"n": [value]})
+        sink.flush()
+        sink.flush()
+    sink.close()
+    assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == b"n\n0\n1\n2\n"
+
+
+def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
+    path = tmp_path / "out.parquet"
+    sink = open_sink(str(path))
+    for values in ([None], [1, 2], ["a", 1], [3.5, None]):
+        sink.write({"y": values})
+        sink.flush()
+    sink.close()
+    assert len(list(path.iterdir())) == 4
+    assert [batch.labels for batch in open_source(str(path), label="y")] == [[None], [1, 2], ["a", "1"], ["3.5", None]]
+
+
+def test_standard_output_cannot_be_rewound() -> None:
+    sink = open_sink("-")
+    assert not sink.can_rewind
+    with pytest.raises(ConnectorError, match="cannot take back"):
+        sink.rewind(sink.position)
+
+
+def test_null_takes_everything() -> None:
+    sink = open_sink("null:")
+    sink.write({"n": [1]})
+    sink.rewind(sink.position)
+    sink.close()
+    assert isinstance(sink, Sink)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("out.libsvm", "cannot be written as libsvm"),
+        ("out.xyz", "say format="),
+        ("out.csv?overwrite=yes", "unknown option `overwrite`"),
+        ("missing/out.csv", "cannot be written: No such file or directory"),
+    ],
+)
+def test_wrong_configuration_stops_at_once(tmp_path: Path, url: str, message: str) -> None:
+    with pytest.raises(ConnectorError, match=message):
+        open_sink(str(tmp_path / url))

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from connectors import ConnectorError, Source, open_source
+from connectors.synthetic import FAMILIES
+from tests.connectors.streams import events
+
+
+@pytest.mark.parametrize("name", ["demo", *FAMILIES])
+def test_the_same_options_give_the_same_events_also_when_resumed(name: str) -> None:
+    url = f"synthetic:{name}?n=300&seed=5" + ("" if name == "waveform" else "&drift=100,200&width=50")
+    whole = events(open_source(url))
+    assert len(whole) == 300
+    source = open_source(url, batch_size=70)
+    assert isinstance(source, Source)
+    stream = iter(source)
+    first = [next(stream), next(stream)]
+    resumed = open_source(url, batch_size=33)
+    resumed.seek(json.loads(json.dumps(source.position)))
+    assert events(first) + events(resumed) == whole
+    assert resumed.fraction == 1.0
+    assert whole[-1][2] == {"stream": f"synthetic:{name}", "event": 299}
+
+
+def _reversed_share(url: str) -> np.ndarray:
+    """For the two sine concepts, of which one is the other reversed: whether each event is of the second."""
+    return np.array([label == int(x["0"] >= np.sin(x["1"])) for x, label, _ in events(open_source(url))])
+
+
+def test_drift_is_abrupt_or_confined_to_its_window() -> None:
+    base = _reversed_share("synthetic:sine?n=3000")
+    assert base.all() or not base.any()
+    abrupt = _reversed_share("synthetic:sine?n=3000&drift=1000") == base[0]
+    assert abrupt[:1000].all()
+    assert not abrupt[1000:].any()
+    gradual = _reversed_share("synthetic:sine?n=3000&drift=1000&width=1000") == base[0]
+    assert gradual[:500].all()
+    assert not gradual[1500:].any()
+    assert 0.6 < gradual[500:1000].mean() < 0.9
+    assert 0.1 < gradual[1000:1500].mean() < 0.4
+
+
+@pytest.mark.parametrize("drift", ["5000", "5000&width=1"])
+def test_late_drift_with_a_small_width_is_no_trouble(drift: str) -> None:
+    assert len(events(open_source(f"synthetic:stagger?n=5100&drift={drift}"))) == 5100
+
+
+def test_labels_are_plain_values() -> None:
+    kinds = {type(label) for name in FAMILIES for _, label, _ in events(open_source(f"synthetic:{name}?n=20"))}
+    assert kinds == {int, bool}
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nope", "unknown stream; there are demo, agrawal"),
+        ("sea?foo=1", "unknown option `foo`; allowed are `batch_size`, `drift`, `n`, `noise`"),
+        ("sea?n=0", "`n` must be a whole number from 1 on"),
+        ("sea?drift=soon", "`drift` must be event numbers"),
+        ("sea?variant=99", "variant"),
+        ("waveform?drift=3", "has one concept only"),
+    ],
+)
+def test_wrong_configuration_stops_at_once(url: str, message: str) -> None:
+    with pytest.raises(ConnectorError, match=message):
+        open_source(f"synthetic:{url}")
+
+
+def test_resuming_with_other_options_is_refused() -> None:
+    position = open_source("synthetic:sea?seed=1").position
+    with pytest.raises(ConnectorError, match="other options before"):
+        open_source("synthetic:sea?seed=2").seek(position)
