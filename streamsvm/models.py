@@ -44,19 +44,31 @@ class Scaler:
         Whether a column is 1 where a string was met, shape (d,).
     shift, scale
         Shape (d,).
+    count
+        How many values these rest on, shape (d,).
     limit
         The largest scaled magnitude; inf for none.
+    windows
+        Where values are scaled by rank instead, the sorted values each column ranks among; those with none are scaled
+        as above. A rank r, from 0 to 1, becomes (r - 1/2) * sqrt(12).
     """
 
     names: list[Any]
     is_indicator: NDArray[np.bool_]
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
+    count: NDArray[np.float64]
     limit: float = math.inf
+    windows: list[NDArray[np.float64]] | None = None
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scale raw rows, shape (n, d), NaN where missing."""
-        return np.nan_to_num(np.clip((X - self.shift) * self.scale, -self.limit, self.limit), nan=0.0)
+        scaled = np.clip((X - self.shift) * self.scale, -self.limit, self.limit)
+        for j, window in enumerate(self.windows or []):
+            if len(window):
+                both = np.searchsorted(window, X[:, j], "left") + np.searchsorted(window, X[:, j], "right")
+                scaled[:, j] = (both / (2.0 * len(window)) - 0.5) * math.sqrt(12.0)
+        return np.where(np.isnan(X), 0.0, scaled)
 
 
 @dataclass(slots=True)
@@ -208,8 +220,6 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
             }
     except ArchiveError:
         raise
-    except (
-        zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError
-    ) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         raise ArchiveError(f"{path} is not a whole streamsvm file: {error}") from error
     return header, arrays

@@ -1,0 +1,64 @@
+"""The memory compiled steps work on: sections of one float64 buffer, and an int64 array that says where they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.kernels.rows import COUNT_AT, N_CHANGING, N_COUNTERS, N_SECTIONS, WORK
+
+Shape = tuple[int, ...]
+
+
+class Arena:
+    """Zeroed float64 sections in one buffer.
+
+    Parameters
+    ----------
+    shapes
+        The sections' shapes.
+    n_columns
+        How many columns there is room for.
+
+    Attributes
+    ----------
+    values
+        All sections, flat.
+    buffer
+        The same memory, for `struct.pack_into`.
+    layout
+        As `streamsvm.kernels.rows` has it.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], n_columns: int) -> None:
+        self.shapes = list(shapes)
+        offsets = np.cumsum([0] + [math.prod(shape) for shape in self.shapes])
+        if len(offsets) > N_SECTIONS:
+            raise ValueError(f"{len(self.shapes)} sections, at most {N_SECTIONS - 1}")
+        self.buffer = bytearray(8 * max(int(offsets[-1]), 1))
+        self.values: NDArray[np.float64] = np.frombuffer(self.buffer, np.float64)
+        count_at = WORK + n_columns + 1
+        self.layout = np.zeros(count_at + n_columns + 1, np.int64)
+        self.layout[N_COUNTERS : N_COUNTERS + len(offsets)] = offsets
+        self.layout[COUNT_AT] = count_at
+        self.layout[count_at:] = np.arange(n_columns + 1)
+
+    def start(self, section: int) -> int:
+        """Where a section begins in `values`."""
+        return int(self.layout[N_COUNTERS + section])
+
+    def __getitem__(self, section: int) -> NDArray[np.float64]:
+        """A section, as a view in its shape."""
+        start, shape = self.start(section), self.shapes[section]
+        return self.values[start : start + math.prod(shape)].reshape(shape)
+
+    def take(self, other: Arena) -> None:
+        """Take over what another arena has learned, as far as there is room."""
+        self.layout[:N_CHANGING] = other.layout[:N_CHANGING]
+        for i in range(len(self.shapes)):
+            mine, theirs = self[i], other[i]
+            common = tuple(slice(0, min(a, b)) for a, b in zip(mine.shape, theirs.shape, strict=True))
+            mine[common] = theirs[common]

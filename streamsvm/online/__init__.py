@@ -1,0 +1,67 @@
+"""Learners that take one event at a time, by River's protocol."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.models import ArchiveError, read_archive
+from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.polytope import CPMClassifier
+
+LEARNERS: dict[str, type[OnlineClassifier]] = {learner.__name__: learner for learner in (CPMClassifier,)}
+
+
+def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> OnlineClassifier:
+    """The learner, of whatever class, whose `state` this is.
+
+    Raises
+    ------
+    ArchiveError
+        Where it is none of ours.
+    """
+    learner = LEARNERS.get(header.get("class", ""))
+    if learner is None:
+        raise ArchiveError(f"holds {header.get('class')!r}, which is none of {', '.join(sorted(LEARNERS))}")
+    return learner.from_state(header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> OnlineClassifier:
+    """The learner that was saved to a file; it continues bit for bit.
+
+    Raises
+    ------
+    ArchiveError
+        Where the file is damaged, foreign, or of a newer version.
+    FileNotFoundError
+        Where there is none.
+
+    Examples
+    --------
+    >>> import tempfile, streamsvm
+    >>> model = streamsvm.CPMClassifier()
+    >>> model.learn_one({"size": 2.0}, "large")
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     model.save(file.name)
+    ...     streamsvm.load(file.name).predict_one({"size": 3.0})
+    'large'
+    """
+    header, arrays = read_archive(path)
+    try:
+        return from_state(header, arrays)
+    except ArchiveError as error:
+        raise ArchiveError(f"{path}: {error}") from error
+
+
+def warmup() -> None:
+    """Compile all kernels, or load them from disk where they were compiled before."""
+    for learner in LEARNERS.values():
+        model = learner()
+        model.learn_one({"a": 1.0}, 0)
+        model.learn_one({"a": 2.0}, 0)
+        model.predict_one({"a": 2.0})
+        model.test_then_train(np.eye(2), [0, 1])

@@ -1,0 +1,642 @@
+"""What all online learners share: labels, encoding, batches, and saving, around one compiled step."""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import compress, repeat
+from operator import eq, is_not
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import narwhals as nw
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+from river import base
+
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints
+from streamsvm.kernels import rows as layout
+from streamsvm.kernels.arena import Arena, Shape
+from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
+
+SCALINGS = ("none", "standard", "decayed", "rank")
+# Ranks keep two windows of values a column, so only the first so many columns have them.
+RANKED_MOST = 512
+
+
+class OnlineClassifier(base.MiniBatchClassifier):
+    """Base of the online learners.
+
+    Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
+    them. Predicting while another thread learns is not safe: copy the model, or take turns.
+
+    A subclass names its kernel file, `_kernels`, with `predict_event`, `learn_event`, `spread` and `run_rows`; the
+    sections it saves, `_saved`; and gives `_new_arena` and `_model`.
+    """
+
+    _kernels: ClassVar[ModuleType]
+    _predict_event: ClassVar[Any]
+    _learn_event: ClassVar[Any]
+    _saved: ClassVar[dict[str, int]]
+
+    max_features: int
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    @abstractmethod
+    def _new_arena(self, n_columns: int, n_classes: int) -> Arena:
+        """An empty state with room for so many columns and classes, and with this learner's settings."""
+
+    def _weight_class(self, label: Any, code: int) -> None:
+        """Give a class that begins its settings."""
+
+    @classmethod
+    def _find_entries(cls) -> None:
+        """Have the steps on single events ready, without the look at the arguments' types that each call costs."""
+        if "_predict_event" not in cls.__dict__:
+            event = (types.float64[::1], types.int64[::1])
+            cls._predict_event = _entry(cls._kernels.predict_event, event)
+            cls._learn_event = _entry(cls._kernels.learn_event, (*event, types.int64, types.float64))
+
+    # State -------------------------------------------------------------------------------------------------------
+
+    def _reset(self) -> None:
+        """Begin with nothing learned."""
+        type(self)._find_entries()
+        self._space = FeatureSpace(self.max_features)
+        self._codes: dict[Hashable, int] = {}
+        self._answers: list[Any] = [None]
+        self._n_prepared = 0
+        self._room = (min(16, self.max_features), 2)
+        self._use(self._new_arena(*self._room))
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels learned, in order of first arrival."""
+        return self._answers[:-1]
+
+    @property
+    def n_events_learned(self) -> int:
+        """How many events have been learned."""
+        return int(self._arena[layout.PARAMS][layout.SEEN])
+
+    def _use(self, arena: Arena) -> None:
+        """Work on this arena from now on, with what the fast path of single events needs at hand."""
+        self._arena = arena
+        self._values, self._layout = arena.values, arena.layout
+        self._follow_space()
+
+    def _follow_space(self) -> None:
+        space, arena = self._space, self._arena
+        buffer, offset = memoryview(arena.buffer), 8 * arena.start(layout.ROW)
+        self._layout[layout.ROW_LENGTH] = len(space)
+        self._fast = (space.plain_length, space.packer, buffer, offset, space.getter, arena.values, arena.layout)
+
+    def _make_room(self) -> None:
+        """See that all columns and classes known have their place."""
+        n_columns, n_classes = len(self._space), len(self._codes)
+        if n_columns > self._room[0] or n_classes > self._room[1]:
+            columns = max(self._room[0], min(_roomy(n_columns), self.max_features))
+            self._room = (columns, max(self._room[1], _roomy(n_classes)))
+            arena = self._new_arena(*self._room)
+            arena.take(self._arena)
+            self._use(arena)
+        if n_columns > self._n_prepared:
+            stats = self._arena[layout.STATS]
+            for j in range(self._n_prepared, n_columns):
+                if self._space.is_indicator[j]:
+                    stats[layout.DUE, j], stats[layout.SCALE, j] = -1.0, 1.0
+            self._n_prepared = n_columns
+            self._follow_space()
+
+    def _code(self, label: Any) -> int:
+        """The number of a class, which begins if it is new."""
+        code = self._codes.get(label)
+        if code is None:
+            if label != label:
+                raise ValueError("the label is NaN: an event without a label can only be predicted")
+            code = len(self._codes)
+            self._codes[label] = code
+            self._answers.insert(code, label)
+            self._make_room()
+            self._weight_class(label, code)
+        return code
+
+    # One event ---------------------------------------------------------------------------------------------------
+
+    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
+        """Learn one event.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label, of any hashable type.
+        w
+            How much the event weighs, 0 or more; at 0 it is left out.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None, for a NaN label, or a bad weight.
+            Nothing has been learned then.
+        """
+        code = self._codes.get(y)
+        plain_length, pack, buffer, offset, get, values, counters = self._fast
+        if code is not None and w == 1.0 and len(x) == plain_length:
+            try:
+                pack(buffer, offset, *get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                if self._learn_event(values, counters, code, 1.0) == 0:
+                    return
+        self._learn_any(x, y, w)
+
+    def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
+        w = _weight(w)
+        if y != y:
+            self._code(y)  # raises
+        rows = _one_row(*self._space.encode_event(x, learn=w > 0.0))
+        if w > 0.0:
+            code = self._code(y)
+            self._make_room()
+            self._run(rows, np.array([code]), np.array([w]), predict=False)
+
+    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+        """The most probable label; None as long as nothing has been learned."""
+        plain_length, pack, buffer, offset, get, values, counters = self._fast
+        if len(x) == plain_length:
+            try:
+                pack(buffer, offset, *get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                code = self._predict_event(values, counters)
+                if code >= -1:
+                    return self._answers[code]
+        codes, _, _ = self._run(_one_row(*self._space.encode_event(x, learn=False)))
+        return self._answers[codes[0]]
+
+    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+        """The probability of each label learned; empty as long as nothing has been."""
+        rows = _one_row(*self._space.encode_event(x, learn=False))
+        n = int(self._layout[layout.N_CLASSES])
+        _, _, proba = self._run(rows, n_proba=n)
+        return dict(zip(self._answers[:n], proba[0].tolist(), strict=True))
+
+    # Many events -------------------------------------------------------------------------------------------------
+
+    def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
+        """Learn rows one after another, exactly as a loop of `learn_one` does.
+
+        Parameters
+        ----------
+        X
+            Rows as `FeatureSpace.encode` takes them: a data frame, an array of shape (n, d), a scipy sparse matrix, a
+            list of dicts.
+        y
+            n labels.
+        w
+            n weights, or None for 1 each.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be learned from; no row has been then.
+        """
+        labels = _labels(y)
+        for i, label in enumerate(labels):
+            if label != label:
+                raise ValueError(f"the label of row {i} is NaN: leave the row out, or use test_then_train")
+        self._learn_rows(X, labels, np.ones(len(labels), bool), w, predict=False)
+
+    def predict_many(self, X: Any) -> Any:
+        """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
+        codes, _, _ = self._run(self._space.encode(X))
+        return _like(X, self._decode(codes))
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """Probabilities over `classes_`: a frame of X's kind with a column for each label, or an array."""
+        n = int(self._layout[layout.N_CLASSES])
+        _, _, proba = self._run(self._space.encode(X), n_proba=n)
+        return _frame_like(X, proba, self._answers[:n])
+
+    def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
+        """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
+
+        Parameters
+        ----------
+        X
+            Rows, as for `learn_many`.
+        y
+            n labels; where None or NaN the row is only predicted.
+        times
+            n event times, for learners that use them; this one does not.
+        w
+            n weights, or None for 1 each.
+        proba
+            Whether to return the probabilities too.
+
+        Returns
+        -------
+        labels or (labels, probabilities)
+            Predicted labels, shape (n,), None where nothing had been learned, and probabilities over `classes_` as it
+            is afterwards, shape (n, n_classes), 0 for classes not known yet.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used; nothing has been learned then.
+        """
+        labels = _labels(y)
+        known = _known(labels)
+        codes, _, probabilities = self._learn_rows(X, labels, known, w, proba=proba)
+        predicted = _like(X, self._decode(codes))
+        return (predicted, probabilities) if proba else predicted
+
+    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True) -> tuple[Ints, Floats]:
+        """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
+
+        Returns
+        -------
+        codes, scores
+            For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
+            probability, NaN there.
+        """
+        if not learn:
+            codes, scores, _ = self._run(self._space.encode(features), score=True)
+            return codes, scores
+        known = _known(labels)
+        codes, scores, _ = self._learn_rows(features, labels, known, None, score=True)
+        return codes, scores
+
+    def _learn_rows(
+        self,
+        X: Any,
+        labels: Sequence[Any],
+        known: NDArray[np.bool_],
+        w: Any,
+        predict: bool = True,
+        score: bool = False,
+        proba: bool = False,
+    ) -> tuple[Ints, Floats, Floats]:
+        weights = np.ones(len(labels)) if w is None else _weights(w, len(labels))
+        learn = known & (weights > 0.0)
+        rows = self._space.encode(X, learn)
+        if len(rows) != len(labels):
+            raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many")
+        numbers = self._numbers(labels, learn)
+        self._make_room()
+        n_proba = len(self._codes) if proba else 0
+        return self._run(rows, numbers, weights, predict=predict, score=score, n_proba=n_proba)
+
+    def _numbers(self, labels: Sequence[Any], learn: NDArray[np.bool_]) -> Ints:
+        """The classes of the rows to learn, which begin where they are new; -1 for the others."""
+        for label in dict.fromkeys(compress(labels, learn.tolist())):
+            self._code(label)
+        numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+        numbers[~learn] = -1
+        return numbers
+
+    def _run(
+        self,
+        rows: EncodedRows,
+        codes: Ints | None = None,
+        weights: Floats | None = None,
+        predict: bool = True,
+        score: bool = False,
+        n_proba: int = 0,
+    ) -> tuple[Ints, Floats, Floats]:
+        n = len(rows)
+        scores = np.full(n if score or n_proba else 0, math.nan)
+        predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
+        self._kernels.run_rows(
+            self._values,
+            self._layout,
+            rows.values,
+            rows.columns,
+            rows.indptr,
+            rows.shared,
+            np.full(n, -1) if codes is None else codes,
+            np.ones(n) if weights is None else weights,
+            predict,
+            predicted,
+            scores,
+            proba,
+        )
+        return predicted, scores, proba
+
+    def _decode(self, codes: Ints) -> NDArray[Any]:
+        answers = np.empty(len(self._answers), object)
+        answers[:] = self._answers
+        return np.asarray(answers[codes])
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, as a JSON header and arrays: `from_state` continues from it bit for bit.
+
+        Raises
+        ------
+        TypeError
+            Where a label or feature name is of a type that cannot be saved.
+        """
+        space = self._space
+        tight = self._new_arena(len(space), len(self._codes))
+        tight.take(self._arena)
+        header = {
+            "class": type(self).__name__,
+            "params": {name: _encode_param(value) for name, value in self._get_params().items()},
+            "classes": [encode_label(label) for label in self.classes_],
+            "names": [encode_label(name) for name in space.names],
+            "n_refused": space.n_refused,
+        }
+        arrays = {name: tight[section].copy() for name, section in self._saved.items()}
+        arrays["counters"] = tight.layout[: layout.N_CHANGING].copy()
+        arrays["is_indicator"] = np.array(space.is_indicator, bool)
+        return header, arrays
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The learner whose `state` this is.
+
+        Raises
+        ------
+        ArchiveError
+            Where header or arrays are not those of such a learner.
+        """
+        try:
+            if header["class"] != cls.__name__:
+                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+            self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
+            self._space.restore(
+                map(decode_label, header["names"]), arrays["is_indicator"].tolist(), int(header["n_refused"])
+            )
+            for label in map(decode_label, header["classes"]):
+                self._answers.insert(len(self._codes), label)
+                self._codes[label] = len(self._codes)
+            self._room = (max(len(self._space), 1), max(len(self._codes), 1))
+            arena = self._new_arena(len(self._space), len(self._codes))
+            for name, section in self._saved.items():
+                _fill(arena[section], arrays[name], name)
+            _fill(arena.layout[: layout.N_CHANGING], arrays["counters"], "counters")
+            n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
+            if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
+                raise ArchiveError("the counters do not fit the classes and columns")
+            roomy = self._new_arena(*self._room)
+            roomy.take(arena)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+        self._n_prepared = len(self._space)
+        self._use(roomy)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the learner to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
+
+        Labels and feature names may be bool, int, float, str, None, and tuples of these.
+
+        Raises
+        ------
+        TypeError
+            For other labels or names, before anything is written.
+        """
+        header, arrays = self.state()
+        write_archive(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The learner that was saved to a file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, of a newer version, or holds something else.
+        """
+        header, arrays = read_archive(path)
+        return cls.from_state(header, arrays)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # In memory labels and names keep their own objects, of whatever type.
+        state = dict(self.__dict__)
+        for name in ("_arena", "_values", "_layout", "_fast", "_space"):
+            del state[name]
+        space = self._space
+        state["_columns"] = (space.names, space.is_indicator, space.n_refused)
+        state["_memory"] = (self._values.copy(), self._layout.copy())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        columns, (values, counters) = state.pop("_columns"), state.pop("_memory")
+        self.__dict__.update(state)
+        self._space = FeatureSpace(self.max_features)
+        self._space.restore(*columns)
+        arena = self._new_arena(*self._room)
+        arena.values[:], arena.layout[:] = values, counters
+        self._use(arena)
+
+    # Models ------------------------------------------------------------------------------------------------------
+
+    def _scaler(self) -> Scaler:
+        n = len(self._space)
+        stats = self._arena[layout.STATS][:, :n]
+        scaled = self._layout[layout.SCALING] != layout.NONE
+        windows = None
+        if self._layout[layout.SCALING] == layout.RANK:
+            window, ranks = int(self._layout[layout.WINDOW]), self._arena[layout.RANKS]
+            windows = [
+                ranks[j, : min(int(stats[layout.PRESENT, j]), window)].copy()
+                if j < len(ranks) and layout.is_ranked(self._values, self._layout, j)
+                else np.zeros(0)
+                for j in range(n)
+            ]
+        return Scaler(
+            list(self._space.names),
+            np.array(self._space.is_indicator, bool),
+            stats[layout.SHIFT].copy() if scaled else np.zeros(n),
+            stats[layout.SCALE].copy() if scaled else np.ones(n),
+            stats[layout.N].copy(),
+            layout.CLIP if scaled else math.inf,
+            windows,
+        )
+
+    def _adopt_scaler(self, scaler: Scaler) -> None:
+        """Take over columns and statistics, into a state with nothing learned."""
+        scaling = int(self._layout[layout.SCALING])
+        if (scaler.windows is not None) != (scaling == layout.RANK) or (
+            math.isinf(scaler.limit) != (scaling == layout.NONE)
+        ):
+            raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
+        if len(scaler.names) > self.max_features:
+            raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {self.max_features}")
+        self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
+        self._make_room()
+        n = len(scaler.names)
+        seen = float(scaler.count.max(initial=0.0))
+        stats = self._arena[layout.STATS]
+        for j in np.flatnonzero(~scaler.is_indicator & (scaler.count > 0.0)):
+            variance = 1.0 / scaler.scale[j] ** 2 if scaler.scale[j] > 0.0 else 0.0
+            stats[layout.N, j] = stats[layout.PRESENT, j] = scaler.count[j]
+            stats[layout.S2, j] = scaler.count[j] * variance
+            stats[layout.SHIFT, j], stats[layout.SCALE, j] = scaler.shift[j], scaler.scale[j]
+        for j, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
+            held = values[: int(self._layout[layout.WINDOW])]
+            self._arena[layout.RING][j, : len(held)] = self._arena[layout.RANKS][j, : len(held)] = held
+            stats[layout.PRESENT, j] = len(held)
+        self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
+
+
+def _entry(function: Any, signature: tuple[Any, ...]) -> Any:
+    # Where numba is told not to compile, a function is a plain one.
+    return function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
+
+
+def common_shapes(n_columns: int, n_classes: int, n_params: int, window: int) -> list[Shape]:
+    """Shapes of the sections every learner has; `window` is 0 where there are no ranks."""
+    ranked = min(n_columns, RANKED_MOST)
+    return [
+        (n_params,),
+        (layout.N_STATS, n_columns),
+        (ranked, window),
+        (ranked, window),
+        (n_columns,),
+        (n_columns + 1,),
+        (n_classes,),
+    ]
+
+
+def set_scaling(arena: Arena, scaling: str, window: int, half_life: float) -> None:
+    """Write the settings of the running scaling into a new arena."""
+    params, stats = arena[layout.PARAMS], arena[layout.STATS]
+    arena.layout[layout.SCALING] = {"none": layout.NONE, "rank": layout.RANK}.get(scaling, layout.STANDARD)
+    arena.layout[layout.WINDOW] = window
+    params[layout.DECAY] = 0.5 ** (1.0 / half_life) if scaling == "decayed" else 1.0
+    params[layout.LIMIT] = layout.LARGEST if scaling == "none" else layout.CLIP
+    if scaling == "none":
+        stats[layout.SCALE] = 1.0
+
+
+def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:
+    """Refuse a parameter out of its range.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the parameter, what it was, and what it may be.
+    """
+    kind = "an integer" if whole else "a number"
+    upto = f" and at most {high:g}" if high < math.inf else ""
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise TypeError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse a parameter that is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _roomy(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
+    indptr = np.array([0, len(columns)])
+    return EncodedRows(np.array(values, float), np.array(columns, np.int64), indptr, False)
+
+
+def _weight(w: Any) -> float:
+    w = float(w)
+    if not 0.0 <= w < math.inf:
+        raise ValueError(f"a weight must be a number of at least 0, got {w!r}")
+    return w
+
+
+def _weights(w: Any, n: int) -> Floats:
+    weights = np.ascontiguousarray(w, float)
+    if weights.shape != (n,):
+        raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
+    if not ((weights >= 0.0) & (weights < math.inf)).all():
+        raise ValueError("weights must be numbers of at least 0")
+    return weights
+
+
+def _labels(y: Any) -> list[Any]:
+    if isinstance(y, list):
+        return y
+    if hasattr(y, "to_list"):
+        return list(y.to_list())
+    if hasattr(y, "tolist"):
+        return list(y.tolist())
+    if hasattr(y, "to_pylist"):
+        return list(y.to_pylist())
+    return list(y)
+
+
+def _known(labels: list[Any]) -> NDArray[np.bool_]:
+    """Which labels are neither None nor NaN."""
+    n = len(labels)
+    return np.fromiter(map(is_not, labels, repeat(None)), bool, n) & np.fromiter(map(eq, labels, labels), bool, n)
+
+
+def _like(X: Any, labels: NDArray[Any]) -> Any:
+    """Labels as a series that goes with a frame, or as they are."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return labels
+    if frame.implementation.is_pandas_like():
+        series = frame.implementation.to_native_namespace().Series
+        return series(labels.tolist(), index=frame.to_native().index, dtype=_dtype(labels))
+    values = labels.tolist()
+    if not all(value is None or type(value) is type(values[0]) for value in values):
+        values = [None if value is None else str(value) for value in values]
+    return nw.new_series("prediction", values, backend=frame.implementation).to_native()
+
+
+def _dtype(labels: NDArray[Any]) -> Any:
+    """The narrowest of bool, int64, float64 and object that holds all labels."""
+    kinds = set(map(type, labels.tolist()))
+    return next((kind for kind in (bool, int, float) if kinds == {kind}), object)
+
+
+def _frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return proba
+    if frame.implementation.is_pandas_like():
+        native = frame.implementation.to_native_namespace().DataFrame
+        return native(proba, columns=classes, index=frame.to_native().index)
+    columns = {str(label): proba[:, c].copy() for c, label in enumerate(classes)}
+    return nw.from_dict(columns, backend=frame.implementation).to_native()
+
+
+def _fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
+    if target.shape != source.shape or target.dtype != source.dtype:
+        raise ArchiveError(
+            f"array {name!r} has shape {source.shape} and type {source.dtype}, not {target.shape} and {target.dtype}"
+        )
+    if source.dtype.kind == "f" and not np.isfinite(source).all():
+        raise ArchiveError(f"array {name!r} holds values that are not finite")
+    target[...] = source
+
+
+def _encode_param(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"dict": [[encode_label(k), encode_label(v)] for k, v in value.items()]}
+    return encode_label(value)
+
+
+def _decode_param(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"dict"}:
+        return {decode_label(k): decode_label(v) for k, v in value["dict"]}
+    return decode_label(value)

@@ -1,0 +1,266 @@
+"""The convex polytope machine as an online learner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamsvm.kernels import polytope as kernels
+from streamsvm.kernels import rows as layout
+from streamsvm.kernels.arena import Arena
+from streamsvm.models import Polytopes
+from streamsvm.online import base
+
+
+class CPMClassifier(base.OnlineClassifier):
+    """Convex polytope machine: a maximum of several linear scores for every class, learned one event at a time.
+
+    Each class has a polytope of `n_faces` hyperplanes, trained against all other classes; the class with the largest
+    f_c(x) = max_k W_ck . x wins (for two classes this is the double-sided machine of the paper). A polytope minimises
+
+        l2 / 2 ||W||^2 + mean over its class of [1 - max_k W_k . x]+ + mean over the others of sum_k [1 + W_k . x]+
+
+    by stochastic gradient descent. One face is a linear support vector machine; more give piecewise linear boundaries.
+    An event of n present features costs O(n * n_faces * n_classes).
+
+    Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
+    (None, NaN, or an absent name) contribute nothing. Infinite values are refused.
+
+    Predicting while another thread learns is not safe.
+
+    Parameters
+    ----------
+    n_faces
+        Hyperplanes of a class. More can follow finer boundaries, at proportional cost.
+    l2
+        Strength of the penalty; steps are 1 / (l2 * t). Larger is smoother and steadier.
+    horizon
+        Steps count no further than this, so that a long stream is still followed: the step settles at
+        1 / (l2 * horizon), and what was learned decays over `horizon` events.
+    entropy
+        The least entropy of the faces' shares of their class, as a part of its maximum, 0 to below 1: below it, events
+        go to faces that have few. 0 leaves all to the best face.
+    memory
+        Over how many events of a class the shares are counted; older ones fade.
+    average
+        Predict with weights averaged over about so many events, 0 for the latest weights. Steadier, slower to follow
+        a drift, and half as fast.
+    scaling
+        `"standard"`: numbers are centred and divided by their standard deviation so far; `"decayed"`: the same over
+        the last values, with half-life `scaling_window`; `"rank"`: by the rank among the last `scaling_window` values,
+        immune to outliers; `"none"`. A column absent in most events is not centred, so that absent means zero.
+    scaling_window
+        See `scaling`.
+    class_weight
+        A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
+    max_features
+        The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+
+    Attributes
+    ----------
+    classes_ : list
+        The labels, in order of first arrival.
+
+    Examples
+    --------
+
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamsvm import CPMClassifier
+
+    >>> model = CPMClassifier()
+    >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+    Accuracy: 88.64%
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.2]])
+    >>> CPMClassifier(scaling="none").test_then_train(X, ["left", "right", None, None]).tolist()
+    [None, 'left', 'left', 'right']
+
+    Notes
+    -----
+    Probabilities are the softmax of the f_c. The published algorithm is for two classes and an endless pass over a
+    data set, which `fit` follows exactly; on a stream, where no event comes twice, the counts behind the entropy decay
+    instead, and the count of steps is capped.
+
+    References
+    ----------
+    [^1]: [Kantchelian, A., Tschantz, M. C., Huang, L., Bartlett, P. L., Joseph, A. D., Tygar, J. D. (2014).
+    Large-Margin Convex Polytope Machine. NIPS 27](https://papers.nips.cc/paper/5511-large-margin-convex-polytope-machine)
+    """
+
+    _kernels = kernels
+    _saved: ClassVar[dict[str, int]] = {
+        "params": layout.PARAMS,
+        "stats": layout.STATS,
+        "ring": layout.RING,
+        "ranks": layout.RANKS,
+        "weights": kernels.V,
+        "averaged": kernels.U,
+        "counts": kernels.COUNTS,
+        "class_fields": kernels.CLASSES,
+    }
+
+    def __init__(
+        self,
+        n_faces: int = 4,
+        l2: float = 0.01,
+        horizon: int = 10_000,
+        entropy: float = 0.5,
+        memory: int = 1_000,
+        average: int = 0,
+        scaling: str = "standard",
+        scaling_window: int = 1_000,
+        class_weight: dict[Any, float] | str | None = None,
+        max_features: int = 65_536,
+    ) -> None:
+        base.check_number("n_faces", n_faces, 1, 10_000, whole=True)
+        base.check_number("l2", l2, 1e-12, 1e6)
+        base.check_number("horizon", horizon, 2)
+        base.check_number("entropy", entropy, 0.0, 0.999)
+        base.check_number("memory", memory, 1)
+        base.check_number("average", average, 0)
+        base.check_choice("scaling", scaling, base.SCALINGS)
+        base.check_number("scaling_window", scaling_window, 2, whole=True)
+        base.check_number("max_features", max_features, 1, whole=True)
+        if isinstance(class_weight, dict):
+            for label, weight in class_weight.items():
+                base.check_number(f"class_weight[{label!r}]", weight, 0.0)
+        elif class_weight not in (None, "balanced"):
+            raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {class_weight!r}")
+        self.n_faces = n_faces
+        self.l2 = l2
+        self.horizon = horizon
+        self.entropy = entropy
+        self.memory = memory
+        self.average = average
+        self.scaling = scaling
+        self.scaling_window = scaling_window
+        self.class_weight = class_weight
+        self.max_features = max_features
+        self._reset()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"n_faces": 1, "scaling": "none"}
+        yield {"n_faces": 10, "average": 100, "scaling": "rank", "class_weight": "balanced"}
+        yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
+
+    def _new_arena(self, n_columns: int, n_classes: int) -> Arena:
+        n_rows, n_faces = n_columns + 1, n_classes * self.n_faces
+        window = self.scaling_window if self.scaling == "rank" else 0
+        weights = (n_rows, n_classes, self.n_faces)
+        arena = Arena(
+            [
+                *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, window),
+                weights,
+                weights if self.average else (0, 0, 0),
+                (n_faces,),
+                (n_faces,),
+                (n_faces,),
+                (n_classes, self.n_faces),
+                (n_classes, kernels.CLASS_FIELDS),
+            ],
+            n_columns,
+        )
+        base.set_scaling(arena, self.scaling, window, self.scaling_window)
+        arena.layout[[kernels.N_FACES, kernels.STRIDE]] = self.n_faces, n_faces
+        params = arena[layout.PARAMS]
+        params[kernels.L2] = self.l2
+        params[kernels.HORIZON] = self.horizon
+        params[kernels.ENTROPY] = self.entropy * math.log(self.n_faces)
+        params[kernels.COUNT_GROWTH] = 1.0 / (1.0 - 1.0 / self.memory) if self.memory > 1 else 1e6
+        params[kernels.AVERAGE] = self.average
+        params[kernels.BALANCED] = self.class_weight == "balanced"
+        arena[kernels.CLASSES][:, kernels.WEIGHT] = 1.0
+        return arena
+
+    def _weight_class(self, label: Any, code: int) -> None:
+        weights = self.class_weight if isinstance(self.class_weight, dict) else {}
+        self._arena[kernels.CLASSES][code, kernels.WEIGHT] = weights.get(label, 1.0)
+
+    # Several passes ----------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, *, n_steps: int | None = None, w: Any = None, seed: int = 0) -> Self:
+        """Forget all, and learn a data set by steps on rows drawn at random, as the paper trains (Algorithm 1).
+
+        Rows are scaled with the statistics of the whole set. A row drawn again moves its earlier count in the entropy
+        of the faces (the paper's dictionary UNADJ).
+
+        Parameters
+        ----------
+        X, y, w
+            Rows, labels and weights, as for `learn_many`.
+        n_steps
+            How many rows to draw, with repetition; by default ten for each row.
+        seed
+            Of the draws.
+        """
+        labels = base._labels(y)
+        self._reset()
+        weights = np.ones(len(labels)) if w is None else base._weights(w, len(labels))
+        rows = self._space.encode(X, np.ones(len(labels), bool))
+        if len(rows) != len(labels) or not labels:
+            raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many, and at least one")
+        codes = np.array([self._code(label) for label in labels], np.int64)
+        self._make_room()
+        n = len(labels)
+        layout.observe_rows(self._values, self._layout, rows.values, rows.columns, rows.indptr, rows.shared)
+        kernels.open_classes(self._values, self._layout, len(self._codes))
+        kernels.fit_rows(
+            self._values,
+            self._layout,
+            rows.values,
+            rows.columns,
+            rows.indptr,
+            rows.shared,
+            codes,
+            weights,
+            np.full(n, -1),
+            np.array([seed], np.uint64),
+            10 * n if n_steps is None else n_steps,
+        )
+        return self
+
+    # Plain arrays ------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Polytopes:
+        """The polytopes it predicts with, as plain arrays, with the scaling they live in."""
+        n, c = len(self._space), int(self._layout[layout.N_CLASSES])
+        fields = self._arena[kernels.CLASSES][:c]
+        weights = self._arena[kernels.V][: n + 1, :c]
+        if self.average:
+            averaged = self._arena[kernels.U][: n + 1, :c]
+            weights = weights * fields[:, kernels.P, None] + averaged * fields[:, kernels.Q, None]
+        else:
+            weights = weights * fields[:, kernels.A, None]
+        faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
+        return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler())
+
+    def adopt(self, model: Polytopes) -> None:
+        """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
+
+        Raises
+        ------
+        ValueError
+            Where the number of faces differs, there are too many columns, or the ways of scaling do not go together.
+        """
+        n_classes, n_faces, d = model.faces.shape
+        if n_faces != self.n_faces:
+            raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
+        self._reset()
+        self._adopt_scaler(model.scaler)
+        for label in model.classes:
+            self._code(label)
+        self._make_room()
+        kernels.open_classes(self._values, self._layout, n_classes)
+        weights, fields = self._arena[kernels.V], self._arena[kernels.CLASSES]
+        weights[1 : d + 1, :n_classes] = model.faces.transpose(2, 0, 1)
+        weights[0, :n_classes] = model.biases
+        fields[:n_classes, kernels.STEPS] = self.horizon
+        if self.average:
+            self._arena[kernels.U][:] = weights
