@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamsvm.run.checkpoint import Checkpoint
     from streamsvm.run.runner import Report, Runner
 
-DEFAULT_SOURCE = "synthetic:sea?seed=1"
+DEFAULT_SOURCE = "synthetic:demo"
 _STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow")
 _FLAG = argparse.BooleanOptionalAction
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
@@ -102,7 +102,7 @@ def _parser() -> _Parser:
         "run",
         help="predict every event of a stream, then learn from it",
         description="Predict every event of a stream before learning from its label; write the predictions, measure "
-        "how good they were, keep the model. With no arguments: a generated stream whose concept changes abruptly.",
+        "how good they were, keep the model. With no arguments: a generated stream whose concept changes twice.",
         epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 130 or 143 "
         "ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint and report (a second signal kills).",
         allow_abbrev=False,
@@ -237,7 +237,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if args.version:
         from streamsvm import __version__
 
-        parser.exit(0, f"streamsvm {__version__}\n")
+        print(f"streamsvm {__version__}")
+        parser.exit(0)
     if args.command is None:
         parser.print_help()
         parser.exit(2)
@@ -318,7 +319,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
         caught = stack.enter_context(_graceful(runner))
         report = runner.run()
     _report(args, report)
-    return 128 + caught[0] if caught else 0
+    return 128 + caught[0] if report.ended == "stopped" else 0
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -485,12 +485,15 @@ class OnlineClassifier(base.MiniBatchClassifier):
         for j in np.flatnonzero(~scaler.is_indicator & (scaler.count > 0.0)):
             variance = 1.0 / scaler.scale[j] ** 2 if scaler.scale[j] > 0.0 else 0.0
             stats[layout.N, j] = stats[layout.PRESENT, j] = scaler.count[j]
+            # A column with a shift is centred: it has been there all along since it came.
+            stats[layout.BORN, j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
             stats[layout.S2, j] = scaler.count[j] * variance
             stats[layout.SHIFT, j], stats[layout.SCALE, j] = scaler.shift[j], scaler.scale[j]
         for j, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
             held = values[: int(self._layout[layout.WINDOW])]
             self._arena[layout.RING][j, : len(held)] = self._arena[layout.RANKS][j, : len(held)] = held
-            stats[layout.PRESENT, j] = len(held)
+            if len(held):
+                stats[layout.PRESENT, j], stats[layout.BORN, j] = len(held), seen - len(held)
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +31,8 @@ class BatchLearner:
 
         self._model = model
         self._bad_rows = BadRows
+        # Compiles the kernel, or loads it, before the stream is read; a copy learns what is no event of the stream.
+        model.clone().run_batch([{"warm": 1.0}], [0])
 
     @property
     def classes(self) -> Sequence[Any]:
@@ -90,7 +92,7 @@ class RowLearner:
     def _name(self, labels: Sequence[Any]) -> None:
         """Number the labels before any prediction, which may say True where the labels say 1."""
         for label in labels:
-            if label is None or not isinstance(label, Hashable):
+            if label is None:
                 continue
             if self._binary and not self.classes and label in (0, 1):
                 self._encode(type(label)(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 
-_HOPELESS = 100  # so many events without one that the model could take are a wrong setting, not bad luck
+_HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
 
 
@@ -195,16 +195,15 @@ class Runner:
 
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics
+        batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
         kept, codes, scores = self._learner.step(batch, self.learn)
         report.learner_seconds += time.perf_counter() - before
-        report.events += len(batch)
-        metrics.taken += len(batch)
+        report.events += batch_size
+        metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
         metrics.update(kept.labels, codes, self._learner.classes)
-        if metrics.taken >= _HOPELESS and not metrics.events:
-            first = kept.rejected[len(batch.rejected)]
-            raise RunError(f"{report.model} could not take a single one of {metrics.taken} events: {first.reason}")
+        self._check_hope(kept)
         if len(kept):
             self._write("out", prediction_table(kept, codes, scores, self._learner.classes))
             if report.first_prediction_s is None:
@@ -212,6 +211,14 @@ class Runner:
         if kept.rejected:
             self._write("rejected", rejection_table(kept.rejected))
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
+
+    def _check_hope(self, kept: Batch) -> None:
+        """Stop where the model could not learn a single one of the first events, rather than set aside the stream."""
+        metrics = self.report.metrics
+        refused = metrics.taken - metrics.events
+        if refused >= _HOPELESS and refused > metrics.events and not metrics.judged + metrics.unanswered:
+            reason = kept.rejected[-1].reason
+            raise RunError(f"{self.report.model} refused {refused} of the first {metrics.taken} events: {reason}")
 
     def _write(self, role: str, table: Mapping[str, Sequence[Any]]) -> None:
         sink = self.sinks.get(role)
@@ -330,6 +337,17 @@ def _check_rewind(sinks: Any) -> None:
                 f"{sink.name} cannot take back what was written, so results could come twice after a crash; "
                 "write to a file, or leave out --checkpoint"
             )
+
+
+def _with_labels(batch: Batch) -> Batch:
+    """The batch without events whose label is none, such as a list in JSON."""
+    try:
+        set(batch.labels)
+    except TypeError:
+        labels = enumerate(batch.labels)
+        kinds = {i: type(label).__name__ for i, label in labels if not isinstance(label, Hashable)}
+        return batch.without({i: f"the label is a {kind}, not one value" for i, kind in kinds.items()})
+    return batch
 
 
 def _head(batch: Batch, n: int) -> Batch:
