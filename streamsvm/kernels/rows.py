@@ -166,6 +166,30 @@ def load_pairs(arena, layout, values, columns, start, end, shared):
     return m
 
 
+@njit(cache=True, nogil=True, forceinline=True)
+def in_hand(arena, layout):
+    """The weight rows and scaled values of the event in hand."""
+    return layout[layout[ROWS_AT] :], section(arena, layout, SCALED)
+
+
+@njit(cache=True, nogil=True)
+def load_all(arena, layout, values, columns, indptr, shared, out_rows, out_values, out_starts):
+    """Scale all rows, one behind the other: row i becomes the pairs out_starts[i]:out_starts[i + 1]."""
+    arena, layout = borrow(arena), borrow(layout)
+    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
+    out_rows, out_values, out_starts = borrow(out_rows), borrow(out_values), borrow(out_starts)
+    at = 0
+    for i in range(indptr.size - 1):
+        m = load_pairs(arena, layout, values, columns, indptr[i], indptr[i + 1], shared)
+        rows, scaled = in_hand(arena, layout)
+        out_starts[i] = at
+        for k in range(m):
+            out_rows[at + k] = rows[k]
+            out_values[at + k] = scaled[k]
+        at += m
+    out_starts[indptr.size - 1] = at
+
+
 @njit(cache=True, nogil=True)
 def is_ranked(arena, layout, j):
     """Whether a column has values to rank among: sparse columns and indicators have none."""

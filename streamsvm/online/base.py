@@ -7,7 +7,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import compress, repeat
-from operator import eq, is_not
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -211,11 +210,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         BadRows
             Where rows cannot be learned from; no row has been then.
         """
-        labels = _labels(y)
-        for i, label in enumerate(labels):
-            if label != label:
-                raise ValueError(f"the label of row {i} is NaN: leave the row out, or use test_then_train")
-        self._learn_rows(X, labels, np.ones(len(labels), bool), w, predict=False)
+        self._learn_rows(X, y, w, unlabelled=False, predict=False)
 
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
@@ -255,9 +250,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
-        labels = _labels(y)
-        known = _known(labels)
-        codes, _, probabilities = self._learn_rows(X, labels, known, w, proba=proba)
+        codes, _, probabilities = self._learn_rows(X, y, w, proba=proba)
         predicted = _like(X, self._decode(codes))
         return (predicted, probabilities) if proba else predicted
 
@@ -273,37 +266,46 @@ class OnlineClassifier(base.MiniBatchClassifier):
         if not learn:
             codes, scores, _ = self._run(self._space.encode(features), score=True)
             return codes, scores
-        known = _known(labels)
-        codes, scores, _ = self._learn_rows(features, labels, known, None, score=True)
+        codes, scores, _ = self._learn_rows(features, labels, score=True)
         return codes, scores
 
     def _learn_rows(
         self,
         X: Any,
-        labels: Sequence[Any],
-        known: NDArray[np.bool_],
-        w: Any,
+        y: Any,
+        w: Any = None,
+        unlabelled: bool = True,
         predict: bool = True,
         score: bool = False,
         proba: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
+        """Predict and learn rows; where `unlabelled`, None and NaN are no labels."""
+        labels = _labels(y)
         weights = np.ones(len(labels)) if w is None else _weights(w, len(labels))
-        learn = known & (weights > 0.0)
+        learn = weights > 0.0
+        distinct = set(labels)
+        missing = [label for label in distinct if label != label or (unlabelled and label is None)]
+        if missing:
+            known = [label == label and (label is not None or not unlabelled) for label in labels]
+            if not unlabelled:
+                raise ValueError(
+                    f"the label of row {known.index(False)} is NaN: leave the row out, or use test_then_train"
+                )
+            learn &= known
         rows = self._space.encode(X, learn)
         if len(rows) != len(labels):
             raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many")
-        numbers = self._numbers(labels, learn)
+        if not all(map(self._codes.__contains__, distinct)):
+            for label in dict.fromkeys(compress(labels, learn.tolist())):
+                self._code(label)
+        if learn.all():
+            numbers = np.fromiter(map(self._codes.__getitem__, labels), np.int64, len(labels))
+        else:
+            numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+            numbers[~learn] = -1
         self._make_room()
         n_proba = len(self._codes) if proba else 0
         return self._run(rows, numbers, weights, predict=predict, score=score, n_proba=n_proba)
-
-    def _numbers(self, labels: Sequence[Any], learn: NDArray[np.bool_]) -> Ints:
-        """The classes of the rows to learn, which begin where they are new; -1 for the others."""
-        for label in dict.fromkeys(compress(labels, learn.tolist())):
-            self._code(label)
-        numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
-        numbers[~learn] = -1
-        return numbers
 
     def _run(
         self,
@@ -584,12 +586,6 @@ def _labels(y: Any) -> list[Any]:
     if hasattr(y, "to_pylist"):
         return list(y.to_pylist())
     return list(y)
-
-
-def _known(labels: list[Any]) -> NDArray[np.bool_]:
-    """Which labels are neither None nor NaN."""
-    n = len(labels)
-    return np.fromiter(map(is_not, labels, repeat(None)), bool, n) & np.fromiter(map(eq, labels, labels), bool, n)
 
 
 def _like(X: Any, labels: NDArray[Any]) -> Any:

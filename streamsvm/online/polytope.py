@@ -161,7 +161,7 @@ class CPMClassifier(base.OnlineClassifier):
                 (n_faces,),
                 (n_faces,),
                 (n_faces,),
-                (n_classes, self.n_faces),
+                (n_classes, self.n_faces, 2),
                 (n_classes, kernels.CLASS_FIELDS),
             ],
             n_columns,
@@ -210,19 +210,11 @@ class CPMClassifier(base.OnlineClassifier):
         n = len(labels)
         layout.observe_rows(self._values, self._layout, rows.values, rows.columns, rows.indptr, rows.shared)
         kernels.open_classes(self._values, self._layout, len(self._codes))
-        kernels.fit_rows(
-            self._values,
-            self._layout,
-            rows.values,
-            rows.columns,
-            rows.indptr,
-            rows.shared,
-            codes,
-            weights,
-            np.full(n, -1),
-            np.array([seed], np.uint64),
-            10 * n if n_steps is None else n_steps,
-        )
+        pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
+        layout.load_all(self._values, self._layout, rows.values, rows.columns, rows.indptr, rows.shared, *pairs)
+        state = np.array([seed], np.uint64)
+        steps = 10 * n if n_steps is None else n_steps
+        kernels.fit_rows(self._values, self._layout, *pairs, codes, weights, np.full(n, -1), state, steps)
         return self
 
     # Plain arrays ------------------------------------------------------------------------------------------------
