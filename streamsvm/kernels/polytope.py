@@ -4,8 +4,9 @@ Every class has a polytope of K hyperplanes ("faces"), trained against all other
 score of class c. W is held as a_c V with a scalar a_c a class, so that shrinking it costs nothing, in rows of all faces
 of all classes for each weight row (the bias, then the columns): a row of n pairs costs n runs over contiguous memory.
 
-Behind the sections of every learner stand V; the weights U of the average; per face the score, the averaged score, the
-coefficient of the step, and the count n of positives with n ln n; per class CLASS_FIELDS numbers.
+Behind the sections of every learner stand V; the weights U of the average; per face the count n of positives and
+n ln n; per class CLASS_FIELDS numbers; and for the event in hand, per face the score, the averaged score and the
+coefficient of the step, per class the largest score and f.
 Kantchelian et al., "Large-Margin Convex Polytope Machine", NIPS 2014, Algorithms 1 and 2.
 """
 
@@ -14,8 +15,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.rows import (
     COUNT_AT,
     N_CLASSES,
@@ -34,21 +35,20 @@ from streamsvm.kernels.rows import (
 
 # Counters and sections behind those of every learner.
 N_FACES, STRIDE = 12, 13
-V, U, SCORES, AVERAGED, COEFS, COUNTS, CLASSES, END = range(7, 15)
+V, U, COUNTS, CLASSES, SCORES, AVERAGED, COEFS, TOP, F = range(7, 16)
 
 # Parameters behind those of every learner.
 L2, HORIZON, ENTROPY, COUNT_GROWTH, AVERAGE, BALANCED, N_PARAMS = range(3, 10)
 
 # Numbers of a class: the scalar a, steps made, averaged weights = P V + Q U, for the entropy the weight of the next
-# count, the sum n of counts, its logarithm, the sum of n ln n, the class weight, events learned; for the event in hand
-# f and the largest score.
-A, STEPS, P, Q, NEXT_COUNT, COUNT, LOG_COUNT, N_LOG_N, WEIGHT, LEARNED, F, TOP, CLASS_FIELDS = range(13)
+# count, the sum n of counts, its logarithm, the sum of n ln n, the class weight, events learned.
+A, STEPS, P, Q, NEXT_COUNT, COUNT, LOG_COUNT, N_LOG_N, WEIGHT, LEARNED, CLASS_FIELDS = range(11)
 
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def dot_faces(weights, stride, n_faces, rows, values, m, out):
     """out[f] = sum over the pairs of value * weights[row, f]."""
     for f in range(n_faces):
@@ -73,17 +73,17 @@ def dot_faces(weights, stride, n_faces, rows, values, m, out):
         i += 1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def score(arena, layout, rows, values, m):
     """The scores of all faces for an event of m pairs, and the largest of each class."""
     n, k = layout[N_CLASSES], layout[N_FACES]
-    scores, classes = section(arena, layout, SCORES), section(arena, layout, CLASSES)
+    scores, tops = section(arena, layout, SCORES), section(arena, layout, TOP)
     dot_faces(section(arena, layout, V), layout[STRIDE], n * k, rows, values, m, scores)
     for c in range(n):
-        classes[u(c * CLASS_FIELDS + TOP)] = largest(scores, c * k, k)
+        tops[u(c)] = largest(scores, c * k, k)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def largest(x, first, n):
     """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
     a = b = c = d = x[u(first)]
@@ -101,7 +101,7 @@ def largest(x, first, n):
     return c if c > a else a
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def add_faces(weights, stride, low, high, rows, values, m, coefs):
     """weights[row, f] += value * coefs[f] for the faces low <= f < high."""
     for i in range(m):
@@ -110,65 +110,64 @@ def add_faces(weights, stride, low, high, rows, values, m, coefs):
             weights[base + u(f)] += x * coefs[u(low + f)]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def predict(arena, layout, rows, values, m):
     """f of all classes for an event of m pairs; returns the best class, -1 where there is none."""
     n = layout[N_CLASSES]
-    classes = section(arena, layout, CLASSES)
+    classes, tops, fs = section(arena, layout, CLASSES), section(arena, layout, TOP), section(arena, layout, F)
     score(arena, layout, rows, values, m)
     if section(arena, layout, PARAMS)[AVERAGE] > 0.0:
         score_averaged(arena, layout, rows, values, m)
     else:
         for c in range(n):
-            base = c * CLASS_FIELDS
-            classes[u(base + F)] = classes[u(base + A)] * classes[u(base + TOP)]
+            fs[u(c)] = classes[u(c * CLASS_FIELDS + A)] * tops[u(c)]
     best, top = -1, -math.inf
     for c in range(n):
-        f = classes[u(c * CLASS_FIELDS + F)]
+        f = fs[u(c)]
         if f > top:
             best, top = c, f
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def score_averaged(arena, layout, rows, values, m):
     """f of all classes by the averaged weights, with the scores of the latest weights at hand."""
     n, k = layout[N_CLASSES], layout[N_FACES]
     classes, scores = section(arena, layout, CLASSES), section(arena, layout, SCORES)
-    averaged = section(arena, layout, AVERAGED)
+    averaged, fs = section(arena, layout, AVERAGED), section(arena, layout, F)
     dot_faces(section(arena, layout, U), layout[STRIDE], n * k, rows, values, m, averaged)
     for c in range(n):
         base, f = c * CLASS_FIELDS, -math.inf
         for i in range(c * k, (c + 1) * k):
             f = max(f, classes[base + P] * scores[i] + classes[base + Q] * averaged[i])
-        classes[base + F] = f
+        fs[c] = f
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(arena, layout):
     """The probabilities of all classes, from the f of the event in hand.
 
     They are exp(f_c) / sum over the classes of exp(f): monotone in f, and they sum to one.
     """
     n = layout[N_CLASSES]
-    classes, proba = section(arena, layout, CLASSES), section(arena, layout, PROBA)
+    fs, proba = section(arena, layout, F), section(arena, layout, PROBA)
     top = -math.inf
     for c in range(n):
-        top = max(top, classes[c * CLASS_FIELDS + F])
+        top = max(top, fs[c])
     total = 0.0
     for c in range(n):
-        proba[c] = math.exp(classes[c * CLASS_FIELDS + F] - top)
+        proba[c] = math.exp(fs[c] - top)
         total += proba[c]
     for c in range(n):
         proba[c] /= total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def xlogx(x):
     return x * math.log(x) if x > 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def assign(arena, layout, c, best, previous):
     """The face a positive of class c is assigned to (Algorithm 2), and its own choice `best` counted.
 
@@ -208,7 +207,7 @@ def assign(arena, layout, c, best, previous):
     return chosen
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def count_face(counts, classes, base, face, n, n_log_n, total, log_total):
     """Set the count of a face, and of its class."""
     classes[base + N_LOG_N] += n_log_n - counts[face + 1]
@@ -216,7 +215,7 @@ def count_face(counts, classes, base, face, n, n_log_n, total, log_total):
     classes[base + COUNT], classes[base + LOG_COUNT] = total, log_total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rescale_counts(counts, classes, base, first, k, unit):
     """Divide all counts by `unit`: only their shares matter."""
     total, s = 0.0, 0.0
@@ -229,7 +228,7 @@ def rescale_counts(counts, classes, base, first, k, unit):
     classes[base + NEXT_COUNT] /= unit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fold(weights, stride, first, k, factor):
     """Multiply the weights of one class."""
     for row in range(0, weights.size, stride):
@@ -237,7 +236,7 @@ def fold(weights, stride, first, k, factor):
             weights[f] *= factor
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def step(arena, layout, rows, values, m, label, weight, previous):
     """One step of every polytope on an event of m pairs, whose scores are at hand (Algorithm 1).
 
@@ -245,7 +244,7 @@ def step(arena, layout, rows, values, m, label, weight, previous):
     """
     k, stride = layout[N_FACES], layout[STRIDE]
     params, classes = section(arena, layout, PARAMS), section(arena, layout, CLASSES)
-    coefs = section(arena, layout, COEFS)
+    coefs, tops = section(arena, layout, COEFS), section(arena, layout, TOP)
     open_classes(arena, layout, label + 1)
     n = layout[N_CLASSES]
     if label >= 0:
@@ -256,7 +255,7 @@ def step(arena, layout, rows, values, m, label, weight, previous):
     low, high = n * k, 0
     for c in range(n):
         base, first = c * CLASS_FIELDS, c * k
-        a, top = classes[u(base + A)], classes[u(base + TOP)]
+        a, top = classes[u(base + A)], tops[u(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
         if violated:
             t = min(classes[base + STEPS] + 2.0, params[HORIZON])
@@ -292,26 +291,25 @@ def step(arena, layout, rows, values, m, label, weight, previous):
     return previous
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place(arena, layout, c, change, previous):
     """Write the coefficient of a violating event of class c to the face it is assigned to.
 
     Returns the face it is counted under, `previous` where nothing is counted.
     """
-    params, classes = section(arena, layout, PARAMS), section(arena, layout, CLASSES)
-    k, base, scores = layout[N_FACES], c * CLASS_FIELDS, section(arena, layout, SCORES)
+    k, scores, top = layout[N_FACES], section(arena, layout, SCORES), section(arena, layout, TOP)[c]
     first, best = c * k, 0
-    while scores[first + best] < classes[base + TOP]:
+    while scores[first + best] < top:
         best += 1
     chosen = best
-    if params[ENTROPY] > 0.0:
+    if section(arena, layout, PARAMS)[ENTROPY] > 0.0:
         chosen = assign(arena, layout, c, best, previous)
         previous = best
     section(arena, layout, COEFS)[first + chosen] = change
     return previous
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def average(arena, layout, rows, values, m, low, high):
     """Keep P V + Q U what it was before V changed, and let it forget; the new V joins it in `step`."""
     n, k, stride = layout[N_CLASSES], layout[N_FACES], layout[STRIDE]
@@ -333,7 +331,7 @@ def average(arena, layout, rows, values, m, low, high):
             classes[base + Q] = 1.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def open_classes(arena, layout, n):
     """Start polytopes, all weights zero, until there are n."""
     k = layout[N_FACES]
@@ -343,13 +341,13 @@ def open_classes(arena, layout, n):
         classes[base + A] = 1.0
         classes[base + Q] = 1.0
         classes[base + NEXT_COUNT] = 1.0
-        classes[base + TOP] = 0.0
+        section(arena, layout, TOP)[c] = 0.0
         for f in range(c * k, (c + 1) * k):
             scores[f] = 0.0
         layout[N_CLASSES] = c + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def predict_event(arena, layout):
     """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
 
@@ -363,7 +361,7 @@ def predict_event(arena, layout):
     return predict(arena, layout, *in_hand(arena, layout), m)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def learn_event(arena, layout, label, weight):
     """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
     arena, layout = borrow(arena), borrow(layout)
@@ -380,7 +378,7 @@ def learn_event(arena, layout, label, weight):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run_rows(
     arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
 ):
@@ -428,7 +426,7 @@ def run_rows(
     return indptr.size - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fit_rows(arena, layout, rows, values, starts, labels, weights, unadjusted, rng, n_steps):
     """Steps on events drawn at random (Algorithm 1), each positive counted under its last own choice in `unadjusted`.
 
@@ -450,7 +448,7 @@ def fit_rows(arena, layout, rows, values, starts, labels, weights, unadjusted, r
     params[COUNT_GROWTH] = growth
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def draw(rng, n):
     """A number below n by the splitmix64 generator whose state is rng[0] (Steele, Lea, Flood 2014)."""
     rng[0] += np.uint64(0x9E3779B97F4A7C15)
