@@ -53,7 +53,7 @@ RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _pointer(_, address):
     def codegen(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))

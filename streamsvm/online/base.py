@@ -360,7 +360,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "names": [encode_label(name) for name in space.names],
             "n_refused": space.n_refused,
         }
-        arrays = {name: tight[section].copy() for name, section in self._saved.items()}
+        arrays: dict[str, NDArray[Any]] = {name: tight[section].copy() for name, section in self._saved.items()}
         arrays["counters"] = tight.layout[: layout.N_CHANGING].copy()
         arrays["is_indicator"] = np.array(space.is_indicator, bool)
         return header, arrays
@@ -386,8 +386,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 self._codes[label] = len(self._codes)
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
             arena = self._new_arena(len(self._space), len(self._codes))
-            for name, section in self._saved.items():
-                _fill(arena[section], arrays[name], name)
+            for name, number in cls._saved.items():
+                _fill(arena[number], arrays[name], name)
             _fill(arena.layout[: layout.N_CHANGING], arrays["counters"], "counters")
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
@@ -491,11 +491,11 @@ class OnlineClassifier(base.MiniBatchClassifier):
             stats[layout.BORN, j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
             stats[layout.S2, j] = scaler.count[j] * variance
             stats[layout.SHIFT, j], stats[layout.SCALE, j] = scaler.shift[j], scaler.scale[j]
-        for j, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
+        for i, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
             held = values[: int(self._layout[layout.WINDOW])]
-            self._arena[layout.RING][j, : len(held)] = self._arena[layout.RANKS][j, : len(held)] = held
+            self._arena[layout.RING][i, : len(held)] = self._arena[layout.RANKS][i, : len(held)] = held
             if len(held):
-                stats[layout.PRESENT, j], stats[layout.BORN, j] = len(held), seen - len(held)
+                stats[layout.PRESENT, i], stats[layout.BORN, i] = len(held), seen - len(held)
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 
@@ -561,10 +561,10 @@ def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
 
 
 def _weight(w: Any) -> float:
-    w = float(w)
-    if not 0.0 <= w < math.inf:
+    weight = float(w)
+    if not 0.0 <= weight < math.inf:
         raise ValueError(f"a weight must be a number of at least 0, got {w!r}")
-    return w
+    return weight
 
 
 def _weights(w: Any, n: int) -> Floats:

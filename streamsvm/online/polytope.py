@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -91,7 +92,7 @@ class CPMClassifier(base.OnlineClassifier):
     Large-Margin Convex Polytope Machine. NIPS 27](https://papers.nips.cc/paper/5511-large-margin-convex-polytope-machine)
     """
 
-    _kernels = kernels
+    _kernels: ClassVar[ModuleType] = kernels
     _saved: ClassVar[dict[str, int]] = {
         "params": layout.PARAMS,
         "stats": layout.STATS,
