@@ -54,19 +54,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
 
-    @classmethod
-    def _find_entries(cls) -> None:
-        """Have the steps on single events ready, without the look at the arguments' types that each call costs."""
-        if "_predict_event" not in cls.__dict__:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_kernels" in cls.__dict__:
             event = (types.float64[::1], types.int64[::1])
-            cls._predict_event = _entry(cls._kernels.predict_event, event)
-            cls._learn_event = _entry(cls._kernels.learn_event, (*event, types.int64, types.float64))
+            cls._predict_event = _entry(cls, "predict_event", event)
+            cls._learn_event = _entry(cls, "learn_event", (*event, types.int64, types.float64))
 
     # State -------------------------------------------------------------------------------------------------------
 
     def _reset(self) -> None:
         """Begin with nothing learned."""
-        type(self)._find_entries()
         self._space = FeatureSpace(self.max_features)
         self._codes: dict[Hashable, int] = {}
         self._answers: list[Any] = [None]
@@ -499,9 +497,20 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 
-def _entry(function: Any, signature: tuple[Any, ...]) -> Any:
-    # Where numba is told not to compile, a function is a plain one.
-    return function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
+def _entry(cls: type[OnlineClassifier], name: str, signature: tuple[Any, ...]) -> Any:
+    """A compiled step as a class attribute, compiled when it is first called.
+
+    From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
+    """
+
+    def first_call(*arguments: Any) -> Any:
+        function = getattr(cls._kernels, name)
+        # Where numba is told not to compile, a function is a plain one.
+        entry = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
+        setattr(cls, f"_{name}", entry)
+        return function(*arguments)
+
+    return staticmethod(first_call)
 
 
 def common_shapes(n_columns: int, n_classes: int, n_params: int, window: int) -> list[Shape]:

@@ -73,7 +73,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     >>> model = CPMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 88.64%
+    Accuracy: 87.19%
 
     >>> import numpy as np
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.2]])
