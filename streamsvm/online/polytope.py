@@ -75,10 +75,13 @@ class CPMClassifier(base.OnlineClassifier):
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
     Accuracy: 87.19%
 
+    Rows at once, of which the last two are only predicted:
+
     >>> import numpy as np
-    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.9, 0.2]])
-    >>> CPMClassifier(scaling="none").test_then_train(X, ["left", "right", None, None]).tolist()
-    [None, 'left', 'left', 'right']
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0]] * 10 + [[0.1, 0.9], [0.9, 0.2]])
+    >>> predicted = CPMClassifier().test_then_train(X, ["left", "right"] * 10 + [None, None])
+    >>> predicted[-2:].tolist()
+    ['left', 'right']
 
     Notes
     -----
