@@ -6,14 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm.batch import SmoothedNewton
     from streamsvm.online import load, warmup
     from streamsvm.online.polytope import CPMClassifier
 
-__all__ = ["CPMClassifier", "__version__", "load", "warmup"]
+__all__ = ["CPMClassifier", "SmoothedNewton", "__version__", "load", "warmup"]
 
 # The public names are found when they are asked for: river and numba take a third of a second to import.
 _HOMES = {
     "CPMClassifier": "streamsvm.online.polytope",
+    "SmoothedNewton": "streamsvm.batch",
     "load": "streamsvm.online",
     "warmup": "streamsvm.online",
 }

@@ -13,7 +13,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,12 @@ class Scaler:
     count: NDArray[np.float64]
     limit: float = math.inf
     windows: list[NDArray[np.float64]] | None = None
+
+    @classmethod
+    def identity(cls, names: Sequence[Any]) -> Scaler:
+        """One that leaves numbers as they are."""
+        d = len(names)
+        return cls(list(names), np.zeros(d, bool), np.zeros(d), np.ones(d), np.zeros(d))
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scale raw rows, shape (n, d), NaN where missing."""
@@ -110,6 +116,106 @@ class Polytopes:
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
         """The label of every raw row."""
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+
+@dataclass(slots=True)
+class LinearModel:
+    """One hyperplane a class: f_c(x) = coef[c] . x + intercept[c], and the class with the largest f wins.
+
+    Parameters
+    ----------
+    classes
+        The labels.
+    coef
+        Shape (n_classes, d), for scaled rows. Of two classes the first has the second's hyperplane with opposite sign.
+    intercept
+        Shape (n_classes,).
+    scaler
+        From raw rows to scaled ones.
+
+    Examples
+    --------
+    >>> model = LinearModel(["low", "high"], np.array([[-1.0], [1.0]]), np.array([2.0, -2.0]), Scaler.identity(["x"]))
+    >>> model.predict(np.array([[1.0], [5.0]]))
+    ['low', 'high']
+    >>> model.polytopes().predict(np.array([[1.0], [5.0]]))
+    ['low', 'high']
+    """
+
+    classes: list[Any]
+    coef: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    scaler: Scaler
+
+    def __post_init__(self) -> None:
+        c, d = self.coef.shape
+        if len(self.classes) != c or self.intercept.shape != (c,) or len(self.scaler.names) != d:
+            raise ValueError(
+                f"coef of shape {self.coef.shape} needs {c} classes, intercept of shape {(c,)} and {d} columns; got "
+                f"{len(self.classes)}, {self.intercept.shape} and {len(self.scaler.names)}"
+            )
+        if not (np.isfinite(self.coef).all() and np.isfinite(self.intercept).all()):
+            raise ValueError("coef and intercept must be finite")
+
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        return np.asarray(self.scaler(X) @ self.coef.T + self.intercept)
+
+    def predict(self, X: NDArray[np.float64]) -> list[Any]:
+        """The label of every raw row."""
+        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+    def polytopes(self) -> Polytopes:
+        """The same as polytopes of one face, which `CPMClassifier(n_faces=1)` can adopt."""
+        return Polytopes(self.classes, self.coef[:, None, :], self.intercept[:, None], self.scaler)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all."""
+        scaler = self.scaler
+        header = {
+            "class": "LinearModel",
+            "classes": [encode_label(label) for label in self.classes],
+            "names": [encode_label(name) for name in scaler.names],
+            "limit": scaler.limit.hex(),
+        }
+        arrays: dict[str, NDArray[Any]] = {"coef": self.coef, "intercept": self.intercept}
+        arrays |= {name: getattr(scaler, name) for name in _SCALER_ARRAYS}
+        if scaler.windows is not None:
+            arrays["windows"] = np.concatenate([*scaler.windows, np.empty(0)])
+            arrays["window_lengths"] = np.array([len(window) for window in scaler.windows], np.int64)
+        write_archive(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> LinearModel:
+        """Read it from a file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, foreign, or holds something else.
+        FileNotFoundError
+            Where there is none.
+        """
+        header, arrays = read_archive(path)
+        if header.get("class") != "LinearModel":
+            raise ArchiveError(f"{path} holds {header.get('class')!r}, not a LinearModel")
+        try:
+            windows = None
+            if "windows" in arrays:
+                windows = np.split(arrays["windows"], np.cumsum(arrays["window_lengths"])[:-1])
+            scaler = Scaler(
+                [decode_label(name) for name in header["names"]],
+                **{name: arrays[name] for name in _SCALER_ARRAYS},
+                limit=float.fromhex(header["limit"]),
+                windows=windows,
+            )
+            classes = [decode_label(label) for label in header["classes"]]
+            return cls(classes, arrays["coef"], arrays["intercept"], scaler)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ArchiveError(f"{path} is not a whole LinearModel: {error}") from error
+
+
+_SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
 
 
 # Labels and names ------------------------------------------------------------------------------------------------

@@ -1,0 +1,8 @@
+"""Solvers that fit a whole data set at once, by scikit-learn's protocol; the extra `batch` installs what they need."""
+
+from __future__ import annotations
+
+from streamsvm.batch.base import Iteration
+from streamsvm.batch.smoothed_newton import RegularizationPath, SmoothedNewton
+
+__all__ = ["Iteration", "RegularizationPath", "SmoothedNewton"]

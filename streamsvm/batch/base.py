@@ -1,0 +1,214 @@
+"""What all batch solvers share: scikit-learn's protocol around one method that solves."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.models import LinearModel, Scaler
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils.class_weight import compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError("batch solvers need scikit-learn: pip install 'streamsvm[batch]'") from error
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Iteration(NamedTuple):
+    """Where a solver stood after an iteration.
+
+    Parameters
+    ----------
+    objective
+        The best value of the objective so far, summed over one-vs-rest problems.
+    certificate
+        How far above the optimum that can be at most.
+    seconds
+        Since `fit` was called.
+    """
+
+    objective: float
+    certificate: float
+    seconds: float
+
+
+class Progress:
+    """Keeps `history_`, and tells the callback."""
+
+    def __init__(self, estimator: Any, callback: Callable[[Any, Iteration], Any] | None) -> None:
+        self.history: list[Iteration] = []
+        self._estimator, self._callback = estimator, callback
+        self._start = time.perf_counter()
+
+    def __call__(self, objective: float, certificate: float) -> bool:
+        """Record an iteration; whether the callback asks to stop."""
+        step = Iteration(float(objective), float(certificate), time.perf_counter() - self._start)
+        self.history.append(step)
+        return self._callback is not None and bool(self._callback(self._estimator, step))
+
+
+class Solution(NamedTuple):
+    """What a solver found: an estimator's learned attributes by name, and what to warn of, if anything."""
+
+    attributes: dict[str, Any]
+    objective: float
+    certificate: float
+    n_iter: int
+    warning: str = ""
+
+
+class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the batch solvers: validation, classes, weights, history and warnings.
+
+    A subclass has the parameters `class_weight` and `callback` among its own, and gives `_check_params`, `_solve` and
+    `decision_function`.
+    """
+
+    class_weight: Any
+    callback: Callable[[Any, Iteration], Any] | None
+
+    @abstractmethod
+    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
+        """Solve for rows X with classes_[codes], where `weights` are those of the rows, by class and in mean."""
+
+    def _check_params(self) -> None:
+        """Raise ValueError or TypeError for parameters that cannot be."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X
+            Rows, shape (n, d): an array, CSR, or a data frame; float32 and float64 are taken as they are.
+        y
+            n labels of at least two classes.
+        sample_weight
+            n weights, 0 or more; a row of weight 2 counts as two rows. None for 1 each.
+
+        Raises
+        ------
+        ValueError
+            For NaN, infinities, negative weights, a single class, or parameters that cannot be.
+        """
+        progress = Progress(self, self.callback)
+        X, codes, weights = self._prepare(X, y, sample_weight)
+        solution = self._solve(X, codes, weights, progress)
+        for name, value in solution.attributes.items():
+            setattr(self, name, value)
+        self.objective_ = solution.objective
+        self.certificate_ = solution.certificate
+        self.n_iter_ = solution.n_iter
+        self.history_ = progress.history
+        if solution.warning:
+            warnings.warn(solution.warning, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
+        """Rows, their classes by number, and their weights; sets `classes_`."""
+        self._check_params()
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
+        )
+        check_classification_targets(y)
+        previous = getattr(self, "classes_", None)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if previous is not None and not np.array_equal(previous, self.classes_):
+            self._forget()
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
+        by_class = np.bincount(codes, weights, minlength=len(self.classes_))
+        if np.count_nonzero(by_class) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs rows of at least two classes with positive weight, got "
+                f"{np.count_nonzero(by_class)} class"
+            )
+        weights /= by_class.sum()
+        if self.class_weight == "balanced":
+            present = by_class > 0.0
+            factors = np.ones(len(by_class))
+            factors[present] = by_class.sum() / (np.count_nonzero(present) * by_class[present])
+            weights *= factors[codes]
+        elif self.class_weight is not None:
+            factors = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+            if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
+                raise ValueError(f"`class_weight` must be finite and not negative, got {self.class_weight!r}")
+            weights *= factors[codes]
+        return X, codes, weights
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit learned, which does not fit these classes."""
+        for name in [name for name in vars(self) if name.endswith("_") and name not in ("classes_", "n_features_in_")]:
+            if name != "feature_names_in_":
+                delattr(self, name)
+
+    @abstractmethod
+    def decision_function(self, X: Any) -> Floats:
+        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes)."""
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The labels of rows of shape (n, d)."""
+        scores = self.decision_function(X)
+        codes = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def _validated(self, X: Any) -> Any:
+        """Rows to predict for."""
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+
+class LinearClassifier(BatchClassifier):
+    """Base of the solvers with one hyperplane a class; of two classes, one for the second.
+
+    It has the parameters `warm_start` and `init` too.
+    """
+
+    warm_start: bool
+    init: LinearModel | None
+    coef_: Floats
+    intercept_: Floats
+
+    def decision_function(self, X: Any) -> Floats:
+        X = self._validated(X)
+        scores = np.asarray(X @ self.coef_.T, np.float64) + self.intercept_
+        return scores[:, 0] if len(self.coef_) == 1 else scores
+
+    @property
+    def model_(self) -> LinearModel:
+        """What was learned as plain arrays."""
+        check_is_fitted(self)
+        names = list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+        coef, intercept = self.coef_, self.intercept_
+        if len(coef) == 1:
+            coef, intercept = np.vstack([-coef, coef]), np.concatenate([-intercept, intercept])
+        return LinearModel(self.classes_.tolist(), coef, intercept, Scaler.identity(names))
+
+    def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
+        """Coefficients and intercepts to start from: the last fit's or the given model's; None for zeros."""
+        if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape:
+            return self.coef_.copy(), self.intercept_.copy()
+        if self.init is None:
+            return None
+        if list(self.init.classes) != self.classes_.tolist() or self.init.coef.shape[1] != shape[1]:
+            raise ValueError(
+                f"`init` has classes {self.init.classes} and {self.init.coef.shape[1]} columns, the data "
+                f"{self.classes_.tolist()} and {shape[1]}: start from a model of the same ones"
+            )
+        return self.init.coef[-shape[0] :].copy(), self.init.intercept[-shape[0] :].copy()

@@ -1,0 +1,174 @@
+"""The rows as a linear solver sees them: products with all of them, and with a few."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streamsvm.kernels import newton as kernels
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Rows are converted to float64, or gathered, so many numbers at a time: they then stay in the cache.
+BLOCK = 1 << 17
+
+
+class Matrix(Protocol):
+    """n rows of d columns."""
+
+    shape: tuple[int, int]
+
+    def scores(self, weights: Floats, out: Floats) -> Floats:
+        """Weights, shape (k, d), times every row, into `out`, shape (k, n)."""
+
+    def adjoint(self, r: Floats) -> Floats:
+        """Sums of the rows weighted by r, shape (k, n): shape (k, d)."""
+
+    def rows(self, rows: Ints) -> Matrix:
+        """Some of the rows, copied."""
+
+    def columns(self, columns: Ints) -> Matrix:
+        """Some of the columns, copied."""
+
+    def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
+        """Sum of weights * x x^T over some rows, for some columns followed by a constant one; in the lower triangle."""
+
+    def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Any:
+        """Some rows and columns, multiplied by a factor a row, as an array or CSR."""
+
+    def gram_cost(self, n_rows: int, n_columns: int) -> float:
+        """About how many multiplications `gram` takes, counted as those of a product with a vector."""
+
+    def peaks(self) -> Floats:
+        """The largest magnitude in each column."""
+
+
+def as_matrix(X: Any) -> Matrix:
+    """Rows in an array or in CSR, float32 or float64, without a copy where they are contiguous and in order."""
+    if scipy.sparse.issparse(X):
+        return SparseMatrix(X)
+    return DenseMatrix(X)
+
+
+class DenseMatrix:
+    """Rows in an array."""
+
+    def __init__(self, X: NDArray[Any]) -> None:
+        self.X = X if X.flags.c_contiguous or X.flags.f_contiguous else np.ascontiguousarray(X)
+        self.shape: tuple[int, int] = X.shape
+
+    def _blocks(self) -> Any:
+        """The rows as float64: at once where they are that, else in blocks."""
+        if self.X.dtype == np.float64:
+            yield slice(0, self.shape[0]), self.X
+            return
+        step = max(1, BLOCK // max(1, self.shape[1]))
+        for start in range(0, self.shape[0], step):
+            part = slice(start, start + step)
+            yield part, self.X[part].astype(np.float64)
+
+    def scores(self, weights: Floats, out: Floats) -> Floats:
+        for part, X in self._blocks():
+            if len(weights) == 1:
+                np.dot(X, weights[0], out=out[0, part])
+            else:
+                out[:, part] = weights @ X.T
+        return out
+
+    def adjoint(self, r: Floats) -> Floats:
+        total = np.zeros((len(r), self.shape[1]))
+        for part, X in self._blocks():
+            total += r[:, part] @ X
+        return total
+
+    def rows(self, rows: Ints) -> DenseMatrix:
+        return DenseMatrix(self.X[rows])
+
+    def columns(self, columns: Ints) -> DenseMatrix:
+        return DenseMatrix(self.X[:, columns])
+
+    def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Floats:
+        whole = len(columns) == self.shape[1]
+        part = self.X[rows] if whole else self.X[rows[:, None], columns]
+        return np.multiply(part, factors[:, None], dtype=np.float64)
+
+    def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
+        a = len(columns)
+        out = np.zeros((a + 1, a + 1))
+        roots = np.sqrt(weights)
+        step = max(a, BLOCK // (a + 1), 1)
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            scaled = self.scaled(rows[part], roots[part], columns)
+            out[:a, :a] += scaled.T @ scaled
+            out[a, :a] += roots[part] @ scaled
+        out[a, a] = weights.sum()
+        return out
+
+    def gram_cost(self, n_rows: int, n_columns: int) -> float:
+        # One multiplication inside a matrix product costs about a fifteenth of one in a product with a vector.
+        return n_rows * float(n_columns) ** 2 / 15.0
+
+    def peaks(self) -> Floats:
+        out = np.zeros(self.shape[1])
+        if self.X.flags.c_contiguous:
+            kernels.peaks_dense(self.X, out)
+        elif self.shape[0]:
+            out = np.maximum(self.X.max(axis=0), -self.X.min(axis=0)).astype(np.float64)
+        return out
+
+
+class SparseMatrix:
+    """Rows in CSR."""
+
+    def __init__(self, X: Any) -> None:
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        self.X = X
+        self.shape: tuple[int, int] = X.shape
+        self._parts = (X.data, X.indices, X.indptr)
+
+    def scores(self, weights: Floats, out: Floats) -> Floats:
+        kernels.scores_sparse(*self._parts, np.ascontiguousarray(weights.T), out)
+        return out
+
+    def adjoint(self, r: Floats) -> Floats:
+        out = np.zeros((self.shape[1], len(r)))
+        kernels.adjoint_sparse(*self._parts, r, out)
+        return np.ascontiguousarray(out.T)
+
+    def rows(self, rows: Ints) -> SparseMatrix:
+        return SparseMatrix(self.X[rows])
+
+    def columns(self, columns: Ints) -> SparseMatrix:
+        return SparseMatrix(self.X[:, columns])
+
+    def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Any:
+        part = self.X[rows]
+        if len(columns) < self.shape[1]:
+            part = part[:, columns]
+        data = part.data * np.repeat(factors, np.diff(part.indptr))
+        return scipy.sparse.csr_matrix((data, part.indices, part.indptr), shape=part.shape)
+
+    def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
+        a = len(columns)
+        place = np.full(self.shape[1], -1)
+        place[columns] = np.arange(a)
+        out = np.zeros((a + 1, a + 1))
+        kernels.gram_sparse(*self._parts, rows, weights, place, out)
+        return out
+
+    def gram_cost(self, n_rows: int, n_columns: int) -> float:
+        n, d = self.shape
+        filled = self.X.nnz / max(1, n * d) * n_columns
+        return n_rows * filled * (filled + 1.0) / 2.0
+
+    def peaks(self) -> Floats:
+        out = np.zeros(self.shape[1])
+        kernels.peaks_sparse(self.X.data, self.X.indices, out)
+        return out

@@ -1,0 +1,707 @@
+"""A linear support vector machine by Newton steps on the smoothed hinge, with l2 and exact l1 penalties."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
+from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
+from streamsvm.kernels import newton as kernels
+from streamsvm.models import LinearModel
+
+# Smoothing begins here, in units of the margin, and ends at the latest where rounding begins.
+EPS_FIRST, EPS_LAST = 1.0, 1e-11
+# By how much smoothing falls when a stage is done.
+EPS_FACTOR = 0.25
+# Where smoothing begins from a given model.
+EPS_WARM = 0.1
+# The share of the tolerance that smoothing may use up.
+SLACK_SHARE = 0.3
+# The Hessian rests on so many rows a column at most.
+ROWS_PER_COLUMN = 1000
+# Rows that weigh less than this share of the heaviest are left out of it.
+NEGLIGIBLE = 1e-6
+# Systems beyond this size are solved by conjugate gradients.
+LARGEST_SYSTEM = 3000
+# Starts on samples of n / 32 and n / 8 rows, where these are at least so many, and so many a column.
+SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 4
+
+
+@dataclass
+class Penalties:
+    """l2 / 2 |w|^2 + bias_l2 / 2 b^2 + l1 |w|_1; `peaks` are the largest magnitudes of the columns."""
+
+    l2: float
+    l1: float
+    bias_l2: float
+    intercept: bool
+    peaks: Floats
+
+    def dual(self, v: Floats, mass: float, balance: float) -> float:
+        """A lower bound of the optimum, from a dual point alpha in [0, c].
+
+        The dual of the hinge is sum(alpha) - |shrink(v, l1)|^2 / (2 l2), where v is the sum of alpha y x. Without a
+        penalty on the bias it needs balance = sum(alpha y) = 0: the heavier class is scaled down until that is so,
+        which moves column j of v by at most |balance| * peaks[j]. Then the best multiple of alpha is taken.
+        """
+        size = np.abs(v)
+        constant = 0.0
+        if self.intercept and self.bias_l2 > 0.0:
+            constant = balance**2
+        elif self.intercept:
+            mass -= abs(balance)
+            size += abs(balance) * self.peaks
+        if mass <= 0.0:
+            return 0.0
+        if self.l2 == 0.0:
+            largest = float(size.max(initial=0.0))
+            return mass if largest <= self.l1 else mass * self.l1 / largest
+        part = size[size > self.l1]
+        t = 1.0
+        for _ in range(50):  # Newton's method from the right on a convex, rising function: it never overshoots
+            over = np.maximum(t * part - self.l1, 0.0)
+            excess = (float(part @ over) + t * constant) / self.l2 - mass
+            if excess <= 1e-12 * mass:
+                break
+            t -= excess * self.l2 / (float(part[over > 0.0] @ part[over > 0.0]) + constant)
+        over = np.maximum(t * part - self.l1, 0.0)
+        return max(0.0, t * mass - (float(over @ over) + t * t * constant) / (2.0 * self.l2))
+
+
+class Problem:
+    """One class against the rest: where its solver stands."""
+
+    def __init__(self, codes: Ints, positive: int, c: Floats, penalties: Penalties, w: Floats, b: float) -> None:
+        self.codes, self.positive, self.c, self.penalties = codes, positive, c, penalties
+        self.w, self.b, self.eps = w, b, EPS_FIRST
+        self.z = np.empty(0)
+        self.best: tuple[float, Floats, float] = (math.inf, w, b)
+        self.bound = -math.inf
+        self.slack = math.inf
+        self.n_stalled = 0
+        self.is_done = False
+        self.previous: tuple[Floats, float, Floats, float] | None = None
+
+    @property
+    def gap(self) -> float:
+        """How far the best point found can be above the optimum."""
+        return max(0.0, self.best[0] - self.bound)
+
+    # Where it stands ---------------------------------------------------------------------------------------------
+
+    def measure(self, r: Floats) -> None:
+        """Losses and the dual point at the current margins; r becomes alpha y."""
+        self.sums = kernels.measure(self.z, self.b, self.codes, self.positive, self.c, self.eps, r)
+
+    def assess(self, v: Floats) -> None:
+        """Gradient, objective and bound, given the sum v of alpha y x."""
+        penalties, w, b = self.penalties, self.w, self.b
+        hinge, _, mass, balance, self.slack = self.sums
+        self.g = penalties.l2 * w - v
+        self.gb = penalties.bias_l2 * b - balance if penalties.intercept else 0.0
+        objective = hinge + self._penalty(w, b)
+        if objective < self.best[0]:
+            self.best = (objective, w.copy(), b)
+        bound = penalties.dual(v, mass, balance)
+        self.bound = max(self.bound, bound)
+        self.is_settled = objective - bound - self.slack <= 0.1 * self.slack
+
+    def _penalty(self, w: Floats, b: float) -> float:
+        penalties = self.penalties
+        return float(
+            0.5 * penalties.l2 * (w @ w) + 0.5 * penalties.bias_l2 * b * b + penalties.l1 * np.abs(w).sum()
+        )
+
+    # The step ----------------------------------------------------------------------------------------------------
+
+    def direction(self, matrix: Matrix, h: Floats, rng: np.random.Generator) -> tuple[Floats, float]:
+        """The step that minimises the model of second order, with the l1 penalty as it is; h is overwritten."""
+        penalties = self.penalties
+        columns = np.arange(len(self.w))
+        if penalties.l1 > 0.0:
+            columns = np.flatnonzero((self.w != 0.0) | (np.abs(self.g) > penalties.l1))
+        rows, weights = self._heavy_rows(h, len(columns) + 1, rng)
+        model = QuadraticModel(matrix, rows, weights, columns, penalties)
+        g = np.append(self.g[columns], self.gb)
+        if penalties.l1 > 0.0:
+            step = model.shrunk_step(g, np.append(self.w[columns], self.b))
+        else:
+            step = model.step(g)
+        dw = np.zeros(len(self.w))
+        dw[columns] = step[:-1]
+        return dw, float(step[-1])
+
+    def _heavy_rows(self, h: Floats, n_columns: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
+        """The rows that matter in the Hessian, or a sample of them, and their weights."""
+        n = len(h)
+        total, largest = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, h)
+        most = ROWS_PER_COLUMN * n_columns
+        share, start = (math.inf, 0.0) if n <= most else (most / total, rng.random())
+        rows, weights = np.empty(min(n, most + 2), np.int64), np.empty(min(n, most + 2))
+        count = kernels.choose(h, NEGLIGIBLE * largest, share, start, rows, weights)
+        return rows[:count], weights[:count]
+
+    def advance(self, dw: Floats, db: float, dz: Floats) -> bool:
+        """Go along a step as far as is best; whether the stage seems done."""
+        w, penalties = self.w, self.penalties
+        start = self._along(dw, db, dz, 0.0)
+        l1_change = penalties.l1 * (np.abs(w + dw).sum() - np.abs(w).sum())
+        descent = float(self.g @ dw) + self.gb * db + l1_change
+        t = self._line_search(dw, db, dz, start[0], descent) if descent < 0.0 else 0.0
+        if t == 0.0:
+            self.n_stalled += 1
+            return True
+        self.n_stalled = 0
+        self.w, self.b = w + t * dw, self.b + t * db
+        self.z += t * dz
+        return t > 0.5 and -descent <= 2.0 * self.slack
+
+    def _along(self, dw: Floats, db: float, dz: Floats, t: float) -> tuple[float, float, float]:
+        """The smoothed objective at t along a step, with its derivatives from the right."""
+        penalties = self.penalties
+        value, slope, curvature = kernels.along(
+            self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, t
+        )
+        w, b = self.w + t * dw, self.b + t * db
+        signs = np.where(w == 0.0, np.sign(dw), np.sign(w))
+        slope += penalties.l2 * (w @ dw) + penalties.bias_l2 * b * db + penalties.l1 * (signs @ dw)
+        curvature += penalties.l2 * (dw @ dw) + penalties.bias_l2 * db * db
+        return value + self._penalty(w, b), float(slope), float(curvature)
+
+    def _line_search(self, dw: Floats, db: float, dz: Floats, value: float, descent: float) -> float:
+        """A step length near the minimum along the step; 0 where rounding hides all descent."""
+        # A coordinate that a full step sets to zero would leave it again beyond.
+        longest = 16.0 if self.penalties.l1 == 0.0 else 1.0
+        low, high, t, good = 0.0, math.inf, 1.0, 0.0
+        for _ in range(40):
+            there, slope, curvature = self._along(dw, db, dz, t)
+            if there <= value + 1e-4 * t * descent:
+                good = t
+                if abs(slope) <= 0.5 * abs(descent) or (slope < 0.0 and t >= longest):
+                    return t
+            if slope < 0.0:
+                low = t
+            else:
+                high = t
+            newton = t - slope / curvature if curvature > 0.0 else math.inf
+            if high == math.inf:
+                t = min(max(newton, 1.5 * t), 4.0 * t, longest)
+            else:
+                inside = low + 0.05 * (high - low) < newton < high - 0.05 * (high - low)
+                t = newton if inside else 0.5 * (low + high)
+            if good > 0.0 and high - low < 0.1 * high:
+                break
+        return good
+
+    def center(self, target: float) -> None:
+        """Minimise over the bias alone, until the classes balance well enough for the bound."""
+        penalties = self.penalties
+        if not penalties.intercept or penalties.bias_l2 > 0.0:
+            return
+        enough = 1e-3 * target / (1.0 + float(np.abs(self.w) @ penalties.peaks))
+        low, high = -math.inf, math.inf
+        for _ in range(60):
+            slope, curvature = kernels.at_bias(self.z, self.b, self.codes, self.positive, self.c, self.eps)
+            if abs(slope) <= max(enough, 1e-15):
+                break
+            if slope < 0.0:
+                low = self.b
+            else:
+                high = self.b
+            step = -slope / max(curvature, 1e-300)
+            after = self.b + min(max(step, -1.0), 1.0)
+            if not low < after < high:
+                after = 0.5 * (low + high)
+            if after == self.b or not math.isfinite(after):
+                break
+            self.b = after
+
+    # Smoothing ---------------------------------------------------------------------------------------------------
+
+    def sharpen(self) -> None:
+        """Smooth less, and go on along the way the minimum took as smoothing fell, if that is better."""
+        before, eps = self.eps, self.eps * EPS_FACTOR
+        last, self.previous = self.previous, (self.w, self.b, self.z.copy(), before)
+        self.eps = eps
+        if last is None or not np.array_equal(np.sign(last[0]), np.sign(self.w)):
+            return
+        share = (eps - before) / (before - last[3])
+        dw, db, dz = share * (self.w - last[0]), share * (self.b - last[1]), last[2]
+        if self.penalties.l1 > 0.0 and np.any((self.w + dw) * self.w < 0.0):
+            return
+        np.subtract(self.z, dz, out=dz)
+        dz *= share
+        if self._along(dw, db, dz, 1.0)[0] < self._along(dw, db, dz, 0.0)[0]:
+            self.w, self.b = self.w + dw, self.b + db
+            self.z += dz
+
+
+class QuadraticModel:
+    """H = diag(l2) + sum of weights * x x^T over some rows, for some columns and the bias, and steps on it."""
+
+    def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
+        self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
+        self.penalties = penalties
+        total = float(weights.sum())
+        # Where nothing else holds a coordinate, this does; it only bends the step, never what it converges to.
+        self.damping = 1e-10 * total + 1e-300
+        self.ridge = np.full(len(columns) + 1, max(penalties.l2, self.damping))
+        self.ridge[-1] = penalties.bias_l2 + self.damping if penalties.intercept else math.inf
+
+    def step(self, g: Floats) -> Floats:
+        """-H^-1 g."""
+        m, a = len(self.rows), len(self.columns)
+        filled = 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
+        costs: dict[Callable[[Floats], Floats], float] = {self._by_conjugate_gradients: 100.0 * filled}
+        if a <= LARGEST_SYSTEM:
+            costs[self._by_columns] = self.matrix.gram_cost(m, a) + a**3 / 45.0
+        if m <= LARGEST_SYSTEM:
+            costs[self._by_rows] = m * filled / 15.0 + m**3 / 45.0
+        return min(costs, key=costs.__getitem__)(g)
+
+    def _hessian(self) -> Floats:
+        """H in full, the lower triangle only."""
+        hessian = self.matrix.gram(self.rows, self.weights, self.columns)
+        if not self.penalties.intercept:
+            hessian[-1] = 0.0
+        diagonal = np.einsum("ii->i", hessian)
+        diagonal += np.where(np.isinf(self.ridge), 1.0, self.ridge)
+        return hessian
+
+    def _by_columns(self, g: Floats) -> Floats:
+        return -_solve(self._hessian(), g)
+
+    def _by_rows(self, g: Floats) -> Floats:
+        """By a system of one equation a row: (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, the bias apart."""
+        roots = np.sqrt(self.weights)
+        B = self.matrix.scaled(self.rows, roots, self.columns)
+        l2 = self.ridge[0] if len(self.columns) else 1.0
+        system = B @ B.T
+        system = system.toarray() if scipy.sparse.issparse(system) else system
+        np.einsum("ii->i", system)[:] += l2
+        u = B.T @ roots
+        right = np.column_stack([g[:-1], u])
+        inverse = (right - B.T @ _solve(system, B @ right)) / l2
+        if not self.penalties.intercept:
+            return np.append(-inverse[:, 0], 0.0)
+        # What is left of the bias when w follows it; at least its own ridge.
+        schur = max(self.ridge[-1] + float(self.weights.sum() - u @ inverse[:, 1]), float(self.ridge[-1]))
+        bias = -(float(g[-1]) - float(u @ inverse[:, 0])) / schur
+        return np.append(-inverse[:, 0] - bias * inverse[:, 1], bias)
+
+    def _by_conjugate_gradients(self, g: Floats) -> Floats:
+        """To a tenth of the gradient, preconditioned by the diagonal."""
+        roots = np.sqrt(self.weights)
+        B = self.matrix.scaled(self.rows, roots, self.columns)
+        squares = B.multiply(B) if scipy.sparse.issparse(B) else B * B
+        diagonal = np.append(np.asarray(squares.sum(axis=0)).ravel(), float(self.weights.sum())) + self.ridge
+        held = np.where(np.isinf(self.ridge), 0.0, self.ridge)
+
+        def times(p: Floats) -> Floats:
+            q = B @ p[:-1] + roots * p[-1]
+            return np.append(B.T @ q, roots @ q) + held * p
+
+        x = np.zeros(len(g))
+        residual = -g
+        y = residual / diagonal
+        p = y.copy()
+        energy = first = float(residual @ y)
+        for _ in range(300):
+            if energy <= 1e-2 * first or energy <= 0.0:
+                break
+            q = times(p)
+            length = energy / float(p @ q)
+            x += length * p
+            residual -= length * q
+            y = residual / diagonal
+            energy, last = float(residual @ y), energy
+            p = y + (energy / last) * p
+        return x
+
+    def shrunk_step(self, g: Floats, w: Floats) -> Floats:
+        """The d that minimises g . d + d^T H d / 2 + l1 |w + d|_1, where the last coordinate is the bias."""
+        l1 = self.penalties.l1
+        wrong = np.where(w != 0.0, np.abs(g + l1 * np.sign(w)), np.abs(g) - l1)
+        wrong[-1] = abs(g[-1])
+        tolerance = 1e-3 * float(wrong.max())
+        d = np.zeros(len(g))
+        if len(g) > LARGEST_SYSTEM:
+            return self._shrunk_by_columns(g, w, d, tolerance)
+        hessian = self._hessian()
+        hessian = np.tril(hessian) + np.tril(hessian, -1).T
+        q = np.zeros(len(g))
+        for _ in range(30):
+            if kernels.descend(hessian, g, w, l1, d, q, 6, tolerance) <= tolerance:
+                break
+            _improve(hessian, g, w, l1, d, q)
+        return d
+
+    def _shrunk_by_columns(self, g: Floats, w: Floats, d: Floats, tolerance: float) -> Floats:
+        """Without H, which would be large: by the columns of the rows that matter."""
+        roots = np.sqrt(self.weights)
+        B = scipy.sparse.csc_matrix(self.matrix.scaled(self.rows, roots, self.columns))
+        constant = roots[:, None] if self.penalties.intercept else np.zeros((len(roots), 1))
+        B = scipy.sparse.hstack([B, constant], "csc")
+        ridge = np.where(np.isinf(self.ridge), 1.0, self.ridge)
+        diagonal = np.asarray(B.multiply(B).sum(axis=0)).ravel() + ridge
+        q = np.zeros(len(roots))
+        kernels.descend_columns(B.data, B.indices, B.indptr, g, diagonal, ridge, w, self.penalties.l1, d, q, 100, tolerance)
+        return d
+
+
+def _solve(system: Floats, right: Floats) -> Floats:
+    """By Cholesky's factors of the lower triangle, with as much damping as rounding makes necessary."""
+    damping = 0.0
+    scale = float(np.trace(system)) / len(system)
+    while True:
+        damped = system + damping * scale * np.eye(len(system)) if damping else system
+        factors, failed = scipy.linalg.lapack.dpotrf(damped, lower=1)
+        if not failed:
+            solution: Floats = scipy.linalg.lapack.dpotrs(factors, right, lower=1)[0]
+            return solution.reshape(right.shape)
+        damping = max(1e-14, 100.0 * damping)
+
+
+def _improve(H: Floats, g: Floats, w: Floats, l1: float, d: Floats, q: Floats) -> None:
+    """Solve for the coordinates not at zero, with their signs as they are, and go there as far as that is better.
+
+    Those that would change sign stop at zero; if that is too much at once, only up to the first of them. d and q = H d
+    are changed in place.
+    """
+    x = w + d
+    x[-1] = math.inf
+    free = np.flatnonzero(x)
+    slope = (g + q)[free] + l1 * np.sign(x[free])
+    slope[-1] -= l1
+    p = -_solve(H[np.ix_(free, free)], slope)
+    x = w + d
+
+    def value(d: Floats, q: Floats) -> float:
+        return float(g @ d + 0.5 * (d @ q) + l1 * np.abs(w[:-1] + d[:-1]).sum())
+
+    now = value(d, q)
+    crosses = (x[free] + p) * x[free] < 0.0
+    crosses[-1] = False
+    lengths = np.ones(1)
+    if crosses.any():
+        lengths = np.array([1.0, float(np.min(-x[free][crosses] / p[crosses]))])
+    for length in lengths:
+        moved = x[free] + length * p
+        stopped = crosses & (moved * x[free] <= 1e-14 * x[free] ** 2)
+        moved[stopped] = 0.0
+        trial = d.copy()
+        trial[free] = moved - w[free]
+        product = H[:, free] @ (trial - d)[free] + q
+        if value(trial, product) < now:
+            d[:], q[:] = trial, product
+            return
+
+
+# Solving ---------------------------------------------------------------------------------------------------------
+
+
+def run(
+    matrix: Matrix,
+    problems: Sequence[Problem],
+    tol: float,
+    max_iter: int,
+    rng: np.random.Generator,
+    floor: float = EPS_LAST,
+    report: Callable[[], bool] = lambda: False,
+) -> int:
+    """Newton steps on all problems, the passes over the rows shared, until each is done.
+
+    A problem is done where its gap is at most tol times its objective, or smoothing has come down to `floor`.
+
+    Returns
+    -------
+    int
+        The number of iterations.
+    """
+    k, n = len(problems), matrix.shape[0]
+    room = np.empty((k, n))
+    scores = matrix.scores(np.array([problem.w for problem in problems]), np.empty((k, n)))
+    for problem, z in zip(problems, scores, strict=True):
+        problem.z, problem.previous, problem.is_done, problem.n_stalled = z, None, False, 0
+        problem.best, problem.bound = (math.inf, problem.w, problem.b), -math.inf
+        problem.center(tol)
+    for n_iter in range(1, max_iter + 1):
+        active = [problem for problem in problems if not problem.is_done]
+        for problem, r in zip(active, room, strict=False):
+            problem.measure(r)
+        v = matrix.adjoint(room[: len(active)])
+        for problem, sums in zip(active, v, strict=True):
+            problem.assess(sums)
+            problem.is_done = problem.gap <= tol * problem.best[0]
+        stop = report()
+        active = [problem for problem in active if not problem.is_done]
+        if stop or not active or n_iter == max_iter:
+            return n_iter
+        moving = [problem for problem in active if not _sharpen(problem, tol, floor, problem.is_settled)]
+        moving = [problem for problem in moving if not problem.is_done]
+        if not moving:
+            continue
+        steps = [problem.direction(matrix, h, rng) for problem, h in zip(moving, room, strict=False)]
+        dz = matrix.scores(np.array([dw for dw, _ in steps]), room[: len(moving)])
+        for problem, (dw, db), along in zip(moving, steps, dz, strict=True):
+            settled = problem.advance(dw, db, along)
+            _sharpen(problem, tol, floor, settled)
+            problem.is_done = problem.is_done or problem.n_stalled > 3
+            problem.center(tol * problem.best[0])
+        if all(problem.is_done for problem in problems):
+            return n_iter
+    return max_iter
+
+
+def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
+    """Smooth less if this stage is settled and smoothing still stands in the way; done where the floor is reached."""
+    if not settled or problem.slack <= SLACK_SHARE * tol * problem.best[0]:
+        return False
+    if problem.eps <= floor:
+        problem.is_done = True
+        return False
+    problem.sharpen()
+    return True
+
+
+class RegularizationPath(NamedTuple):
+    """Solutions for falling l1 penalties.
+
+    Parameters
+    ----------
+    mus
+        The penalties, shape (n_mus,).
+    coefs, intercepts
+        Shapes (n_mus, n_scores, d) and (n_mus, n_scores), as `coef_` and `intercept_`.
+    objectives, certificates
+        The objective of each, summed over one-vs-rest problems, and how far above the optimum it can be at most.
+    n_iters
+        Iterations each took.
+    """
+
+    mus: Floats
+    coefs: Floats
+    intercepts: Floats
+    objectives: Floats
+    certificates: Floats
+    n_iters: Ints
+
+
+class SmoothedNewton(LinearClassifier):
+    """Linear support vector machine with l2 and l1 penalties, by Newton steps on a smoothed hinge.
+
+    It minimises
+
+        l2 / 2 |w|^2 + l1 |w|_1 + mean over rows of max(0, 1 - y (w . x + b)),
+
+    one class against the rest (of two classes, the second against the first), where the mean is weighted by
+    `sample_weight`, and `class_weight` multiplies the losses of a class. l2 = 1 / (C n), l1 = 0 is the problem
+    LIBLINEAR solves for C. The hinge is smoothed to (u + sqrt(eps^2 + u^2)) / 2, and eps falls until the objective
+    of the *unsmoothed* problem is proven to be within `tol` of its optimum. Zeros under l1 are exact.
+
+    An iteration passes over the rows twice, whatever the number of classes. The Hessian rests on rows near the margin
+    and on columns that are not at zero, at most 1,000 rows a column; nothing of size d x d is built for wide data.
+
+    Parameters
+    ----------
+    l2
+        Squared penalty, 0 or more; 1 / (C n) in the terms of LIBLINEAR.
+    l1
+        Absolute penalty, 0 or more: more makes more coefficients zero. One of the two must be positive.
+    tol
+        How far the objective of each one-vs-rest problem may be above its optimum, relative to it.
+    max_iter
+        Most Newton steps on all rows.
+    fit_intercept
+        Whether there is a bias b. It is never in the l1 penalty.
+    penalize_bias
+        Whether b is in the l2 penalty, as in LIBLINEAR.
+    class_weight
+        A dict from class to weight, "balanced", or None for 1 each.
+    warm_start
+        Whether to start from what the last `fit` found.
+    init
+        A `LinearModel` of the same classes and columns to start from; its scaler is left aside.
+    callback
+        Called after each iteration with the estimator and an `Iteration`; something true ends the fit.
+    random_state
+        Seed of the samples of rows, which only data of more than some ten thousand rows need.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        Shapes (1, d) and (1,) for two classes, else (n_classes, d) and (n_classes,).
+    classes_
+        The labels.
+    objective_
+        The objective, summed over one-vs-rest problems.
+    certificate_
+        How far `objective_` is above the optimum at most: the duality gap of the unsmoothed problem.
+    n_iter_
+        Newton steps on all rows.
+    history_
+        An `Iteration` for each.
+    model_
+        What was learned, as a `LinearModel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import SmoothedNewton
+    >>> X = np.random.default_rng(0).normal(size=(200, 20))
+    >>> y = np.where(X[:, 0] - X[:, 1] > 0.2, "yes", "no")
+    >>> model = SmoothedNewton(l2=0.0, l1=0.02).fit(X, y)
+    >>> np.flatnonzero(model.coef_)
+    array([0, 1])
+    >>> model.certificate_ <= 1e-3 * model.objective_
+    True
+    >>> model.score(X, y)
+    0.98
+
+    Notes
+    -----
+    After Hajewski, Oliveira and Stewart [1]_, with these changes: a step with l1 minimises the model of second order
+    with the penalty as it is (a proximal Newton step), since the published one can stall; several coordinates leave at
+    once; smoothing follows a duality gap; the start is made on nested samples of rows; and as smoothing falls, the
+    solution is extrapolated along its path.
+
+    References
+    ----------
+    .. [1] Smoothed hinge loss and l1 support vector machines, ICDM Workshops 2018.
+    """
+
+    def __init__(
+        self,
+        l2: float = 1e-4,
+        l1: float = 0.0,
+        *,
+        tol: float = 1e-3,
+        max_iter: int = 200,
+        fit_intercept: bool = True,
+        penalize_bias: bool = False,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        init: LinearModel | None = None,
+        callback: Callable[[Any, Iteration], Any] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.l2 = l2
+        self.l1 = l1
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.penalize_bias = penalize_bias
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.init = init
+        self.callback = callback
+        self.random_state = random_state
+
+    def _check_params(self) -> None:
+        for name in ("l2", "l1"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not (math.isfinite(value) and value >= 0.0):
+                raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
+        if self.l2 == 0.0 and self.l1 == 0.0:
+            raise ValueError("`l2` and `l1` are both 0: one of them must be positive, for instance l2=1e-4")
+        if not isinstance(self.tol, Real) or not 0.0 < self.tol < 1.0:
+            raise ValueError(f"`tol` must be a number between 0 and 1, got {self.tol!r}")
+        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
+            raise ValueError(f"`max_iter` must be an integer of at least 1, got {self.max_iter!r}")
+
+    def _generator(self) -> np.random.Generator:
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            return np.random.default_rng(seed.randint(2**31))
+        return np.random.default_rng(seed)
+
+    def _penalties(self, matrix: Matrix, l1: float) -> Penalties:
+        bias_l2 = self.l2 if self.penalize_bias and self.fit_intercept else 0.0
+        needs_peaks = self.fit_intercept and bias_l2 == 0.0
+        peaks = matrix.peaks() if needs_peaks else np.empty(0)
+        return Penalties(float(self.l2), float(l1), float(bias_l2), bool(self.fit_intercept), peaks)
+
+    def _problems(self, matrix: Matrix, codes: Ints, weights: Floats, penalties: Penalties) -> list[Problem]:
+        """One problem for each row of `coef_`, at zero or where to start from."""
+        positives = [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
+        shape = len(positives), matrix.shape[1]
+        start = self._start(shape)
+        coef, intercept = start or (np.zeros(shape), np.zeros(shape[0]))
+        if not self.fit_intercept:
+            intercept = np.zeros(shape[0])
+        problems = [
+            Problem(codes, positive, weights, penalties, w, float(b))
+            for positive, w, b in zip(positives, coef, intercept, strict=True)
+        ]
+        if start is not None:
+            for problem in problems:
+                problem.eps = EPS_WARM
+        return problems
+
+    def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
+        matrix = as_matrix(X)
+        penalties = self._penalties(matrix, self.l1)
+        problems = self._problems(matrix, codes, weights, penalties)
+        rng = self._generator()
+        if problems[0].eps == EPS_FIRST:
+            self._start_on_samples(matrix, problems, rng)
+
+        def report() -> bool:
+            return progress(sum(p.best[0] for p in problems), sum(p.gap for p in problems))
+
+        n_iter = run(matrix, problems, self.tol, self.max_iter, rng, report=report)
+        return self._solution(problems, n_iter)
+
+    def _start_on_samples(self, matrix: Matrix, problems: list[Problem], rng: np.random.Generator) -> None:
+        """Bring the problems near their solutions on samples of the rows, each part of the next.
+
+        Smoothing falls until it resolves what m rows cannot tell: the margins of their solution are off by about the
+        square root of the number of coefficients over m.
+        """
+        n, d = matrix.shape
+        sizes = [n // part for part in SAMPLES if n // part >= max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * d)]
+        if not sizes:
+            return
+        order = rng.choice(n, sizes[-1], replace=False)
+        for size in sizes:
+            rows = np.sort(order[:size])
+            part = matrix.rows(rows)
+            codes, c = problems[0].codes[rows], problems[0].c[rows]
+            if not c.any():
+                continue
+            c *= problems[0].c.sum() / c.sum()
+            starts = []
+            for problem in problems:
+                start = Problem(codes, problem.positive, c, problem.penalties, problem.w, problem.b)
+                start.eps = problem.eps
+                starts.append(start)
+            run(part, starts, self.tol, self.max_iter, rng, floor=math.sqrt((d + 1) / size))
+            for problem, start in zip(problems, starts, strict=True):
+                problem.w, problem.b, problem.eps = start.w, start.b, start.eps
+
+    def _solution(self, problems: list[Problem], n_iter: int) -> Solution:
+        attributes = {
+            "coef_": np.array([problem.best[1] for problem in problems]),
+            "intercept_": np.array([problem.best[2] for problem in problems]),
+        }
+        objective, gap = sum(p.best[0] for p in problems), sum(p.gap for p in problems)
+        return Solution(attributes, objective, gap, n_iter, self._warning(problems, n_iter))
+
+    def _warning(self, problems: list[Problem], n_iter: int) -> str:
+        worst = max(problem.gap / max(problem.best[0], 1e-300) for problem in problems)
+        if worst <= self.tol:
+            return ""
+        advice = f"raise max_iter={self.max_iter}" if n_iter >= self.max_iter else "rounding stands in the way: scale X"
+        return (
+            f"SmoothedNewton stopped after {n_iter} iterations with a relative duality gap of {worst:.1e} "
+            f"where tol={self.tol:g} was asked for; {advice}, or raise tol"
+        )
