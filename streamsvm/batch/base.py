@@ -51,12 +51,14 @@ class Progress:
         self.history: list[Iteration] = []
         self._estimator, self._callback = estimator, callback
         self._start = time.perf_counter()
+        self.is_stopped = False
 
     def __call__(self, objective: float, certificate: float) -> bool:
         """Record an iteration; whether the callback asks to stop."""
         step = Iteration(float(objective), float(certificate), time.perf_counter() - self._start)
         self.history.append(step)
-        return self._callback is not None and bool(self._callback(self._estimator, step))
+        self.is_stopped = self._callback is not None and bool(self._callback(self._estimator, step))
+        return self.is_stopped
 
 
 class Solution(NamedTuple):
@@ -109,6 +111,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             For NaN, infinities, negative weights, a single class, or parameters that cannot be.
         """
         progress = Progress(self, self.callback)
+        self._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
         solution = self._solve(X, codes, weights, progress)
         for name, value in solution.attributes.items():
@@ -123,7 +126,6 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
         """Rows, their classes by number, and their weights; sets `classes_`."""
-        self._check_params()
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )

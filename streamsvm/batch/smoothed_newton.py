@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -24,6 +24,10 @@ EPS_FIRST, EPS_LAST = 1.0, 1e-11
 EPS_FACTOR = 0.25
 # Where smoothing begins from a given model.
 EPS_WARM = 0.1
+# Where smoothing begins where all coefficients are zero by the l1 penalty, and for the next point of a path.
+EPS_ZERO, EPS_PATH = 1e-3, 0.25
+# A path leaves columns out where it may leave out as many as this share.
+SCREENED = 0.5
 # The share of the tolerance that smoothing may use up.
 SLACK_SHARE = 0.3
 # The Hessian rests on so many rows a column at most.
@@ -90,6 +94,19 @@ class Problem:
         self.n_stalled = 0
         self.is_done = False
         self.previous: tuple[Floats, float, Floats, float] | None = None
+
+    def at_zero(self) -> Problem:
+        """The same with no coefficients, and hardly any smoothing."""
+        other = Problem(self.codes, self.positive, self.c, self.penalties, np.zeros(len(self.w)), 0.0)
+        other.eps = EPS_ZERO
+        return other
+
+    def within(self, columns: Ints, penalties: Penalties, eps: float) -> Problem:
+        """The same with some of the columns, from its best point."""
+        _, w, b = self.best
+        other = Problem(self.codes, self.positive, self.c, penalties, w[columns], b)
+        other.eps = eps
+        return other
 
     @property
     def gap(self) -> float:
@@ -205,12 +222,15 @@ class Problem:
     def center(self, target: float) -> None:
         """Minimise over the bias alone, until the classes balance well enough for the bound."""
         penalties = self.penalties
-        if not penalties.intercept or penalties.bias_l2 > 0.0:
+        if not penalties.intercept:
             return
-        enough = 1e-3 * target / (1.0 + float(np.abs(self.w) @ penalties.peaks))
+        reach = float(np.abs(self.w) @ penalties.peaks) if penalties.bias_l2 == 0.0 else 0.0
+        enough = 1e-3 * target / (1.0 + reach)
         low, high = -math.inf, math.inf
         for _ in range(60):
             slope, curvature = kernels.at_bias(self.z, self.b, self.codes, self.positive, self.c, self.eps)
+            slope += penalties.bias_l2 * self.b
+            curvature += penalties.bias_l2
             if abs(slope) <= max(enough, 1e-15):
                 break
             if slope < 0.0:
@@ -433,7 +453,8 @@ def run(
     for problem, z in zip(problems, scores, strict=True):
         problem.z, problem.previous, problem.is_done, problem.n_stalled = z, None, False, 0
         problem.best, problem.bound = (math.inf, problem.w, problem.b), -math.inf
-        problem.center(tol)
+        if problem.penalties.bias_l2 == 0.0:
+            problem.center(tol)
     for n_iter in range(1, max_iter + 1):
         active = [problem for problem in problems if not problem.is_done]
         for problem, r in zip(active, room, strict=False):
@@ -456,7 +477,8 @@ def run(
             settled = problem.advance(dw, db, along)
             _sharpen(problem, tol, floor, settled)
             problem.is_done = problem.is_done or problem.n_stalled > 3
-            problem.center(tol * problem.best[0])
+            if problem.penalties.bias_l2 == 0.0:
+                problem.center(tol * problem.best[0])
         if all(problem.is_done for problem in problems):
             return n_iter
     return max_iter
@@ -471,6 +493,82 @@ def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
         return False
     problem.sharpen()
     return True
+
+
+def _gradients(matrix: Matrix, problems: Sequence[Problem]) -> Floats:
+    """Gradients in w at the scores of all problems, which are assessed too."""
+    r = np.empty((len(problems), matrix.shape[0]))
+    for problem, row in zip(problems, r, strict=True):
+        problem.measure(row)
+    for problem, v in zip(problems, matrix.adjoint(r), strict=True):
+        problem.assess(v)
+    return np.array([problem.g for problem in problems])
+
+
+def follow(
+    matrix: Matrix,
+    problems: list[Problem],
+    mus: Floats,
+    largest: float,
+    tol: float,
+    max_iter: int,
+    rng: np.random.Generator,
+) -> RegularizationPath:
+    """Solve for falling l1 penalties, from problems that stand at zero; from `largest` on they stay there."""
+    d = matrix.shape[1]
+    coefs, intercepts, objectives, gaps, counts = [], [], [], [], []
+    g, before = np.array([problem.g for problem in problems]), max(largest, mus[0])
+    for mu in mus:
+        penalties = replace(problems[0].penalties, l1=float(mu))
+        w = np.array([problem.best[1] for problem in problems])
+        # The strong rule: a gradient moves no more than mu does.
+        keep = (w != 0.0).any(axis=0) | (np.abs(g) >= 2.0 * mu - before).any(axis=0)
+        eps = [max(EPS_ZERO, min(EPS_PATH, 1.0 - mu / before))] * len(problems)
+        count = 0
+        while True:
+            if keep.sum() > (1.0 - SCREENED) * d:
+                keep[:] = True
+            columns = np.flatnonzero(keep)
+            part = matrix if keep.all() else matrix.columns(columns)
+            peaks = penalties.peaks[columns] if len(penalties.peaks) else penalties.peaks
+            inside = replace(penalties, peaks=peaks)
+            solved = [problem.within(columns, inside, e) for problem, e in zip(problems, eps, strict=True)]
+            count += run(part, solved, tol, max_iter, rng)
+            problems = [_whole(problem, columns, d, penalties) for problem in solved]
+            if keep.all():
+                g = np.array([problem.g for problem in problems])
+                break
+            g = _gradients(matrix, problems)
+            missed = (np.abs(g) > mu).any(axis=0) & ~keep
+            if not missed.any():
+                break
+            keep |= missed
+            eps = [min(EPS_PATH, problem.eps / EPS_FACTOR**2) for problem in problems]
+        before = float(mu)
+        coefs.append([problem.best[1] for problem in problems])
+        intercepts.append([problem.best[2] for problem in problems])
+        objectives.append(sum(problem.best[0] for problem in problems))
+        gaps.append(sum(problem.gap for problem in problems))
+        counts.append(count)
+    return RegularizationPath(
+        mus, np.array(coefs), np.array(intercepts), np.array(objectives), np.array(gaps), np.array(counts)
+    )
+
+
+def _whole(solved: Problem, columns: Ints, d: int, penalties: Penalties) -> Problem:
+    """A problem solved for some of the columns, as one for all; its bound is left behind unless these are all."""
+
+    def spread(values: Floats) -> Floats:
+        out = np.zeros(d)
+        out[columns] = values
+        return out
+
+    objective, w, b = solved.best
+    whole = Problem(solved.codes, solved.positive, solved.c, penalties, spread(solved.w), solved.b)
+    whole.z, whole.eps, whole.g = solved.z, solved.eps, spread(solved.g)
+    whole.best = (objective, spread(w), b)
+    whole.bound = solved.bound if len(columns) == d else -math.inf
+    return whole
 
 
 class RegularizationPath(NamedTuple):
@@ -659,7 +757,7 @@ class SmoothedNewton(LinearClassifier):
             return progress(sum(p.best[0] for p in problems), sum(p.gap for p in problems))
 
         n_iter = run(matrix, problems, self.tol, self.max_iter, rng, report=report)
-        return self._solution(problems, n_iter)
+        return self._solution(problems, n_iter, progress.is_stopped)
 
     def _start_on_samples(self, matrix: Matrix, problems: list[Problem], rng: np.random.Generator) -> None:
         """Bring the problems near their solutions on samples of the rows, each part of the next.
@@ -688,18 +786,59 @@ class SmoothedNewton(LinearClassifier):
             for problem, start in zip(problems, starts, strict=True):
                 problem.w, problem.b, problem.eps = start.w, start.b, start.eps
 
-    def _solution(self, problems: list[Problem], n_iter: int) -> Solution:
+    def path(
+        self,
+        X: Any,
+        y: Any,
+        mus: Any = None,
+        *,
+        n_mus: int = 50,
+        ratio: float = 0.01,
+        sample_weight: Any = None,
+    ) -> RegularizationPath:
+        """Solutions for falling l1 penalties, each started from the one before; `l1` is left aside.
+
+        Columns that by the strong rule will stay at zero are left out; the certificate and a last look at all
+        gradients are those of all columns.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fit`.
+        mus
+            The penalties; None for `n_mus` of them, from where all coefficients are zero down to `ratio` of that.
+        """
+        type(self)(**(self.get_params(deep=False) | {"l1": 1.0}))._check_params()
+        X, codes, weights = self._prepare(X, y, sample_weight)
+        matrix = as_matrix(X)
+        penalties = self._penalties(matrix, 0.0)
+        problems = [problem.at_zero() for problem in self._problems(matrix, codes, weights, penalties)]
+        scores = np.zeros((len(problems), matrix.shape[0]))
+        for problem, z in zip(problems, scores, strict=True):
+            problem.z = z
+            problem.center(1e-9)
+        largest = float(np.abs(_gradients(matrix, problems)).max())
+        if mus is None:
+            mus = largest * np.geomspace(1.0, ratio, n_mus)
+        mus = np.sort(np.asarray(mus, np.float64))[::-1]
+        if mus.ndim != 1 or len(mus) == 0 or not (np.isfinite(mus).all() and mus[-1] > 0.0):
+            raise ValueError(f"`mus` must be positive numbers, got {mus!r}")
+        return follow(matrix, problems, mus, largest, self.tol, self.max_iter, self._generator())
+
+    def _solution(self, problems: list[Problem], n_iter: int, stopped: bool) -> Solution:
         attributes = {
             "coef_": np.array([problem.best[1] for problem in problems]),
             "intercept_": np.array([problem.best[2] for problem in problems]),
         }
         objective, gap = sum(p.best[0] for p in problems), sum(p.gap for p in problems)
-        return Solution(attributes, objective, gap, n_iter, self._warning(problems, n_iter))
+        return Solution(attributes, objective, gap, n_iter, self._warning(problems, n_iter, stopped))
 
-    def _warning(self, problems: list[Problem], n_iter: int) -> str:
+    def _warning(self, problems: list[Problem], n_iter: int, stopped: bool) -> str:
         worst = max(problem.gap / max(problem.best[0], 1e-300) for problem in problems)
         if worst <= self.tol:
             return ""
+        if n_iter < self.max_iter and stopped:
+            return f"SmoothedNewton was stopped by its callback with a relative duality gap of {worst:.1e}"
         advice = f"raise max_iter={self.max_iter}" if n_iter >= self.max_iter else "rounding stands in the way: scale X"
         return (
             f"SmoothedNewton stopped after {n_iter} iterations with a relative duality gap of {worst:.1e} "

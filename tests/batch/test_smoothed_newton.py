@@ -1,0 +1,425 @@
+"""The smoothed Newton solver: its mathematics against other solvers, and scikit-learn's protocol."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import cvxpy
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import streamsvm
+from streamsvm import CPMClassifier, SmoothedNewton
+from streamsvm.batch.matrix import as_matrix
+from streamsvm.kernels import newton as kernels
+from streamsvm.models import ArchiveError, LinearModel
+
+
+@parametrize_with_checks([SmoothedNewton(), SmoothedNewton(l2=1e-2, l1=1e-3, penalize_bias=True)])
+def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# Data and other solvers ------------------------------------------------------------------------------------------
+
+
+def problem(n, d, seed=0, density=1.0):
+    """Rows with two overlapping classes, as an array."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
+    truth = np.where(np.arange(d) < max(2, d // 5), rng.normal(size=d), 0.0)
+    return X, np.where(X @ truth + 0.3 + rng.normal(size=n) > 0.0, 1, -1)
+
+
+def solve_by_cone(X, y, l2, l1, penalize_bias, weights=None):
+    """Objective and coefficients by Clarabel."""
+    n, d = X.shape
+    w, b = cvxpy.Variable(d), cvxpy.Variable()
+    c = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+    objective = 0.5 * l2 * cvxpy.sum_squares(w) + l1 * cvxpy.norm1(w) + c @ cvxpy.pos(1 - cvxpy.multiply(y, X @ w + b))
+    if penalize_bias:
+        objective += 0.5 * l2 * cvxpy.square(b)
+    task = cvxpy.Problem(cvxpy.Minimize(objective))
+    task.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+    return task.value, w.value
+
+
+def objective_of(model, X, y, weights=None):
+    """The unsmoothed objective of a fitted two-class model."""
+    w, b = model.coef_[0], model.intercept_[0]
+    hinge = np.average(np.maximum(0.0, 1.0 - y * (X @ w + b)), weights=weights)
+    bias = b if model.penalize_bias else 0.0
+    return 0.5 * model.l2 * (w @ w + bias * bias) + model.l1 * np.abs(w).sum() + hinge
+
+
+# The mathematics -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [1.0, 0.05])
+def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
+    X, y = problem(40, 6)
+    rng = np.random.default_rng(1)
+    w, b, c = rng.normal(size=6), 0.3, rng.random(40) / 40.0
+    codes = (y > 0).astype(np.int64)
+    matrix = as_matrix(X)
+
+    def gradient(point):
+        r = np.empty((1, 40))
+        kernels.measure(X @ point[:6], point[6], codes, 1, c, eps, r[0])
+        return -np.append(matrix.adjoint(r)[0], r.sum())
+
+    def value(point):
+        return kernels.measure(X @ point[:6], point[6], codes, 1, c, eps, np.empty(40))[1]
+
+    point, h = np.append(w, b), 1e-6
+    steps = h * np.eye(7)
+    slopes = [(value(point + step) - value(point - step)) / (2 * h) for step in steps]
+    np.testing.assert_allclose(gradient(point), slopes, rtol=1e-6, atol=1e-9)
+    weights = np.empty(40)
+    kernels.bend(X @ w, b, codes, 1, c, eps, weights)
+    bends = [(gradient(point + step) - gradient(point - step)) / (2 * h) for step in steps]
+    for view in (X, scipy.sparse.csr_matrix(X)):
+        hessian = np.tril(as_matrix(view).gram(np.arange(40), weights, np.arange(6)))
+        np.testing.assert_allclose(hessian, np.tril(bends), rtol=1e-5, atol=1e-7)
+    at = kernels.along(X @ w, b, X @ steps[0, :6] / h, 0.0, codes, 1, c, eps, 0.0)
+    np.testing.assert_allclose(at[:2], (value(point), slopes[0]), rtol=1e-6)
+    np.testing.assert_allclose(at[2], bends[0][0], rtol=1e-5)
+    np.testing.assert_allclose(kernels.at_bias(X @ w, b, codes, 1, c, eps), (slopes[6], bends[6][6]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("penalize_bias", [False, True])
+@pytest.mark.parametrize(("l2", "l1"), [(0.01, 0.0), (0.001, 0.01), (0.0, 0.02), (1e-5, 0.0)])
+@pytest.mark.parametrize(("n", "d", "density"), [(200, 10, 1.0), (60, 100, 0.3), (300, 30, 0.2)])
+def test_objective_and_support_are_those_of_a_conic_solver(n, d, density, l2, l1, penalize_bias, as_):
+    X, y = problem(n, d, seed=n, density=density)
+    best, w = solve_by_cone(X, y, l2, l1, penalize_bias)
+    model = SmoothedNewton(l2, l1, tol=1e-7, penalize_bias=penalize_bias).fit(as_(X), y)
+    assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-9)
+    assert model.objective_ == pytest.approx(best, rel=1e-6)
+    assert model.certificate_ <= 1e-7 * model.objective_
+    assert best >= (model.objective_ - model.certificate_) * (1 - 1e-7)
+    if l1 > 0.0:
+        np.testing.assert_array_equal(model.coef_[0] != 0.0, np.abs(w) > 1e-5)
+
+
+def test_the_certificate_bounds_the_distance_to_the_optimum_all_along():
+    X, y = problem(300, 20)
+    best, _ = solve_by_cone(X, y, 0.001, 0.003, False)
+    model = SmoothedNewton(0.001, 0.003, tol=1e-6).fit(X, y)
+    for step in model.history_:
+        assert -1e-9 <= step.objective - best <= step.certificate + 1e-9
+    assert [step.seconds for step in model.history_] == sorted(step.seconds for step in model.history_)
+    assert len(model.history_) == model.n_iter_
+
+
+@pytest.mark.parametrize("l1", [0.0, 0.005])
+@pytest.mark.parametrize("penalize_bias", [False, True])
+def test_weights_count_as_repeated_rows(l1, penalize_bias):
+    X, y = problem(80, 8)
+    times = np.random.default_rng(3).integers(0, 4, 80)
+    make = lambda: SmoothedNewton(0.01, l1, tol=1e-9, penalize_bias=penalize_bias)  # noqa: E731
+    weighted = make().fit(X, y, sample_weight=times)
+    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-6)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
+    assert weighted.objective_ == pytest.approx(solve_by_cone(X, y, 0.01, l1, penalize_bias, times)[0], rel=1e-6)
+
+
+def test_class_weights_multiply_the_losses_of_a_class():
+    X, y = problem(100, 5)
+    by_class = SmoothedNewton(0.01, class_weight={1: 3.0, -1: 0.5}, tol=1e-8).fit(X, y)
+    weights = np.where(y > 0, 3.0, 0.5)
+    by_row = SmoothedNewton(0.01 / weights.mean(), tol=1e-8).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(by_class.coef_, by_row.coef_, atol=1e-5)
+    balanced = SmoothedNewton(0.01, class_weight="balanced", tol=1e-8).fit(X, y)
+    counts = {label: 100 / (2 * np.sum(y == label)) for label in (1, -1)}
+    same = SmoothedNewton(0.01, class_weight=counts, tol=1e-8).fit(X, y)
+    np.testing.assert_allclose(balanced.coef_, same.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("l1", [0.0, 0.003])
+def test_many_classes_are_one_against_the_rest(as_, l1):
+    X, _ = problem(300, 12)
+    y = np.array(["a", "b", "c", "d"])[np.argmax(X[:, :4] + 0.3 * X[:, 4:8], axis=1)]
+    model = SmoothedNewton(0.001, l1, tol=1e-7).fit(as_(X), y)
+    assert model.decision_function(as_(X)).shape == (300, 4)
+    assert model.score(as_(X), y) > 0.85
+    for c, label in enumerate("abcd"):
+        one = SmoothedNewton(0.001, l1, tol=1e-7).fit(X, y == label)
+        np.testing.assert_allclose(model.coef_[c], one.coef_[0], atol=2e-4)
+
+
+@pytest.mark.parametrize("l1", [0.0, 1e-3])
+def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatch):
+    from streamsvm.batch import smoothed_newton
+
+    X, y = problem(3000, 40, density=0.3)
+    expected = SmoothedNewton(1e-3, l1, tol=1e-6).fit(X, y)
+    monkeypatch.setattr(smoothed_newton, "LARGEST_SYSTEM", 10)  # conjugate gradients, descent by columns
+    for view in (X, scipy.sparse.csr_matrix(X)):
+        model = SmoothedNewton(1e-3, l1, tol=1e-6).fit(view, y)
+        assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)
+    monkeypatch.setattr(smoothed_newton, "ROWS_PER_COLUMN", 20)  # a sampled Hessian
+    model = SmoothedNewton(1e-3, l1, tol=1e-3).fit(X, y)
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-3)
+
+
+def test_starts_on_samples_change_nothing_but_the_time():
+    X, y = problem(40_000, 10)
+    model = SmoothedNewton(1.0 / 40_000, tol=1e-4).fit(X, y)
+    assert model.certificate_ <= 1e-4 * model.objective_
+    other = SmoothedNewton(1.0 / 40_000, tol=1e-4, random_state=5).fit(X.astype(np.float32), y)
+    assert other.objective_ == pytest.approx(model.objective_, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", ["C", "F", "strided", "csr", "csr64", "duplicates", "csc"])
+def test_forms_of_input_agree(form, dtype):
+    X, y = problem(150, 7, density=0.5)
+    X = X.astype(dtype)
+    expected = SmoothedNewton(0.01, 0.001, tol=1e-8).fit(X.astype(float), y)
+    sparse = scipy.sparse.csr_matrix(X)
+    if form == "csr64":
+        sparse.indices, sparse.indptr = sparse.indices.astype(np.int64), sparse.indptr.astype(np.int64)
+    twice = scipy.sparse.csr_matrix(
+        (np.repeat(sparse.data / 2, 2), np.repeat(sparse.indices, 2), 2 * sparse.indptr), X.shape
+    )
+    view = {
+        "C": X,
+        "F": np.asfortranarray(X),
+        "strided": np.repeat(X, 2, axis=1)[:, ::2],
+        "csr": sparse,
+        "csr64": sparse,
+        "duplicates": twice,
+        "csc": sparse.tocsc(),
+    }[form]
+    model = SmoothedNewton(0.01, 0.001, tol=1e-8).fit(view, y)
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-5)
+    assert model.coef_.dtype == np.float64
+
+
+# Degenerate data -------------------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(7)
+DEGENERATE = {
+    "two rows": (np.array([[1.0, 2.0], [3.0, -1.0]]), [0, 1]),
+    "the same row twice": (np.ones((2, 3)), [0, 1]),
+    "constant columns": (np.ones((30, 4)), [0, 1] * 15),
+    "duplicated columns": (np.repeat(RNG.normal(size=(40, 3)), 3, axis=1), RNG.integers(0, 2, 40)),
+    "all zero": (np.zeros((20, 3)), [0] * 15 + [1] * 5),
+    "one column": (RNG.normal(size=(50, 1)), RNG.integers(0, 2, 50)),
+    "wide": (RNG.normal(size=(15, 400)), [0, 1, 1] * 5),
+    "separable": (np.vstack([RNG.normal(size=(20, 2)) + 9, RNG.normal(size=(20, 2)) - 9]), [0] * 20 + [1] * 20),
+    "one row of a class": (RNG.normal(size=(60, 4)), [1] + [0] * 59),
+    "large values": (1e4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
+    "small values": (1e-4 * RNG.normal(size=(50, 3)), RNG.integers(0, 2, 50)),
+}
+
+
+@pytest.mark.parametrize("data", DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize(("l2", "l1"), [(1e-2, 0.0), (1e-8, 0.0), (1e-3, 1e-3), (0.0, 1e-3)])
+@pytest.mark.parametrize("options", [{}, {"penalize_bias": True}, {"fit_intercept": False}], ids=str)
+def test_degenerate_data(data, l2, l1, options):
+    X, y = data
+    for view in (X, scipy.sparse.csr_matrix(X)):
+        model = SmoothedNewton(l2, l1, **options).fit(view, y)
+        assert np.isfinite(model.coef_).all()
+        assert np.isfinite(model.intercept_).all()
+        assert model.certificate_ <= 1e-3 * model.objective_
+        model.predict(view)
+
+
+def test_a_single_class_is_refused():
+    with pytest.raises(ValueError, match="at least two classes"):
+        SmoothedNewton().fit([[1.0], [2.0]], [1, 1])
+    with pytest.raises(ValueError, match="at least two classes with positive weight, got 1 class"):
+        SmoothedNewton().fit([[1.0], [2.0]], [0, 1], sample_weight=[1.0, 0.0])
+    with pytest.raises(ValueError, match="at least two classes"):
+        SmoothedNewton().fit([[1.0, 3.0]], [1])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinities_are_refused(value):
+    X, y = problem(10, 3)
+    bad = X.copy()
+    bad[3, 1] = value
+    for view in (bad, scipy.sparse.csr_matrix(bad)):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            SmoothedNewton().fit(view, y)
+    weights = np.ones(10)
+    weights[2] = value
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        SmoothedNewton().fit(X, y, sample_weight=weights)
+
+
+def test_bad_weights_and_parameters_are_refused():
+    X, y = problem(10, 3)
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        SmoothedNewton().fit(X, y, sample_weight=np.linspace(-1.0, 1.0, 10))
+    with pytest.raises(ValueError, match="`class_weight` must be finite and not negative"):
+        SmoothedNewton(class_weight={1: -1.0}).fit(X, y)
+    for options, message in [
+        ({"l2": -1.0}, "`l2` must be a finite number, 0 or more, got -1.0"),
+        ({"l1": np.nan}, "`l1` must be a finite number"),
+        ({"l2": 0.0}, "one of them must be positive"),
+        ({"tol": 0.0}, "`tol` must be a number between 0 and 1"),
+        ({"max_iter": 0}, "`max_iter` must be an integer of at least 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            SmoothedNewton(**options).fit(X, y)
+
+
+# Starts, paths, and the life of an estimator ---------------------------------------------------------------------
+
+
+def test_the_warning_says_what_to_raise():
+    X, y = problem(200, 10)
+    with pytest.warns(ConvergenceWarning, match=r"raise max_iter=3, or raise tol") as caught:
+        model = SmoothedNewton(tol=1e-8, max_iter=3).fit(X, y)
+    assert len(caught) == 1
+    assert model.n_iter_ == 3
+    assert model.certificate_ > 0.0
+
+
+def test_warm_starts_save_iterations():
+    X, y = problem(400, 15)
+    model = SmoothedNewton(0.01, tol=1e-5, warm_start=True).fit(X, y)
+    first, coef = model.n_iter_, model.coef_
+    model.fit(X, y)
+    assert model.n_iter_ < first
+    np.testing.assert_allclose(model.coef_, coef, atol=1e-2)
+    started = SmoothedNewton(0.01, tol=1e-5, init=model.model_).fit(X, y)
+    assert started.n_iter_ < first
+    with pytest.raises(ValueError, match="start from a model of the same ones"):
+        SmoothedNewton(init=model.model_).fit(X[:, :4], y)
+
+
+def test_a_callback_hears_of_each_iteration_and_may_stop():
+    X, y = problem(200, 10)
+    heard = []
+    SmoothedNewton(tol=1e-6, callback=lambda estimator, step: heard.append((estimator, step))).fit(X, y)
+    assert heard[-1][1].certificate < heard[0][1].certificate
+    assert isinstance(heard[0][0], SmoothedNewton)
+    with pytest.warns(ConvergenceWarning, match="callback"):
+        stopped = SmoothedNewton(tol=1e-6, callback=lambda estimator, step: len(heard) > 0).fit(X, y)
+    assert stopped.n_iter_ == 1
+
+
+@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("n", "d"), [(200, 20), (50, 300)])
+def test_a_path_has_the_solutions_of_separate_fits(n, d, as_):
+    X, y = problem(n, d)
+    estimator = SmoothedNewton(0.001, tol=1e-5)
+    path = estimator.path(as_(X), y, n_mus=12, ratio=0.02)
+    assert not path.coefs[0].any()
+    assert path.coefs.shape == (12, 1, d)
+    assert np.all(np.diff(path.mus) < 0.0)
+    for mu, objective, certificate in zip(path.mus, path.objectives, path.certificates, strict=True):
+        assert certificate <= 1e-5 * objective
+        assert objective == pytest.approx(SmoothedNewton(0.001, mu, tol=1e-5).fit(X, y).objective_, rel=2e-5)
+    again = estimator.path(as_(X), y, mus=path.mus[::-1])
+    np.testing.assert_allclose(again.objectives, path.objectives, rtol=2e-5)
+
+
+def test_a_path_of_many_classes():
+    X, _ = problem(200, 30)
+    y = X[:, :3].argmax(axis=1)
+    path = SmoothedNewton(1e-3, tol=1e-4).path(X, y, mus=[0.05, 0.01])
+    assert path.coefs.shape == (2, 3, 30)
+    assert path.objectives[1] == pytest.approx(SmoothedNewton(1e-3, 0.01, tol=1e-4).fit(X, y).objective_, rel=2e-4)
+
+
+def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
+    X, y = problem(200, 5)
+    labels = np.where(y > 0, "up", "down")
+    estimator = SmoothedNewton(0.01).fit(X, labels)
+    model = estimator.model_
+    assert model.predict(X) == estimator.predict(X).tolist()
+    np.testing.assert_allclose(model.decision_function(X)[:, 1], estimator.decision_function(X))
+    model.save(tmp_path / "model.npz")
+    loaded = LinearModel.load(tmp_path / "model.npz")
+    assert loaded.predict(X) == model.predict(X)
+    assert loaded.classes == ["down", "up"]
+    learner = CPMClassifier(n_faces=1, scaling="none")
+    learner.adopt(model.polytopes())
+    assert learner.predict_many(X).tolist() == estimator.predict(X).tolist()
+    CPMClassifier().save(tmp_path / "other.npz")
+    with pytest.raises(ArchiveError, match="not a LinearModel"):
+        LinearModel.load(tmp_path / "other.npz")
+    with pytest.raises(ValueError, match="needs 2 classes"):
+        LinearModel(["a", "b"], np.zeros((2, 3)), np.zeros(1), model.scaler)
+
+
+def test_it_works_inside_other_estimators():
+    X, y = problem(150, 6)
+    pipeline = make_pipeline(StandardScaler(), SmoothedNewton(0.01)).fit(X, y)
+    search = GridSearchCV(SmoothedNewton(), {"l2": [1e-3, 1e-1], "l1": [0.0, 1e-2]}, cv=3).fit(X, y)
+    calibrated = CalibratedClassifierCV(SmoothedNewton(0.01), cv=3).fit(X, y)
+    for model in (pipeline, search, calibrated):
+        assert model.score(X, y) > 0.7
+    assert calibrated.predict_proba(X).shape == (150, 2)
+    original = SmoothedNewton(0.01).fit(X, y)
+    copy = clone(original)
+    assert copy.get_params() == original.get_params()
+    assert not hasattr(copy, "coef_")
+    restored = pickle.loads(pickle.dumps(original))
+    np.testing.assert_array_equal(restored.decision_function(X), original.decision_function(X))
+
+
+def test_the_interpreter_is_free_while_it_runs():
+    X, y = problem(100_000, 30)
+    estimator = SmoothedNewton(1e-5, tol=1e-3)
+    estimator.fit(X[:40_000], y[:40_000])
+    gaps, running = [], True
+
+    def watch():
+        last = time.perf_counter()
+        while running:
+            time.sleep(0.001)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
+    z, r, c, codes = X @ np.ones(30), np.empty(100_000), np.full(100_000, 1e-5), (y > 0).astype(np.int64)
+    for _ in range(20):
+        estimator.fit(X, y)
+        kernels.measure(z, 0.0, codes, 1, c, 0.1, r)
+        if time.perf_counter() - start > 0.5:
+            break
+    running = False
+    watcher.join()
+    assert max(gaps) < 0.5 * (time.perf_counter() - start)
+    assert len(gaps) > 20
+
+
+def test_importing_streamsvm_does_not_import_scikit_learn():
+    code = "import streamsvm, sys; assert 'sklearn' not in sys.modules; streamsvm.CPMClassifier; print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
+    assert "SmoothedNewton" in dir(streamsvm)
+
+
+def test_equal_seeds_give_equal_bits():
+    X, y = problem(40_000, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        a, b = (SmoothedNewton(1e-4, random_state=3).fit(X, y) for _ in range(2))
+    assert a.coef_.tobytes() == b.coef_.tobytes()
