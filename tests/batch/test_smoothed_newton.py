@@ -107,10 +107,10 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
 def test_objective_and_support_are_those_of_a_conic_solver(n, d, density, l2, l1, penalize_bias, as_):
     X, y = problem(n, d, seed=n, density=density)
     best, w = solve_by_cone(X, y, l2, l1, penalize_bias)
-    model = SmoothedNewton(l2, l1, tol=1e-7, penalize_bias=penalize_bias).fit(as_(X), y)
+    model = SmoothedNewton(l2, l1, tol=2e-7, penalize_bias=penalize_bias).fit(as_(X), y)
     assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-9)
     assert model.objective_ == pytest.approx(best, rel=1e-6)
-    assert model.certificate_ <= 1e-7 * model.objective_
+    assert model.certificate_ <= 2e-7 * model.objective_
     assert best >= (model.objective_ - model.certificate_) * (1 - 1e-7)
     if l1 > 0.0:
         np.testing.assert_array_equal(model.coef_[0] != 0.0, np.abs(w) > 1e-5)
