@@ -28,6 +28,10 @@ EPS_WARM = 0.1
 EPS_ZERO, EPS_PATH = 1e-3, 0.25
 # A path leaves columns out where it may leave out as many as this share.
 SCREENED = 0.5
+# Coefficients that move margins by so many times eps at most may be zeros in truth.
+HIDDEN = 100.0
+# So large a share of the objective is lost in rounding.
+ROUNDING = 1e-14
 # The share of the tolerance that smoothing may use up.
 SLACK_SHARE = 0.6
 # The Hessian rests on so many rows a column at most.
@@ -132,11 +136,6 @@ class Problem:
         self.bound = max(self.bound, bound)
         self.is_settled = objective - bound - self.slack <= 0.1 * self.slack
 
-    def objective(self, w: Floats, b: float, z: Floats) -> float:
-        """The objective of any point, whose scores are z."""
-        out = np.empty(len(z))
-        return float(kernels.measure(z, b, self.codes, self.positive, self.c, 1.0, out)[0]) + self._penalty(w, b)
-
     def _penalty(self, w: Floats, b: float) -> float:
         penalties = self.penalties
         return float(
@@ -178,11 +177,12 @@ class Problem:
         start = self._along(dw, db, dz, 0.0)
         l1_change = penalties.l1 * (np.abs(w + dw).sum() - np.abs(w).sum())
         descent = float(self.g @ dw) + self.gb * db + l1_change
-        t = self._line_search(dw, db, dz, start[0], descent) if descent < 0.0 else 0.0
+        # At the very end a step improves the certificate, but the objective by less than rounding.
+        is_hidden = abs(descent) <= ROUNDING * start[0]
+        t = self._line_search(dw, db, dz, start[0], descent) if descent < 0.0 or is_hidden else 0.0
+        self.n_stalled = self.n_stalled + 1 if is_hidden or t == 0.0 else 0
         if t == 0.0:
-            self.n_stalled += 1
             return True
-        self.n_stalled = 0
         self.w, self.b = w + t * dw, self.b + t * db
         self.z += t * dz
         return t > 0.5 and -descent <= 2.0 * self.slack
@@ -206,7 +206,7 @@ class Problem:
         low, high, t, good = 0.0, math.inf, 1.0, 0.0
         for _ in range(40):
             there, slope, curvature = self._along(dw, db, dz, t)
-            if there <= value + 1e-4 * t * descent + 1e-14 * abs(value):  # at the end rounding hides the descent
+            if there <= value + 1e-4 * t * descent + ROUNDING * value:
                 good = t
                 if abs(slope) <= 0.5 * abs(descent) or (slope < 0.0 and t >= longest):
                     return t
@@ -489,20 +489,24 @@ def run(
     return max_iter
 
 
-def prune(matrix: Matrix, problems: Sequence[Problem], tol: float) -> None:
-    """Set coefficients to zero that move margins by less than smoothing hides, where the certificate stays in place."""
-    for reach in (100.0, 1.0):
-        pruned = []
-        for problem in problems:
-            w = problem.best[1]
-            pruned.append(np.where(np.abs(w) * problem.penalties.peaks <= reach * problem.eps, 0.0, w))
-        if all(np.array_equal(w, problem.best[1]) for w, problem in zip(pruned, problems, strict=True)):
+def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.random.Generator) -> None:
+    """Set coefficients to zero that move margins by no more than smoothing hides, where the certificate allows it.
+
+    Smoothing can leave coefficients as small as itself where the unsmoothed problem has zeros. The others are solved
+    for once more without them; the bound is still that of all columns.
+    """
+    for problem in problems:
+        _, w, _ = problem.best
+        is_small = np.abs(w) * problem.penalties.peaks <= HIDDEN * problem.eps
+        if not w[is_small].any():
             continue
-        scores = matrix.scores(np.array(pruned), np.empty((len(problems), matrix.shape[0])))
-        for problem, w, z in zip(problems, pruned, scores, strict=True):
-            objective = problem.objective(w, problem.best[2], z)
-            if objective - problem.bound <= max(tol * objective, problem.gap):
-                problem.best = (objective, w, problem.best[2])
+        columns = np.flatnonzero(~is_small)
+        penalties = replace(problem.penalties, peaks=problem.penalties.peaks[columns])
+        inside = problem.within(columns, penalties, problem.eps)
+        run(matrix.columns(columns), [inside], tol, 20, rng)
+        objective, w, b = inside.best
+        if objective - problem.bound <= max(tol * objective, problem.gap):
+            problem.best = (objective, _spread(w, columns, matrix.shape[1]), b)
 
 
 def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
@@ -554,7 +558,7 @@ def follow(
             inside = replace(penalties, peaks=penalties.peaks[columns])
             solved = [problem.within(columns, inside, e) for problem, e in zip(problems, eps, strict=True)]
             count += run(part, solved, tol, max_iter, rng)
-            prune(part, solved, tol)
+            prune(part, solved, tol, rng)
             problems = [_whole(problem, columns, d, penalties) for problem in solved]
             if keep.all():
                 g = np.array([problem.g for problem in problems])
@@ -576,18 +580,18 @@ def follow(
     )
 
 
+def _spread(values: Floats, columns: Ints, d: int) -> Floats:
+    out = np.zeros(d)
+    out[columns] = values
+    return out
+
+
 def _whole(solved: Problem, columns: Ints, d: int, penalties: Penalties) -> Problem:
     """A problem solved for some of the columns, as one for all; its bound is left behind unless these are all."""
-
-    def spread(values: Floats) -> Floats:
-        out = np.zeros(d)
-        out[columns] = values
-        return out
-
     objective, w, b = solved.best
-    whole = Problem(solved.codes, solved.positive, solved.c, penalties, spread(solved.w), solved.b)
-    whole.z, whole.eps, whole.g = solved.z, solved.eps, spread(solved.g)
-    whole.best = (objective, spread(w), b)
+    whole = Problem(solved.codes, solved.positive, solved.c, penalties, _spread(solved.w, columns, d), solved.b)
+    whole.z, whole.eps, whole.g = solved.z, solved.eps, _spread(solved.g, columns, d)
+    whole.best = (objective, _spread(w, columns, d), b)
     whole.bound = solved.bound if len(columns) == d else -math.inf
     return whole
 
@@ -779,7 +783,7 @@ class SmoothedNewton(LinearClassifier):
 
         n_iter = run(matrix, problems, self.tol, self.max_iter, rng, report=report)
         if self.l1 > 0.0:
-            prune(matrix, problems, self.tol)
+            prune(matrix, problems, self.tol, rng)
         return self._solution(problems, n_iter, progress.is_stopped)
 
     def _start_on_samples(self, matrix: Matrix, problems: list[Problem], rng: np.random.Generator) -> None:
