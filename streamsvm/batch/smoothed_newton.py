@@ -28,8 +28,8 @@ EPS_WARM = 0.1
 EPS_ZERO, EPS_PATH = 1e-3, 0.25
 # A path leaves columns out where it may leave out as many as this share.
 SCREENED = 0.5
-# Coefficients that move margins by so many times eps at most may be zeros in truth.
-HIDDEN = 100.0
+# Coefficients that move margins by so many times eps at most, and by no more than so much, may be zeros in truth.
+HIDDEN, HIDDEN_MOST = 30.0, 1e-3
 # So large a share of the objective is lost in rounding.
 ROUNDING = 1e-14
 # The share of the tolerance that smoothing may use up.
@@ -138,9 +138,7 @@ class Problem:
 
     def _penalty(self, w: Floats, b: float) -> float:
         penalties = self.penalties
-        return float(
-            0.5 * penalties.l2 * (w @ w) + 0.5 * penalties.bias_l2 * b * b + penalties.l1 * np.abs(w).sum()
-        )
+        return float(0.5 * penalties.l2 * (w @ w) + 0.5 * penalties.bias_l2 * b * b + penalties.l1 * np.abs(w).sum())
 
     # The step ----------------------------------------------------------------------------------------------------
 
@@ -190,9 +188,7 @@ class Problem:
     def _along(self, dw: Floats, db: float, dz: Floats, t: float) -> tuple[float, float, float]:
         """The smoothed objective at t along a step, with its derivatives from the right."""
         penalties = self.penalties
-        value, slope, curvature = kernels.along(
-            self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, t
-        )
+        value, slope, curvature = kernels.along(self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, t)
         w, b = self.w + t * dw, self.b + t * db
         signs = np.where(w == 0.0, np.sign(dw), np.sign(w))
         slope += penalties.l2 * (w @ dw) + penalties.bias_l2 * b * db + penalties.l1 * (signs @ dw)
@@ -379,7 +375,9 @@ class QuadraticModel:
         ridge = np.where(np.isinf(self.ridge), 1.0, self.ridge)
         diagonal = np.asarray(B.multiply(B).sum(axis=0)).ravel() + ridge
         q = np.zeros(len(roots))
-        kernels.descend_columns(B.data, B.indices, B.indptr, g, diagonal, ridge, w, self.penalties.l1, d, q, 100, tolerance)
+        kernels.descend_columns(
+            B.data, B.indices, B.indptr, g, diagonal, ridge, w, self.penalties.l1, d, q, 100, tolerance
+        )
         return d
 
 
@@ -497,7 +495,7 @@ def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.rando
     """
     for problem in problems:
         _, w, _ = problem.best
-        is_small = np.abs(w) * problem.penalties.peaks <= HIDDEN * problem.eps
+        is_small = np.abs(w) * problem.penalties.peaks <= min(HIDDEN * problem.eps, HIDDEN_MOST)
         if not w[is_small].any():
             continue
         columns = np.flatnonzero(~is_small)
