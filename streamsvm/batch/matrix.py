@@ -94,7 +94,7 @@ class DenseMatrix:
     def scaled(self, rows: Ints, factors: Floats, columns: Ints) -> Floats:
         whole = len(columns) == self.shape[1]
         part = self.X[rows] if whole else self.X[rows[:, None], columns]
-        return np.multiply(part, factors[:, None], dtype=np.float64)
+        return np.asarray(np.multiply(part, factors[:, None], dtype=np.float64))
 
     def gram(self, rows: Ints, weights: Floats, columns: Ints) -> Floats:
         a = len(columns)
@@ -165,7 +165,7 @@ class SparseMatrix:
 
     def gram_cost(self, n_rows: int, n_columns: int) -> float:
         n, d = self.shape
-        filled = self.X.nnz / max(1, n * d) * n_columns
+        filled = float(self.X.nnz) / max(1, n * d) * n_columns
         return n_rows * filled * (filled + 1.0) / 2.0
 
     def peaks(self) -> Floats:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from numpy.typing import NDArray
 
 from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
@@ -151,10 +150,8 @@ class Problem:
         rows, weights = self._heavy_rows(h, len(columns) + 1, rng)
         model = QuadraticModel(matrix, rows, weights, columns, penalties)
         g = np.append(self.g[columns], self.gb)
-        if penalties.l1 > 0.0:
-            step = model.shrunk_step(g, np.append(self.w[columns], self.b))
-        else:
-            step = model.step(g)
+        is_sparse = penalties.l1 > 0.0
+        step = model.shrunk_step(g, np.append(self.w[columns], self.b)) if is_sparse else model.step(g)
         dw = np.zeros(len(self.w))
         dw[columns] = step[:-1]
         return dw, float(step[-1])
@@ -729,15 +726,17 @@ class SmoothedNewton(LinearClassifier):
 
     def _check_params(self) -> None:
         for name in ("l2", "l1"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not (math.isfinite(value) and value >= 0.0):
+            value: Any = getattr(self, name)
+            if not isinstance(value, Real) or not (math.isfinite(value) and float(value) >= 0.0):
                 raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
         if self.l2 == 0.0 and self.l1 == 0.0:
             raise ValueError("`l2` and `l1` are both 0: one of them must be positive, for instance l2=1e-4")
-        if not isinstance(self.tol, Real) or not 0.0 < self.tol < 1.0:
-            raise ValueError(f"`tol` must be a number between 0 and 1, got {self.tol!r}")
-        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
-            raise ValueError(f"`max_iter` must be an integer of at least 1, got {self.max_iter!r}")
+        tol: Any = self.tol
+        if not isinstance(tol, Real) or not 0.0 < float(tol) < 1.0:
+            raise ValueError(f"`tol` must be a number between 0 and 1, got {tol!r}")
+        max_iter: Any = self.max_iter
+        if not isinstance(max_iter, int | np.integer) or max_iter < 1:
+            raise ValueError(f"`max_iter` must be an integer of at least 1, got {max_iter!r}")
 
     def _generator(self) -> np.random.Generator:
         seed = self.random_state

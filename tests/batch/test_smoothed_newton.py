@@ -411,7 +411,7 @@ def test_the_interpreter_is_free_while_it_runs():
 
 
 def test_importing_streamsvm_does_not_import_scikit_learn():
-    code = "import streamsvm, sys; assert 'sklearn' not in sys.modules; streamsvm.CPMClassifier; print('sklearn' in sys.modules)"
+    code = "import streamsvm, sys; streamsvm.CPMClassifier; print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
     assert "SmoothedNewton" in dir(streamsvm)
