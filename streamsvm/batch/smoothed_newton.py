@@ -37,8 +37,12 @@ SLACK_SHARE = 0.6
 ROWS_PER_COLUMN = 1000
 # Rows that weigh less than this share of the heaviest are left out of it.
 NEGLIGIBLE = 1e-6
+# With l1, so many columns may leave zero in one step, or twice as many as have left.
+NEWCOMERS = 50
 # Systems beyond this size are solved by conjugate gradients.
 LARGEST_SYSTEM = 3000
+# So many products are they thought to take at first, later as many as they took.
+PRODUCTS = 50
 # Starts on samples of n / 32 and n / 8 rows, where these are at least so many, and so many a column.
 SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 4
 
@@ -93,8 +97,10 @@ class Problem:
         self.z = np.empty(0)
         self.best: tuple[float, Floats, float] = (math.inf, w, b)
         self.bound = -math.inf
+        self.witness = (w, b, EPS_FIRST)
         self.slack = math.inf
         self.n_stalled = 0
+        self.n_products = PRODUCTS
         self.is_done = False
         self.previous: tuple[Floats, float, Floats, float] | None = None
 
@@ -132,7 +138,8 @@ class Problem:
         if objective < self.best[0]:
             self.best = (objective, w.copy(), b)
         bound = penalties.dual(v, mass, balance)
-        self.bound = max(self.bound, bound)
+        if bound > self.bound:
+            self.bound, self.witness = bound, (w.copy(), b, self.eps)
         self.is_settled = objective - bound - self.slack <= 0.1 * self.slack
 
     def _penalty(self, w: Floats, b: float) -> float:
@@ -146,15 +153,28 @@ class Problem:
         penalties = self.penalties
         columns = np.arange(len(self.w))
         if penalties.l1 > 0.0:
-            columns = np.flatnonzero((self.w != 0.0) | (np.abs(self.g) > penalties.l1))
+            columns = self._working_set()
         rows, weights = self._heavy_rows(h, len(columns) + 1, rng)
         model = QuadraticModel(matrix, rows, weights, columns, penalties)
         g = np.append(self.g[columns], self.gb)
-        is_sparse = penalties.l1 > 0.0
-        step = model.shrunk_step(g, np.append(self.w[columns], self.b)) if is_sparse else model.step(g)
+        if penalties.l1 > 0.0:
+            step = model.shrunk_step(g, np.append(self.w[columns], self.b))
+        else:
+            step = model.step(g, self.n_products)
+            self.n_products = max(self.n_products, model.n_products)
         dw = np.zeros(len(self.w))
         dw[columns] = step[:-1]
         return dw, float(step[-1])
+
+    def _working_set(self) -> Ints:
+        """The columns not at zero, and of those that want to leave it the ones that want it most."""
+        is_active = self.w != 0.0
+        excess = np.where(is_active, 0.0, np.abs(self.g) - self.penalties.l1)
+        most = max(NEWCOMERS, 2 * int(np.count_nonzero(is_active)))
+        is_new = excess > 0.0
+        if np.count_nonzero(is_new) > most:
+            is_new &= excess >= np.partition(excess, -most)[-most]
+        return np.flatnonzero(is_active | is_new)
 
     def _heavy_rows(self, h: Floats, n_columns: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """The rows that matter in the Hessian, or a sample of them, and their weights."""
@@ -269,17 +289,20 @@ class QuadraticModel:
     def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
         self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
         self.penalties = penalties
+        self.n_products = 0
         total = float(weights.sum())
         # Where nothing else holds a coordinate, this does; it only bends the step, never what it converges to.
         self.damping = 1e-10 * total + 1e-300
         self.ridge = np.full(len(columns) + 1, max(penalties.l2, self.damping))
         self.ridge[-1] = penalties.bias_l2 + self.damping if penalties.intercept else math.inf
 
-    def step(self, g: Floats) -> Floats:
-        """-H^-1 g."""
+    def step(self, g: Floats, n_expected: int) -> Floats:
+        """-H^-1 g, in the cheapest way; `n_expected` is how many products conjugate gradients may take."""
         m, a = len(self.rows), len(self.columns)
         filled = 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
-        costs: dict[Callable[[Floats], Floats], float] = {self._by_conjugate_gradients: 100.0 * filled}
+        costs: dict[Callable[[Floats], Floats], float] = {
+            self._by_conjugate_gradients: (2.0 * n_expected + 5.0) * filled
+        }
         if a <= LARGEST_SYSTEM:
             costs[self._by_columns] = self.matrix.gram_cost(m, a) + a**3 / 45.0
         if m <= LARGEST_SYSTEM:
@@ -337,6 +360,7 @@ class QuadraticModel:
             if energy <= 1e-2 * first or energy <= 0.0:
                 break
             q = times(p)
+            self.n_products += 1
             length = energy / float(p @ q)
             x += length * p
             residual -= length * q
@@ -543,7 +567,7 @@ def follow(
         w = np.array([problem.best[1] for problem in problems])
         # The strong rule: a gradient moves no more than mu does.
         keep = (w != 0.0).any(axis=0) | (np.abs(g) >= 2.0 * mu - before).any(axis=0)
-        eps = [max(EPS_ZERO, min(EPS_PATH, 1.0 - mu / before))] * len(problems)
+        eps = [max(EPS_ZERO, min(EPS_PATH, 0.25 * (1.0 - mu / before)))] * len(problems)
         count = 0
         while True:
             if keep.sum() > (1.0 - SCREENED) * d:
@@ -558,6 +582,11 @@ def follow(
             if keep.all():
                 g = np.array([problem.g for problem in problems])
                 break
+            # What proved the bound for some of the columns has to prove it for all.
+            witnesses = np.array([problem.witness[0] for problem in solved])
+            scores = part.scores(witnesses, np.empty((len(solved), matrix.shape[0])))
+            for problem, z in zip(problems, scores, strict=True):
+                problem.z = z
             g = _gradients(matrix, problems)
             missed = (np.abs(g) > mu).any(axis=0) & ~keep
             if not missed.any():
@@ -584,8 +613,9 @@ def _spread(values: Floats, columns: Ints, d: int) -> Floats:
 def _whole(solved: Problem, columns: Ints, d: int, penalties: Penalties) -> Problem:
     """A problem solved for some of the columns, as one for all; its bound is left behind unless these are all."""
     objective, w, b = solved.best
-    whole = Problem(solved.codes, solved.positive, solved.c, penalties, _spread(solved.w, columns, d), solved.b)
-    whole.z, whole.eps, whole.g = solved.z, solved.eps, _spread(solved.g, columns, d)
+    at, bias, eps = solved.witness
+    whole = Problem(solved.codes, solved.positive, solved.c, penalties, _spread(at, columns, d), bias)
+    whole.eps, whole.g = eps, _spread(solved.g, columns, d)
     whole.best = (objective, _spread(w, columns, d), b)
     whole.bound = solved.bound if len(columns) == d else -math.inf
     return whole
