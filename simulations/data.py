@@ -88,6 +88,26 @@ def load_digits(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return X.astype(float) / (255.0 if X.dtype == np.uint8 else 1.0), y.astype(np.int64)
 
 
+def load_covertype() -> tuple[Any, NDArray[np.int64], Any, NDArray[np.int64]]:
+    """Covertype, class 2 (+1) against the rest (-1), as CSR: training rows and labels, test rows and labels.
+
+    Columns are scaled to [0, 1] over all rows; 387,341 rows chosen with seed 0 are for training.
+    """
+    source = connectors.open_source(str(folder() / "covtype.csv.gz"), label="label", batch_size=65_536)
+    parts, labels = [], []
+    for batch in source:
+        parts.append(np.column_stack([np.asarray(column, np.float64) for column in batch.features.values()]))
+        labels += batch.labels
+    source.close()
+    X = np.vstack(parts)
+    low, high = X.min(axis=0), X.max(axis=0)
+    X = (X - low) / np.where(high > low, high - low, 1.0)
+    y = np.where(np.array(labels) == 2, 1, -1)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:387_341], order[387_341:]
+    return scipy.sparse.csr_matrix(X[train]), y[train], scipy.sparse.csr_matrix(X[test]), y[test]
+
+
 def _stack_sparse(parts: list[SparseRows], width: int | None = None) -> scipy.sparse.csr_matrix:
     width = width or int(max(part.indices.max(initial=0) for part in parts)) + 1
     return scipy.sparse.vstack(
