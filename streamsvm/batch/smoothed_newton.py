@@ -374,15 +374,15 @@ class QuadraticModel:
         l1 = self.penalties.l1
         wrong = np.where(w != 0.0, np.abs(g + l1 * np.sign(w)), np.abs(g) - l1)
         wrong[-1] = abs(g[-1])
-        tolerance = 1e-3 * float(wrong.max())
+        tolerance = 1e-2 * float(wrong.max())
         d = np.zeros(len(g))
         if len(g) > LARGEST_SYSTEM:
             return self._shrunk_by_columns(g, w, d, tolerance)
         hessian = self._hessian()
         hessian = np.tril(hessian) + np.tril(hessian, -1).T
         q = np.zeros(len(g))
-        for _ in range(30):
-            if kernels.descend(hessian, g, w, l1, d, q, 6, tolerance) <= tolerance:
+        for _ in range(4):
+            if kernels.descend(hessian, g, w, l1, d, q, 50, tolerance) <= tolerance:
                 break
             _improve(hessian, g, w, l1, d, q)
         return d
