@@ -724,7 +724,7 @@ class SmoothedNewton(LinearClassifier):
 
     References
     ----------
-    .. [1] Smoothed hinge loss and l1 support vector machines, ICDM Workshops 2018.
+    .. [1] J. Hajewski, S. Oliveira, D. E. Stewart: Smoothed hinge loss and l1 support vector machines, 2018.
     """
 
     def __init__(
