@@ -253,6 +253,7 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, d = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
+        self._check_scaler(model.scaler)
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
