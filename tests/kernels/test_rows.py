@@ -297,8 +297,8 @@ def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
         last = scale
     assert renewed[:33] == list(range(1, 34))
     gaps = np.diff(renewed)
-    assert gaps.max() == rows.RENEW_MOST
-    assert (gaps <= np.maximum(np.array(renewed[:-1]) * rows.RENEW_SHARE + 1.0, 1.0)).all()
+    assert gaps.max() == 64
+    assert (gaps <= np.array(renewed[:-1]) / 32 + 1.0).all()
 
 
 @pytest.mark.parametrize("scaling", ["standard", "decayed"])
