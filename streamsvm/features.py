@@ -175,6 +175,7 @@ class FeatureSpace:
             elif learn:
                 unseen.append((name, string, number))
         if unseen:
+            before = len(self.names)
             unseen.sort(key=_arrival_key)
             for name, string, number in unseen:
                 column = self._add(name, string)
@@ -182,7 +183,8 @@ class FeatureSpace:
                     entries.append((column, number))
                 else:
                     self.n_refused += 1
-            self._set_fast_path()
+            if len(self.names) > before:
+                self._set_fast_path()
         entries.sort()
         return [column for column, _ in entries], [number for _, number in entries]
 
