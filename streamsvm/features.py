@@ -286,6 +286,8 @@ class FeatureSpace:
 
     def _encode_sparse(self, indptr: Any, indices: Any, values: Any, learn: Any) -> EncodedRows:
         """Rows whose names are integers."""
+        if np.iscomplexobj(values):
+            raise TypeError("values must be real numbers, got complex ones")
         indptr, indices = np.asarray(indptr, np.int64), np.asarray(indices, np.int64)
         values = np.ascontiguousarray(values, float)
         n = len(indptr) - 1
@@ -355,6 +357,8 @@ def is_nan(value: Any) -> bool:
 
 def _number(name: Any, value: Any) -> float:
     try:
+        if isinstance(value, bytes | bytearray):  # which float() would read as text
+            raise TypeError
         number = float(value)
     except OverflowError:
         number = math.inf
