@@ -132,7 +132,7 @@ class TestArff:
             "1.5,'dark blue',x,up%comment",
             "1.5 'dark blue' x up",
             "1.5\t'dark blue'\tx\tup\t% comment",
-            "1.5, 'dark blue' ,x up,",
+            "1.5 'dark blue' , x up",
             "{0 1.5, 1 'dark blue', 2 x} % comment",
             "{0 1.5 1 'dark blue' 2 x}",
         ],
