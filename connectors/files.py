@@ -103,12 +103,12 @@ class TextSource:
         reader.consume(size)
         self._start = reader.position
         if not self._stream.live:
-            self._sample(self._find(*self._decode(reader.peek(_SAMPLE)), _SAMPLE))
+            self._sample(self._find(*self._decode(reader.peek(_SAMPLE)), _SAMPLE), True)
         return True
 
-    def _sample(self, found: Records) -> None:
+    def _sample(self, found: Records, whole: bool) -> None:
         if found.rows:
-            self._format.decide(found.rows, not self._stream.live)
+            self._format.decide(found.rows, whole)
             self._sampled = True
 
     def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:
@@ -136,7 +136,7 @@ class TextSource:
         if not found.rows and not found.rejected and not self._stream.live:
             return None
         if not self._sampled:
-            self._sample(found)
+            self._sample(found, False)
         return self._batch(found, line)
 
     def _batch(self, found: Records, line: int) -> Batch:

@@ -157,6 +157,18 @@ def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_pat
     assert [(r.origin["line"], r.reason) for r in batch.rejected] == [(52, "'x' is not a number: 'oops'")]
 
 
+@pytest.mark.parametrize("first", ["1", "1_0"])
+def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path: Path, first: str) -> None:
+    url = write(tmp_path / "a.csv", f"x,z\n{first},1\n2,1_000\n3,\n_,4\n")
+    seen, bad = read(url, types="x:number,z:number")
+    assert seen[-1][0] == {"x": 3.0}
+    assert [(line, reason) for line, reason, _ in bad if line > 2] == [
+        (3, "'z' is not a number: '1_000'"),
+        (5, "'x' is not a number: '_'"),
+    ]
+    assert (first == "1_0") == (bad[0][:2] == (2, "'x' is not a number: '1_0'"))
+
+
 def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x\n" + "red\n" * 200 + "1\n" * 3000)
     source = open_source(url)
