@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import stat
+import sys
 import time
 import zlib
 from typing import Protocol
@@ -41,6 +42,8 @@ class ByteStream(Protocol):
 def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
     """The byte stream of a path: ``-`` is standard input, pipes and devices are read as they deliver."""
     if path == "-":
+        if sys.stdin is None:  # closed before Python began: the number may belong to another file by now
+            raise ConnectorError("standard input: is closed")
         return Pipe(0, "standard input", owned=False)
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))

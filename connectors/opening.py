@@ -8,7 +8,7 @@ from connectors.events import ConnectorError, Sink, Source
 from connectors.files import TextSource, file_format
 from connectors.options import Options, split_url
 from connectors.parquet import ParquetSink, ParquetSource
-from connectors.sinks import LINE_WRITERS, NullSink, StandardOutput, TextSink
+from connectors.sinks import LINE_WRITERS, NullSink, OutputPipe, TextSink, is_pipe
 from connectors.synthetic import SyntheticSource
 
 
@@ -56,9 +56,9 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
     ----------
     url
         A path (CSV, TSV or JSON lines by suffix, also with ``.gz``; Parquet, as a directory of parts), ``-`` for
-        standard output, or ``null:``.
+        standard output, a pipe or a device, or ``null:``.
     resume
-        Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced when first written to.
+        Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced at the first write or flush.
     options
         `format`, instead of the suffix.
 
@@ -86,8 +86,8 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
         return ParquetSink(path, asked, resume=resume)
     if format_ not in LINE_WRITERS:
         raise ConnectorError(f"{path}: results cannot be written as {format_}; use one of {', '.join(LINE_WRITERS)}")
-    if path == "-":
-        return StandardOutput(format_, asked)
+    if is_pipe(path):
+        return OutputPipe(path, format_, asked)
     return TextSink(path, format_, asked, resume=resume)
 
 

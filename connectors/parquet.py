@@ -154,10 +154,12 @@ class ParquetSink:
         self.name = path
         options.finish()
         self._pa = _arrow(path)
+        self._made = not os.path.exists(path)
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._touched = False
         self._fresh = not resume
         self._parts = self._durable = self._count() if resume else 0
         self._schema = self._last_schema()
@@ -177,6 +179,7 @@ class ParquetSink:
 
     def write(self, table: Mapping[str, Sequence[Any]]) -> None:
         """Take rows."""
+        self._touched = True
         if self._columns is None:
             known = list(table) if self._schema is None else self._schema.names
             self._columns = {name: [] for name in known}
@@ -227,6 +230,7 @@ class ParquetSink:
 
     def flush(self) -> None:
         """Write what is held as a part."""
+        self._touched = True
         self._write_part()
         sync_directory(self._part(0))
         self._durable = self._parts
@@ -239,13 +243,20 @@ class ParquetSink:
     def rewind(self, position: Position) -> None:
         """Drop the parts written after `position`."""
         parts = int(position["parts"])
+        if parts and self._made:
+            raise ConnectorError(f"{self.name}: is missing, but {parts} parts were written before")
         if parts > self._count():
             raise ConnectorError(f"{self.name}: has {self._count()} parts, but {parts} were written before")
+        self._touched = True
         self._drop(parts)
         sync_directory(self._part(0))
         self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
         self._schema = self._last_schema()
 
     def close(self) -> None:
-        """Write what is held."""
-        self.flush()
+        """Write what is held, if anything was ever written."""
+        if self._touched:
+            self.flush()
+        elif self._made:
+            os.rmdir(self.name)
+            self._made = False
