@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from streamsvm.online import load, warmup
+from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 
 try:
@@ -12,4 +13,4 @@ try:
 except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0+unknown"
 
-__all__ = ["CPMClassifier", "__version__", "load", "warmup"]
+__all__ = ["BSGDClassifier", "CPMClassifier", "__version__", "load", "warmup"]
