@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from streamsvm.online import load, warmup
-from streamsvm.online.budgeted import BSGDClassifier
-from streamsvm.online.polytope import CPMClassifier
-
-try:
-    __version__ = version("streamsvm")
-except PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0+unknown"
+if TYPE_CHECKING:
+    from streamsvm.online import load, warmup
+    from streamsvm.online.budgeted import BSGDClassifier
+    from streamsvm.online.polytope import CPMClassifier
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "__version__", "load", "warmup"]
+
+# The public names are found when they are asked for: river and numba take a third of a second to import.
+_HOMES = {
+    "BSGDClassifier": "streamsvm.online.budgeted",
+    "CPMClassifier": "streamsvm.online.polytope",
+    "load": "streamsvm.online",
+    "warmup": "streamsvm.online",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("streamsvm")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "0+unknown"
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'streamsvm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

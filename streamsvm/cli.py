@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SOURCE = "synthetic:demo"
 _STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow")
+_FLAGS = ("follow", "learn", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
@@ -271,13 +272,17 @@ def _config_arguments(config: dict[str, Any], path: str, known: set[str]) -> lis
     from streamsvm.run.errors import SetupError
 
     arguments = []
+    allowed = {name.replace("_", "-") for name in known}
     for key, value in config.items():
-        if key.removeprefix("no-").replace("-", "_") not in known or "_" in key:
-            allowed = ", ".join(sorted(name.replace("_", "-") for name in known))
-            raise SetupError(f"--config {path}: unknown key `{key}`; allowed are {allowed}")
-        if isinstance(value, bool):
-            positive = key.removeprefix("no-")
-            arguments.append(f"--{positive}" if value == (key == positive) else f"--no-{positive}")
+        name = key.removeprefix("no-")
+        if name in _FLAGS:
+            if not isinstance(value, bool):
+                raise SetupError(f"--config {path}: `{key}` must be true or false, got {value!r}")
+            arguments.append(f"--{name}" if value == (key == name) else f"--no-{name}")
+        elif key not in allowed:
+            raise SetupError(f"--config {path}: unknown key `{key}`; allowed are {', '.join(sorted(allowed))}")
+        elif isinstance(value, bool):
+            raise SetupError(f"--config {path}: `{key}` must be a text or a number, got {str(value).lower()}")
         else:
             arguments.append(f"--{key}={_config_text(value)}")
     return arguments
@@ -451,7 +456,8 @@ def _identity(args: argparse.Namespace) -> dict[str, Any]:
     options = {name: getattr(args, name) for name in _STREAM_OPTIONS if getattr(args, name) is not None}
     options |= split_url(args.source)[1]
     shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
-    return {f"--{name}": value for name, value in shown.items()} | ({"--load": args.load} if args.load else {})
+    shown |= {"load": args.load} if args.load else {}
+    return {f"--{name}": value for name, value in shown.items()} | {"--rejected": args.rejected or "by default"}
 
 
 @contextlib.contextmanager

@@ -391,10 +391,8 @@ def _starts(lengths: Ints) -> Ints:
 
 def _column(values: Any) -> NDArray[Any]:
     """Values as float64, or as objects where they are not all numbers."""
-    values = np.asarray(values)
-    if values.dtype.kind in "biuf":
-        return values.astype(float)
-    return values.astype(object)
+    array: NDArray[Any] = np.asarray(values)
+    return array.astype(float if array.dtype.kind in "biuf" else object)
 
 
 def _table_of_frame(X: Any) -> dict[Any, NDArray[Any]]:

@@ -4,8 +4,9 @@ Every class has a polytope of K hyperplanes ("faces"), trained against all other
 score of class c. W is held as a_c V with a scalar a_c a class, so that shrinking it costs nothing, in rows of all faces
 of all classes for each weight row (the bias, then the columns): a row of n pairs costs n runs over contiguous memory.
 
-Behind the sections of every learner stand V; the weights U of the average; per face the score, the averaged score, the
-coefficient of the step, and the count of positives; per class CLASS_FIELDS numbers.
+Behind the sections of every learner stand V; the weights U of the average; per face the count n of positives and
+n ln n; per class CLASS_FIELDS numbers; and for the event in hand, per face the score, the averaged score and the
+coefficient of the step, per class the largest score and f.
 Kantchelian et al., "Large-Margin Convex Polytope Machine", NIPS 2014, Algorithms 1 and 2.
 """
 
@@ -14,8 +15,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.rows import (
     COUNT_AT,
     N_CLASSES,
@@ -23,10 +24,9 @@ from streamsvm.kernels.rows import (
     PROBA,
     ROW,
     ROW_LENGTH,
-    ROWS_AT,
-    SCALED,
     SEEN,
     borrow,
+    in_hand,
     load,
     observe,
     section,
@@ -35,20 +35,20 @@ from streamsvm.kernels.rows import (
 
 # Counters and sections behind those of every learner.
 N_FACES, STRIDE = 12, 13
-V, U, SCORES, AVERAGED, COEFS, COUNTS, CLASSES, END = range(7, 15)
+V, U, COUNTS, CLASSES, SCORES, AVERAGED, COEFS, TOP, F = range(7, 16)
 
 # Parameters behind those of every learner.
 L2, HORIZON, ENTROPY, COUNT_GROWTH, AVERAGE, BALANCED, N_PARAMS = range(3, 10)
 
 # Numbers of a class: the scalar a, steps made, averaged weights = P V + Q U, for the entropy the weight of the next
-# count, the sum of counts and of n ln n, the class weight, events learned, and the f last predicted.
-A, STEPS, P, Q, NEXT_COUNT, COUNT, N_LOG_N, WEIGHT, LEARNED, F, CLASS_FIELDS = range(11)
+# count, the sum n of counts, its logarithm, the sum of n ln n, the class weight, events learned.
+A, STEPS, P, Q, NEXT_COUNT, COUNT, LOG_COUNT, N_LOG_N, WEIGHT, LEARNED, CLASS_FIELDS = range(11)
 
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def dot_faces(weights, stride, n_faces, rows, values, m, out):
     """out[f] = sum over the pairs of value * weights[row, f]."""
     for f in range(n_faces):
@@ -73,15 +73,35 @@ def dot_faces(weights, stride, n_faces, rows, values, m, out):
         i += 1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def score(arena, layout, m):
-    """The scores of all faces for the event in hand."""
-    n = layout[N_CLASSES] * layout[N_FACES]
-    values, scores = section(arena, layout, SCALED), section(arena, layout, SCORES)
-    dot_faces(section(arena, layout, V), layout[STRIDE], n, layout[layout[ROWS_AT] :], values, m, scores)
+@inlined
+def score(arena, layout, rows, values, m):
+    """The scores of all faces for an event of m pairs, and the largest of each class."""
+    n, k = layout[N_CLASSES], layout[N_FACES]
+    scores, tops = section(arena, layout, SCORES), section(arena, layout, TOP)
+    dot_faces(section(arena, layout, V), layout[STRIDE], n * k, rows, values, m, scores)
+    for c in range(n):
+        tops[u(c)] = largest(scores, c * k, k)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
+def largest(x, first, n):
+    """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
+    a = b = c = d = x[u(first)]
+    i, end = first, first + n
+    while i + 4 <= end:
+        w, x_, y, z = x[u(i)], x[u(i + 1)], x[u(i + 2)], x[u(i + 3)]
+        a, b = w if w > a else a, x_ if x_ > b else b
+        c, d = y if y > c else c, z if z > d else d
+        i += 4
+    while i < end:
+        w = x[u(i)]
+        a = w if w > a else a
+        i += 1
+    a, c = b if b > a else a, d if d > c else c
+    return c if c > a else a
+
+
+@inlined
 def add_faces(weights, stride, low, high, rows, values, m, coefs):
     """weights[row, f] += value * coefs[f] for the faces low <= f < high."""
     for i in range(m):
@@ -90,111 +110,125 @@ def add_faces(weights, stride, low, high, rows, values, m, coefs):
             weights[base + u(f)] += x * coefs[u(low + f)]
 
 
-@njit(cache=True, nogil=True)
-def predict(arena, layout, m):
-    """f and probabilities of all classes for the event in hand; returns the best class, -1 where there is none.
-
-    Probabilities are exp(f_c) / sum over the classes of exp(f): monotone in f, and they sum to one.
-    """
-    n, k, stride = layout[N_CLASSES], layout[N_FACES], layout[STRIDE]
-    if n == 0:
-        return -1
-    rows, values = layout[layout[ROWS_AT] :], section(arena, layout, SCALED)
-    params, classes = section(arena, layout, PARAMS), section(arena, layout, CLASSES)
-    scores, averaged = section(arena, layout, SCORES), section(arena, layout, AVERAGED)
-    score(arena, layout, m)
-    averaging = params[AVERAGE] > 0.0
-    if averaging:
-        dot_faces(section(arena, layout, U), stride, n * k, rows, values, m, averaged)
-    best, top = 0, -math.inf
+@inlined
+def predict(arena, layout, rows, values, m):
+    """f of all classes for an event of m pairs; returns the best class, -1 where there is none."""
+    n = layout[N_CLASSES]
+    classes, tops, fs = section(arena, layout, CLASSES), section(arena, layout, TOP), section(arena, layout, F)
+    score(arena, layout, rows, values, m)
+    if section(arena, layout, PARAMS)[AVERAGE] > 0.0:
+        score_averaged(arena, layout, rows, values, m)
+    else:
+        for c in range(n):
+            fs[u(c)] = classes[u(c * CLASS_FIELDS + A)] * tops[u(c)]
+    best, top = -1, -math.inf
     for c in range(n):
-        base = c * CLASS_FIELDS
-        f = -math.inf
-        for i in range(c * k, (c + 1) * k):
-            if averaging:
-                s = classes[base + P] * scores[i] + classes[base + Q] * averaged[i]
-            else:
-                s = classes[base + A] * scores[i]
-            f = max(f, s)
-        classes[base + F] = f
+        f = fs[u(c)]
         if f > top:
             best, top = c, f
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def score_averaged(arena, layout, rows, values, m):
+    """f of all classes by the averaged weights, with the scores of the latest weights at hand."""
+    n, k = layout[N_CLASSES], layout[N_FACES]
+    classes, scores = section(arena, layout, CLASSES), section(arena, layout, SCORES)
+    averaged, fs = section(arena, layout, AVERAGED), section(arena, layout, F)
+    dot_faces(section(arena, layout, U), layout[STRIDE], n * k, rows, values, m, averaged)
+    for c in range(n):
+        base, f = c * CLASS_FIELDS, -math.inf
+        for i in range(c * k, (c + 1) * k):
+            f = max(f, classes[base + P] * scores[i] + classes[base + Q] * averaged[i])
+        fs[c] = f
+
+
+@kernel
 def spread(arena, layout):
-    """The probabilities of all classes, from the f last computed."""
+    """The probabilities of all classes, from the f of the event in hand.
+
+    They are exp(f_c) / sum over the classes of exp(f): monotone in f, and they sum to one.
+    """
     n = layout[N_CLASSES]
-    classes, proba = section(arena, layout, CLASSES), section(arena, layout, PROBA)
+    fs, proba = section(arena, layout, F), section(arena, layout, PROBA)
     top = -math.inf
     for c in range(n):
-        top = max(top, classes[c * CLASS_FIELDS + F])
+        top = max(top, fs[c])
     total = 0.0
     for c in range(n):
-        proba[c] = math.exp(classes[c * CLASS_FIELDS + F] - top)
+        proba[c] = math.exp(fs[c] - top)
         total += proba[c]
     for c in range(n):
         proba[c] /= total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def xlogx(x):
     return x * math.log(x) if x > 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True)
-def assign(scores, counts, classes, base, first, k, best, least_entropy, growth, previous):
-    """The face a positive is assigned to (Algorithm 2), and its own choice counted.
+@kernel
+def assign(arena, layout, c, best, previous):
+    """The face a positive of class c is assigned to (Algorithm 2), and its own choice `best` counted.
 
-    A count weighs NEXT_COUNT, which grows by `growth` each time, so that earlier counts decay against it. `previous` is
-    the face this positive was counted under before, -1 if never (a stream repeats nothing): that count moves.
+    A count weighs NEXT_COUNT, which grows each time, so that earlier counts decay against it. `previous` is the face
+    this positive was counted under before, -1 if never (a stream repeats nothing): that count moves. With S the sum of
+    n ln n over the faces the entropy is ln n - S / n.
     """
+    params, k, base = section(arena, layout, PARAMS), layout[N_FACES], c * CLASS_FIELDS
+    classes, scores = section(arena, layout, CLASSES), section(arena, layout, SCORES)
+    counts = section(arena, layout, COUNTS)
     one = classes[base + NEXT_COUNT]
     if previous >= 0:
-        move_count(counts, classes, base, first + previous, -one)
-    total, s = classes[base + COUNT], classes[base + N_LOG_N]
+        face = 2 * (c * k + previous)
+        n = max(counts[face] - one, 0.0)
+        total = classes[base + COUNT] - one
+        count_face(counts, classes, base, face, n, xlogx(n), total, math.log(total) if total > 0.0 else 0.0)
+    s, after = classes[base + N_LOG_N], classes[base + COUNT] + one
+    log_after, face = math.log(after), 2 * (c * k + best)
+    n_best = counts[face] + one
+    best_log = xlogx(n_best)
     chosen = best
-    n_best = counts[first + best]
-    after = total + one
-    log_after = math.log(after)
-    s_best = s - xlogx(n_best) + xlogx(n_best + one)
-    if log_after - s_best / after < least_entropy and total > 0.0:
-        now = math.log(total) - s / total
+    if after > one and log_after - (s - counts[face + 1] + best_log) / after < params[ENTROPY]:
+        # Raising face i raises the entropy if it adds less than this to S.
+        now = classes[base + LOG_COUNT] - s / classes[base + COUNT]
+        spare = after * (log_after - now) - s
         top = -math.inf
         for i in range(k):
-            n_i = counts[first + i]
-            if scores[first + i] > top and log_after - (s - xlogx(n_i) + xlogx(n_i + one)) / after > now:
-                chosen, top = i, scores[first + i]
-    move_count(counts, classes, base, first + best, one)
-    classes[base + NEXT_COUNT] = one * growth
+            score_i = scores[u(c * k + i)]
+            if score_i > top:
+                j = u(2 * (c * k + i))
+                if xlogx(counts[j] + one) - counts[j + u(1)] < spare:
+                    chosen, top = i, score_i
+    count_face(counts, classes, base, face, n_best, best_log, after, log_after)
+    classes[base + NEXT_COUNT] = one * params[COUNT_GROWTH]
     if one > 1e100:
-        rescale_counts(counts, classes, base, first, k, one)
+        rescale_counts(counts, classes, base, 2 * c * k, k, one)
     return chosen
 
 
-@njit(cache=True, nogil=True)
-def move_count(counts, classes, base, face, change):
-    old = counts[face]
-    new = max(old + change, 0.0)
-    counts[face] = new
-    classes[base + COUNT] += change
-    classes[base + N_LOG_N] += xlogx(new) - xlogx(old)
+@inlined
+def count_face(counts, classes, base, face, n, n_log_n, total, log_total):
+    """Set the count of a face, and of its class."""
+    classes[base + N_LOG_N] += n_log_n - counts[face + 1]
+    counts[face], counts[face + 1] = n, n_log_n
+    classes[base + COUNT], classes[base + LOG_COUNT] = total, log_total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rescale_counts(counts, classes, base, first, k, unit):
     """Divide all counts by `unit`: only their shares matter."""
     total, s = 0.0, 0.0
-    for i in range(first, first + k):
+    for i in range(first, first + 2 * k, 2):
         counts[i] /= unit
+        counts[i + 1] = xlogx(counts[i])
         total += counts[i]
-        s += xlogx(counts[i])
-    classes[base + COUNT], classes[base + N_LOG_N] = total, s
+        s += counts[i + 1]
+    classes[base + COUNT], classes[base + LOG_COUNT], classes[base + N_LOG_N] = total, math.log(total), s
     classes[base + NEXT_COUNT] /= unit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fold(weights, stride, first, k, factor):
     """Multiply the weights of one class."""
     for row in range(0, weights.size, stride):
@@ -202,17 +236,15 @@ def fold(weights, stride, first, k, factor):
             weights[f] *= factor
 
 
-@njit(cache=True, nogil=True)
-def step(arena, layout, m, label, weight, previous):
-    """One step of every polytope on the event in hand, whose scores stand in SCORES (Algorithm 1).
+@inlined
+def step(arena, layout, rows, values, m, label, weight, previous):
+    """One step of every polytope on an event of m pairs, whose scores are at hand (Algorithm 1).
 
     Returns the face the event was counted under if its class asked for an assignment, else `previous`.
     """
     k, stride = layout[N_FACES], layout[STRIDE]
     params, classes = section(arena, layout, PARAMS), section(arena, layout, CLASSES)
-    scores, coefs = section(arena, layout, SCORES), section(arena, layout, COEFS)
-    counts, values = section(arena, layout, COUNTS), section(arena, layout, SCALED)
-    rows = layout[layout[ROWS_AT] :]
+    coefs, tops = section(arena, layout, COEFS), section(arena, layout, TOP)
     open_classes(arena, layout, label + 1)
     n = layout[N_CLASSES]
     if label >= 0:
@@ -223,68 +255,66 @@ def step(arena, layout, m, label, weight, previous):
     low, high = n * k, 0
     for c in range(n):
         base, first = c * CLASS_FIELDS, c * k
-        a = classes[base + A]
-        t = min(classes[base + STEPS] + 2.0, params[HORIZON])
-        change = weight / (params[L2] * t * a)
-        changed = False
-        if c == label:
-            best = first
-            for f in range(first, first + k):
-                coefs[f] = 0.0
-                if scores[f] > scores[best]:
-                    best = f
-            if a * scores[best] < 1.0:
-                if params[ENTROPY] > 0.0:
-                    unadjusted = best - first
-                    best = first + assign(
-                        scores,
-                        counts,
-                        classes,
-                        base,
-                        first,
-                        k,
-                        unadjusted,
-                        params[ENTROPY],
-                        params[COUNT_GROWTH],
-                        previous,
-                    )
-                    previous = unadjusted
-                coefs[best] = change
-                changed = True
-        else:
-            threshold = -1.0 / a
-            for f in range(first, first + k):
-                violated = scores[f] > threshold
-                coefs[f] = -change if violated else 0.0
-                changed |= violated
-        if changed:
+        a, top = classes[u(base + A)], tops[u(c)]
+        violated = a * top < 1.0 if c == label else a * top > -1.0
+        if violated:
+            t = min(classes[base + STEPS] + 2.0, params[HORIZON])
+            change = weight / (params[L2] * t * a)
+            if c == label:
+                for f in range(first, first + k):
+                    coefs[u(f)] = 0.0
+                previous = place(arena, layout, c, change, previous)
+            else:
+                scores, threshold = section(arena, layout, SCORES), -1.0 / a
+                for f in range(first, first + k):
+                    coefs[u(f)] = -change if scores[u(f)] > threshold else 0.0
             low, high = min(low, first), first + k
+        elif high > 0:  # between two that change
+            for f in range(first, first + k):
+                coefs[u(f)] = 0.0
     if low < high:
         add_faces(section(arena, layout, V), stride, low, high, rows, values, m, coefs)
     if params[AVERAGE] > 0.0:
-        average(arena, layout, m, low, high)
+        average(arena, layout, rows, values, m, low, high)
     for c in range(n):
-        base = c * CLASS_FIELDS
-        t = min(classes[base + STEPS] + 2.0, params[HORIZON])
-        classes[base + STEPS] += 1.0
-        classes[base + A] *= 1.0 - 1.0 / t
+        base = u(c * CLASS_FIELDS)
+        t = min(classes[base + u(STEPS)] + 2.0, params[HORIZON])
+        a = classes[base + u(A)] * (1.0 - 1.0 / t)
+        classes[base + u(STEPS)] += 1.0
+        classes[base + u(A)] = a
         if params[AVERAGE] > 0.0:
-            classes[base + P] += max(1.0 / t, 1.0 / params[AVERAGE]) * classes[base + A]
-        if classes[base + A] < SMALLEST:
-            factor = classes[base + A]
-            fold(section(arena, layout, V), stride, c * k, k, factor)
-            classes[base + A] = 1.0
-            classes[base + P] /= factor
+            classes[base + u(P)] += max(1.0 / t, 1.0 / params[AVERAGE]) * a
+        if a < SMALLEST:
+            fold(section(arena, layout, V), stride, c * k, k, a)
+            classes[base + u(A)] = 1.0
+            classes[base + u(P)] /= a
     return previous
 
 
-@njit(cache=True, nogil=True)
-def average(arena, layout, m, low, high):
+@kernel
+def place(arena, layout, c, change, previous):
+    """Write the coefficient of a violating event of class c to the face it is assigned to.
+
+    Returns the face it is counted under, `previous` where nothing is counted.
+    """
+    k, scores, top = layout[N_FACES], section(arena, layout, SCORES), section(arena, layout, TOP)[c]
+    first, best = c * k, 0
+    while scores[first + best] < top:
+        best += 1
+    chosen = best
+    if section(arena, layout, PARAMS)[ENTROPY] > 0.0:
+        chosen = assign(arena, layout, c, best, previous)
+        previous = best
+    section(arena, layout, COEFS)[first + chosen] = change
+    return previous
+
+
+@kernel
+def average(arena, layout, rows, values, m, low, high):
     """Keep P V + Q U what it was before V changed, and let it forget; the new V joins it in `step`."""
     n, k, stride = layout[N_CLASSES], layout[N_FACES], layout[STRIDE]
     params, classes = section(arena, layout, PARAMS), section(arena, layout, CLASSES)
     coefs, averaged = section(arena, layout, COEFS), section(arena, layout, U)
-    rows, values = layout[layout[ROWS_AT] :], section(arena, layout, SCALED)
     if low < high:
         for f in range(low, high):
             base = (f // k) * CLASS_FIELDS
@@ -301,7 +331,7 @@ def average(arena, layout, m, low, high):
             classes[base + Q] = 1.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def open_classes(arena, layout, n):
     """Start polytopes, all weights zero, until there are n."""
     k = layout[N_FACES]
@@ -311,12 +341,13 @@ def open_classes(arena, layout, n):
         classes[base + A] = 1.0
         classes[base + Q] = 1.0
         classes[base + NEXT_COUNT] = 1.0
+        section(arena, layout, TOP)[c] = 0.0
         for f in range(c * k, (c + 1) * k):
             scores[f] = 0.0
         layout[N_CLASSES] = c + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def predict_event(arena, layout):
     """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
 
@@ -327,10 +358,10 @@ def predict_event(arena, layout):
     m = load(arena, layout, row, layout[layout[COUNT_AT] :], 0, layout[ROW_LENGTH], True)
     if m < 0:
         return m - 1
-    return predict(arena, layout, m)
+    return predict(arena, layout, *in_hand(arena, layout), m)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def learn_event(arena, layout, label, weight):
     """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
     arena, layout = borrow(arena), borrow(layout)
@@ -340,13 +371,14 @@ def learn_event(arena, layout, label, weight):
     m = load(arena, layout, row, columns, 0, n, True)
     if m < 0:
         return m - 1
-    score(arena, layout, m)
-    step(arena, layout, m, label, weight, -1)
+    rows, scaled = in_hand(arena, layout)
+    score(arena, layout, rows, scaled, m)
+    step(arena, layout, rows, scaled, m, label, weight, -1)
     observe(arena, layout, row, columns, 0, n, True)
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run_rows(
     arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
 ):
@@ -355,7 +387,7 @@ def run_rows(
     Parameters
     ----------
     values, columns, indptr, shared
-        Rows as `scale_row` takes them; row i is indptr[i]:indptr[i + 1].
+        Rows as `load` takes them; row i is indptr[i]:indptr[i + 1].
     labels, weights
         A class for each row, -1 where unknown, and how much its step weighs; none is made where that is 0.
     out_codes, out_scores, out_proba
@@ -376,9 +408,10 @@ def run_rows(
         m = load(arena, layout, values, columns, start, end, shared)
         if m < 0:
             return i
+        rows, scaled = in_hand(arena, layout)
         learning = labels[i] >= 0 and weights[i] > 0.0
         if predicting:
-            best = predict(arena, layout, m)
+            best = predict(arena, layout, rows, scaled, m)
             out_codes[i] = best
             if best >= 0 and out_scores.size > 0:
                 spread(arena, layout)
@@ -386,31 +419,36 @@ def run_rows(
                 for c in range(min(layout[N_CLASSES], out_proba.shape[1])):
                     out_proba[i, c] = proba[c]
         elif learning:
-            score(arena, layout, m)
+            score(arena, layout, rows, scaled, m)
         if learning:
-            step(arena, layout, m, labels[i], weights[i], -1)
+            step(arena, layout, rows, scaled, m, labels[i], weights[i], -1)
             observe(arena, layout, values, columns, start, end, shared)
     return indptr.size - 1
 
 
-@njit(cache=True, nogil=True)
-def fit_rows(arena, layout, values, columns, indptr, shared, labels, weights, unadjusted, rng, n_steps):
-    """Steps on rows drawn at random (Algorithm 1), each positive counted under its last own choice in `unadjusted`."""
+@kernel
+def fit_rows(arena, layout, rows, values, starts, labels, weights, unadjusted, rng, n_steps):
+    """Steps on events drawn at random (Algorithm 1), each positive counted under its last own choice in `unadjusted`.
+
+    Event i has the pairs starts[i]:starts[i + 1] of `rows` and `values`, scaled and headed by the bias.
+    """
     arena, layout = borrow(arena), borrow(layout)
-    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
-    n_rows = indptr.size - 1
+    rows, values, starts = borrow(rows), borrow(values), borrow(starts)
+    labels, weights, unadjusted = borrow(labels), borrow(weights), borrow(unadjusted)
+    n = starts.size - 1
     params = section(arena, layout, PARAMS)
     growth = params[COUNT_GROWTH]
     params[COUNT_GROWTH] = 1.0
     for _ in range(n_steps):
-        i = draw(rng, n_rows)
-        m = load(arena, layout, values, columns, indptr[i], indptr[i + 1], shared)
-        score(arena, layout, m)
-        unadjusted[i] = step(arena, layout, m, labels[i], weights[i], unadjusted[i])
+        i = draw(rng, n)
+        start, m = starts[i], starts[i + 1] - starts[i]
+        event_rows, event_values = rows[start : start + m], values[start : start + m]
+        score(arena, layout, event_rows, event_values, m)
+        unadjusted[i] = step(arena, layout, event_rows, event_values, m, labels[i], weights[i], unadjusted[i])
     params[COUNT_GROWTH] = growth
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def draw(rng, n):
     """A number below n by the splitmix64 generator whose state is rng[0] (Steele, Lea, Flood 2014)."""
     rng[0] += np.uint64(0x9E3779B97F4A7C15)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
+
+from streamsvm.kernels import inlined, kernel
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
 u = np.uint64
@@ -51,7 +53,7 @@ RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _pointer(_, address):
     def codegen(context, builder, signature, arguments):
         return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
@@ -59,7 +61,7 @@ def _pointer(_, address):
     return types.voidptr(types.intp), codegen
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def borrow(array):
     """A view that is not reference counted.
 
@@ -69,13 +71,13 @@ def borrow(array):
     return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def section(arena, layout, i):
     """A section of the arena."""
     return arena[layout[N_COUNTERS + i] : layout[N_COUNTERS + i + 1]]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def statistic(arena, layout, i):
     """One of the statistics, over all columns."""
     start = layout[N_COUNTERS + STATS]
@@ -83,14 +85,14 @@ def statistic(arena, layout, i):
     return arena[start + i * n : start + (i + 1) * n]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def is_whole(columns, start, end, shared):
     """Whether a row has an entry for each of the first end - start columns."""
     n = end - start
     return shared and (n == 0 or columns[u(n - 1)] == n - 1)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def load(arena, layout, values, columns, start, end, shared):
     """Make a row the event in hand.
 
@@ -110,7 +112,7 @@ def load(arena, layout, values, columns, start, end, shared):
     return load_pairs(arena, layout, values, columns, start, end, shared)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def load_whole(arena, layout, values, start, n):
     """`load` for a row with an entry in each of the first n columns: missing ones become 0."""
     shift, scale = statistic(arena, layout, SHIFT), statistic(arena, layout, SCALE)
@@ -133,7 +135,7 @@ def load_whole(arena, layout, values, start, n):
     return n + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load_pairs(arena, layout, values, columns, start, end, shared):
     """`load` for any row: missing entries are left out."""
     shift, scale = statistic(arena, layout, SHIFT), statistic(arena, layout, SCALE)
@@ -166,7 +168,31 @@ def load_pairs(arena, layout, values, columns, start, end, shared):
     return m
 
 
-@njit(cache=True, nogil=True)
+@inlined
+def in_hand(arena, layout):
+    """The weight rows and scaled values of the event in hand."""
+    return layout[layout[ROWS_AT] :], section(arena, layout, SCALED)
+
+
+@kernel
+def load_all(arena, layout, values, columns, indptr, shared, out_rows, out_values, out_starts):
+    """Scale all rows, one behind the other: row i becomes the pairs out_starts[i]:out_starts[i + 1]."""
+    arena, layout = borrow(arena), borrow(layout)
+    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
+    out_rows, out_values, out_starts = borrow(out_rows), borrow(out_values), borrow(out_starts)
+    at = 0
+    for i in range(indptr.size - 1):
+        m = load_pairs(arena, layout, values, columns, indptr[i], indptr[i + 1], shared)
+        rows, scaled = in_hand(arena, layout)
+        out_starts[i] = at
+        for k in range(m):
+            out_rows[at + k] = rows[k]
+            out_values[at + k] = scaled[k]
+        at += m
+    out_starts[indptr.size - 1] = at
+
+
+@kernel
 def is_ranked(arena, layout, j):
     """Whether a column has values to rank among: sparse columns and indicators have none."""
     present, born = statistic(arena, layout, PRESENT)[j], statistic(arena, layout, BORN)[j]
@@ -174,7 +200,7 @@ def is_ranked(arena, layout, j):
     return present > 0.0 and statistic(arena, layout, DUE)[j] >= 0.0 and 2.0 * present >= seen - born
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rank(x, ranks, first, held):
     """The mid-rank of x among `held` sorted values, as a share, scaled to mean 0 and variance 1 (if x were uniform)."""
     below = count_below(x, ranks, first, held, False)
@@ -182,7 +208,7 @@ def rank(x, ranks, first, held):
     return ((below + upto) / (2.0 * held) - 0.5) * math.sqrt(12.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_below(x, ranks, first, held, inclusive):
     """How many of `held` sorted values are smaller than x (or equal, where inclusive)."""
     low, high = 0, held
@@ -196,7 +222,7 @@ def count_below(x, ranks, first, held, inclusive):
     return low
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def observe(arena, layout, values, columns, start, end, shared):
     """Take a learned row into the statistics of its columns."""
     section(arena, layout, PARAMS)[SEEN] += 1.0
@@ -207,7 +233,7 @@ def observe(arena, layout, values, columns, start, end, shared):
             observe_pairs(arena, layout, values, columns, start, end, shared)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def observe_whole(arena, layout, values, start, n):
     """`observe` for a row with an entry in each of the first n columns.
 
@@ -237,7 +263,7 @@ def observe_whole(arena, layout, values, start, n):
                 renew(arena, layout, j)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def observe_pairs(arena, layout, values, columns, start, end, shared):
     """`observe` for any row."""
     decay = section(arena, layout, PARAMS)[DECAY]
@@ -263,7 +289,7 @@ def observe_pairs(arena, layout, values, columns, start, end, shared):
             renew(arena, layout, columns[u(i - skip)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def renew(arena, layout, j):
     """Bring SHIFT and SCALE of a column up to its sums.
 
@@ -297,7 +323,7 @@ def renew(arena, layout, j):
     due[j] = present + min(max(present * RENEW_SHARE, 1.0), RENEW_MOST)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def replace_rank(x, index, ring, ranks, first, window):
     """Put x, the index-th value of its column, among the recent values, in place of the oldest where all are taken."""
     slot = first + index % window
@@ -316,7 +342,7 @@ def replace_rank(x, index, ring, ranks, first, window):
     ranks[at] = x
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def observe_rows(arena, layout, values, columns, indptr, shared):
     """Take all rows into the statistics, and bring these fully up to date."""
     arena, layout = borrow(arena), borrow(layout)

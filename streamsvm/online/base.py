@@ -7,7 +7,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import compress, repeat
-from operator import eq, is_not
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -58,19 +57,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _settle(self, arena: Arena) -> None:
         """Check the sections read from an archive, and bring those that follow from them up to date."""
 
-    @classmethod
-    def _find_entries(cls) -> None:
-        """Have the steps on single events ready, without the look at the arguments' types that each call costs."""
-        if "_predict_event" not in cls.__dict__:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "_kernels" in cls.__dict__:
             event = (types.float64[::1], types.int64[::1])
-            cls._predict_event = _entry(cls._kernels.predict_event, event)
-            cls._learn_event = _entry(cls._kernels.learn_event, (*event, types.int64, types.float64))
+            cls._predict_event = _entry(cls, "predict_event", event)
+            cls._learn_event = _entry(cls, "learn_event", (*event, types.int64, types.float64))
 
     # State -------------------------------------------------------------------------------------------------------
 
     def _reset(self) -> None:
         """Begin with nothing learned."""
-        type(self)._find_entries()
         self._space = FeatureSpace(self.max_features)
         self._codes: dict[Hashable, int] = {}
         self._answers: list[Any] = [None]
@@ -214,11 +211,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         BadRows
             Where rows cannot be learned from; no row has been then.
         """
-        labels = _labels(y)
-        for i, label in enumerate(labels):
-            if label != label:
-                raise ValueError(f"the label of row {i} is NaN: leave the row out, or use test_then_train")
-        self._learn_rows(X, labels, np.ones(len(labels), bool), w, predict=False)
+        self._learn_rows(X, y, w, unlabelled=False, predict=False)
 
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
@@ -258,9 +251,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
-        labels = _labels(y)
-        known = _known(labels)
-        codes, _, probabilities = self._learn_rows(X, labels, known, w, proba=proba)
+        codes, _, probabilities = self._learn_rows(X, y, w, proba=proba)
         predicted = _like(X, self._decode(codes))
         return (predicted, probabilities) if proba else predicted
 
@@ -276,37 +267,46 @@ class OnlineClassifier(base.MiniBatchClassifier):
         if not learn:
             codes, scores, _ = self._run(self._space.encode(features), score=True)
             return codes, scores
-        known = _known(labels)
-        codes, scores, _ = self._learn_rows(features, labels, known, None, score=True)
+        codes, scores, _ = self._learn_rows(features, labels, score=True)
         return codes, scores
 
     def _learn_rows(
         self,
         X: Any,
-        labels: Sequence[Any],
-        known: NDArray[np.bool_],
-        w: Any,
+        y: Any,
+        w: Any = None,
+        unlabelled: bool = True,
         predict: bool = True,
         score: bool = False,
         proba: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
+        """Predict and learn rows; where `unlabelled`, None and NaN are no labels."""
+        labels = _labels(y)
         weights = np.ones(len(labels)) if w is None else _weights(w, len(labels))
-        learn = known & (weights > 0.0)
+        learn = weights > 0.0
+        distinct = set(labels)
+        missing = [label for label in distinct if label != label or (unlabelled and label is None)]
+        if missing:
+            known = [label == label and (label is not None or not unlabelled) for label in labels]
+            if not unlabelled:
+                raise ValueError(
+                    f"the label of row {known.index(False)} is NaN: leave the row out, or use test_then_train"
+                )
+            learn &= known
         rows = self._space.encode(X, learn)
         if len(rows) != len(labels):
             raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many")
-        numbers = self._numbers(labels, learn)
+        if not all(map(self._codes.__contains__, distinct)):
+            for label in dict.fromkeys(compress(labels, learn.tolist())):
+                self._code(label)
+        if learn.all():
+            numbers = np.fromiter(map(self._codes.__getitem__, labels), np.int64, len(labels))
+        else:
+            numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+            numbers[~learn] = -1
         self._make_room()
         n_proba = len(self._codes) if proba else 0
         return self._run(rows, numbers, weights, predict=predict, score=score, n_proba=n_proba)
-
-    def _numbers(self, labels: Sequence[Any], learn: NDArray[np.bool_]) -> Ints:
-        """The classes of the rows to learn, which begin where they are new; -1 for the others."""
-        for label in dict.fromkeys(compress(labels, learn.tolist())):
-            self._code(label)
-        numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
-        numbers[~learn] = -1
-        return numbers
 
     def _run(
         self,
@@ -361,7 +361,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "names": [encode_label(name) for name in space.names],
             "n_refused": space.n_refused,
         }
-        arrays = {name: tight[section].copy() for name, section in self._saved.items()}
+        arrays: dict[str, NDArray[Any]] = {name: tight[section].copy() for name, section in self._saved.items()}
         arrays["counters"] = tight.layout[: layout.N_CHANGING].copy()
         arrays["is_indicator"] = np.array(space.is_indicator, bool)
         return header, arrays
@@ -387,8 +387,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 self._codes[label] = len(self._codes)
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
             arena = self._new_arena(len(self._space), len(self._codes))
-            for name, section in self._saved.items():
-                _fill(arena[section], arrays[name], name)
+            for name, number in cls._saved.items():
+                _fill(arena[number], arrays[name], name)
             _fill(arena.layout[: layout.N_CHANGING], arrays["counters"], "counters")
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
@@ -493,17 +493,28 @@ class OnlineClassifier(base.MiniBatchClassifier):
             stats[layout.BORN, j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
             stats[layout.S2, j] = scaler.count[j] * variance
             stats[layout.SHIFT, j], stats[layout.SCALE, j] = scaler.shift[j], scaler.scale[j]
-        for j, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
+        for i, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
             held = values[: int(self._layout[layout.WINDOW])]
-            self._arena[layout.RING][j, : len(held)] = self._arena[layout.RANKS][j, : len(held)] = held
+            self._arena[layout.RING][i, : len(held)] = self._arena[layout.RANKS][i, : len(held)] = held
             if len(held):
-                stats[layout.PRESENT, j], stats[layout.BORN, j] = len(held), seen - len(held)
+                stats[layout.PRESENT, i], stats[layout.BORN, i] = len(held), seen - len(held)
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 
-def _entry(function: Any, signature: tuple[Any, ...]) -> Any:
-    # Where numba is told not to compile, a function is a plain one.
-    return function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
+def _entry(cls: type[OnlineClassifier], name: str, signature: tuple[Any, ...]) -> Any:
+    """A compiled step as a class attribute, compiled when it is first called.
+
+    From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
+    """
+
+    def first_call(*arguments: Any) -> Any:
+        function = getattr(cls._kernels, name)
+        # Where numba is told not to compile, a function is a plain one.
+        entry = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
+        setattr(cls, f"_{name}", entry)
+        return function(*arguments)
+
+    return staticmethod(first_call)
 
 
 def common_shapes(n_columns: int, n_classes: int, n_params: int, window: int) -> list[Shape]:
@@ -572,10 +583,10 @@ def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
 
 
 def _weight(w: Any) -> float:
-    w = float(w)
-    if not 0.0 <= w < math.inf:
+    weight = float(w)
+    if not 0.0 <= weight < math.inf:
         raise ValueError(f"a weight must be a number of at least 0, got {w!r}")
-    return w
+    return weight
 
 
 def _weights(w: Any, n: int) -> Floats:
@@ -597,12 +608,6 @@ def _labels(y: Any) -> list[Any]:
     if hasattr(y, "to_pylist"):
         return list(y.to_pylist())
     return list(y)
-
-
-def _known(labels: list[Any]) -> NDArray[np.bool_]:
-    """Which labels are neither None nor NaN."""
-    n = len(labels)
-    return np.fromiter(map(is_not, labels, repeat(None)), bool, n) & np.fromiter(map(eq, labels, labels), bool, n)
 
 
 def _like(X: Any, labels: NDArray[Any]) -> Any:

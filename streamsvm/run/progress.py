@@ -47,12 +47,16 @@ class Bar:
 
         self._bar: Any = tqdm(unit=" events", unit_scale=True, file=stream, dynamic_ncols=True, smoothing=0.1)
         self._at = 0.0
+        self._last: tuple[Report, float | None] | None = None
 
     def __call__(self, report: Report, fraction: float | None) -> None:
+        self._last = report, fraction
         now = time.perf_counter()
-        if now - self._at < self._bar.mininterval:
-            return
-        self._at = now
+        if now - self._at >= self._bar.mininterval:
+            self._at = now
+            self._draw(report, fraction)
+
+    def _draw(self, report: Report, fraction: float | None) -> None:
         taken = report.metrics.taken
         if fraction:
             self._bar.total = round(taken / fraction)
@@ -60,7 +64,9 @@ class Bar:
         self._bar.update(taken - self._bar.n)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar as things stand."""
+        if self._last is not None:
+            self._draw(*self._last)
         self._bar.close()
 
 

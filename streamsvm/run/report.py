@@ -50,7 +50,7 @@ def text(report: Report) -> str:
         scores = report.metrics.scores()
         blocks += [_measures(report, scores), _class_table(scores.classes)]
     else:
-        blocks.append(["no event had both a label and a prediction: nothing to measure"])
+        blocks.append(["no event had both a label and a prediction: nothing to measure (is --label the right one?)"])
     blocks.append(_set_aside(report))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 

@@ -44,6 +44,8 @@ class Report:
         Seconds from the start of the process, as told to the runner, to the first prediction.
     examples
         The first few events set aside by this process.
+    checkpoint
+        Where snapshots are left, None for nowhere.
     """
 
     model: str

@@ -1,0 +1,263 @@
+"""What the convex polytope machine reaches, and at what cost, beside others in the same run.
+
+    python -m simulations.benchmarks.polytope event     one event through River's protocol, and rows at once
+    python -m simulations.benchmarks.polytope a9a       steps of the paper's training, and its errors on a9a
+    python -m simulations.benchmarks.polytope mnist     its errors on MNIST, 2 against the rest
+    python -m simulations.benchmarks.polytope run       the command line on the electricity stream, end to end
+    python -m simulations.benchmarks.polytope streams   accuracy on all streams beside learners of River
+
+Results are kept in `simulations/benchmarks/results`; `streams` goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulations import data
+from streamsvm import CPMClassifier
+from streamsvm.kernels import polytope as kernels
+from streamsvm.kernels import rows as layout
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def keep(name: str, result: Any) -> None:
+    """Write a result beside this file, with the versions it was made with."""
+    RESULTS.mkdir(exist_ok=True)
+    versions = {package: importlib.metadata.version(package) for package in ("river", "numpy", "numba")}
+    path = RESULTS / f"polytope-{name}.json"
+    path.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
+
+
+# One event --------------------------------------------------------------------------------------------------------
+
+
+def event(repeats: int = 9) -> None:
+    """Predict and learn 20 features as a dict, two classes, ten faces; and the same events as an array."""
+    from river import linear_model
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 20))
+    y = (X @ rng.normal(size=20) + 0.3 * rng.normal(size=len(X)) > 0).tolist()
+    names = [f"f{j}" for j in range(20)]
+    rows = [dict(zip(names, row, strict=True)) for row in X.tolist()]
+
+    def by_event(model: Any) -> float:
+        predict, learn = model.predict_one, model.learn_one
+        start = time.perf_counter()
+        for x, label in zip(rows, y, strict=True):
+            predict(x)
+            learn(x, label)
+        return (time.perf_counter() - start) / len(rows) * 1e6
+
+    def at_once(model: Any) -> float:
+        start = time.perf_counter()
+        model.test_then_train(X, y)
+        return (time.perf_counter() - start) / len(rows) * 1e6
+
+    at_once(CPMClassifier(n_faces=10))
+    # In turn, so that a change of the machine's speed meets all three.
+    times = [
+        (
+            by_event(linear_model.LogisticRegression()),
+            by_event(CPMClassifier(n_faces=10)),
+            at_once(CPMClassifier(n_faces=10)),
+        )
+        for _ in range(repeats)
+    ]
+    river, ours, batch = (statistics.median(column) for column in zip(*times, strict=True))
+    ratio = statistics.median(b / a for a, b, _ in times)
+    gain = statistics.median(b / c for _, b, c in times)
+    print(f"River's LogisticRegression, predict + learn   {river:6.2f} us an event")
+    print(f"CPMClassifier(n_faces=10), predict + learn    {ours:6.2f} us an event, {ratio:.2f} of River's")
+    print(f"test_then_train on an array                   {batch:6.2f} us an event, {gain:.1f} times the rate")
+    keep("event", {"river": river, "event": ours, "rows": batch, "event / river": ratio, "event / rows": gain})
+
+
+# The paper's training ---------------------------------------------------------------------------------------------
+
+
+def time_steps(X: Any, positive: Any, n_faces: int, n_steps: int, entropy: float, l2: float) -> float:
+    """Microseconds a step of one polytope, positives against the rest."""
+    model = CPMClassifier(n_faces=n_faces, l2=l2, horizon=10**12, entropy=entropy, scaling="none")
+    rows = model._space.encode(X, np.ones(X.shape[0], bool))
+    model._code(True)
+    model._make_room()
+    kernels.open_classes(model._values, model._layout, 1)
+    n = X.shape[0]
+    pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
+    layout.load_all(model._values, model._layout, rows.values, rows.columns, rows.indptr, rows.shared, *pairs)
+    labels, counted, rng = np.where(positive, 0, -1), np.full(n, -1), np.zeros(1, np.uint64)
+    start = time.perf_counter()
+    kernels.fit_rows(model._values, model._layout, *pairs, labels, np.ones(n), counted, rng, n_steps)
+    return (time.perf_counter() - start) / n_steps * 1e6
+
+
+def tune(
+    name: str, train: Any, test: Any, n_faces: int, n_steps: int, n_valid: int, n_seeds: int = 5
+) -> dict[str, Any]:
+    """The paper's protocol (section 5.1): l2 by a validation part with h = 0, then h; errors of both, over seeds."""
+    X, y = train
+    order = np.random.default_rng(0).permutation(len(y))
+    held, used = order[:n_valid], order[n_valid:]
+
+    def error(l2: float, entropy: float, seed: int, fit: Any, on: Any) -> float:
+        model = CPMClassifier(n_faces=n_faces, l2=l2, horizon=10**12, entropy=entropy, scaling="none")
+        model.fit(*fit, n_steps=n_steps, seed=seed)
+        return 100.0 * float(np.mean(model.predict_many(on[0]) != on[1]))
+
+    def validate(l2: float, entropy: float) -> float:
+        return statistics.mean(error(l2, entropy, seed, (X[used], y[used]), (X[held], y[held])) for seed in (0, 1))
+
+    l2s = [10.0**i / n_steps for i in range(5)]
+    l2 = min(l2s, key=lambda value: validate(value, 0.0))
+    shares = [0.0] + [math.log(n_faces * i / 10) / math.log(n_faces) for i in range(1, 10) if n_faces * i > 10]
+    entropy = min(shares, key=lambda share: validate(l2, share))
+    best = [error(l2, entropy, seed, train, test) for seed in range(n_seeds)]
+    plain = [error(l2, 0.0, seed, train, test) for seed in range(n_seeds)]
+    result = {
+        "n_faces": n_faces,
+        "steps": n_steps,
+        "l2 * steps": l2 * n_steps,
+        "entropy": entropy,
+        "error": [statistics.mean(best), statistics.stdev(best)],
+        "error without entropy": [statistics.mean(plain), statistics.stdev(plain)],
+    }
+    print(name, json.dumps(result))
+    return result
+
+
+def a9a(n_steps: int = 5_000_000) -> None:
+    train, test = data.load_libsvm("a9a.train.libsvm.gz", 123), data.load_libsvm("a9a.test.libsvm.gz", 123)
+    X, y = train
+    time_steps(X, y > 0, 10, 1000, 0.0, 1e-5)
+    steps = {
+        f"entropy {h}": statistics.median(
+            time_steps(X, y > 0, 10, n_steps, h, 1.0 / (0.01 * n_steps)) for _ in range(5)
+        )
+        for h in (0.0, 0.5)
+    }
+    print("one polytope, ten faces: microseconds a step", steps)
+    keep("a9a", {"us a step": steps, "double-sided": tune("a9a", train, test, 10, n_steps, 6_000)})
+
+
+def mnist(n_steps: int = 10_000_000) -> None:
+    import scipy.sparse
+
+    def two_or_not(name: str) -> Any:
+        X, y = data.load_digits(name)
+        return scipy.sparse.csr_matrix(X), y == 2
+
+    keep("mnist", tune("mnist 2 vs rest", two_or_not("mnist.train"), two_or_not("mnist.test"), 20, n_steps, 10_000))
+
+
+# The command line -------------------------------------------------------------------------------------------------
+
+
+def run(repeats: int = 5) -> None:
+    """`streamsvm run` on the electricity stream as CSV, in fresh processes."""
+    source = data.folder() / "elec2.csv.gz"
+    with tempfile.TemporaryDirectory() as folder:
+        summary = Path(folder) / "summary.json"
+        command = [sys.executable, "-m", "streamsvm", "run", str(source), "--label", "label", "--ignore", "date"]
+        command += ["--model", "cpm", "--out", f"{folder}/out.csv", "--summary", str(summary)]
+
+        def once(cache: str | None) -> dict[str, float]:
+            environment = os.environ | ({"NUMBA_CACHE_DIR": cache} if cache else {})
+            start = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True, env=environment)
+            return {"seconds": time.perf_counter() - start, **json.loads(summary.read_text())}
+
+        first = once(f"{folder}/cache")
+        warm = [once(f"{folder}/cache") for _ in range(repeats)]
+    result = {"first": first, "warm": warm}
+    print(json.dumps({"first": first, "warm": warm[-1]}, indent=1))
+    keep("run", result)
+
+
+# Streams ----------------------------------------------------------------------------------------------------------
+
+
+def learners() -> dict[str, Callable[[], Any]]:
+    from river import forest, linear_model, preprocessing, tree
+
+    return {
+        "CPM": CPMClassifier,
+        "LogisticRegression": lambda: preprocessing.StandardScaler() | linear_model.LogisticRegression(),
+        "HAT": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=1),
+        "ARF": lambda: forest.ARFClassifier(seed=1),
+    }
+
+
+def prequential(make: Callable[[], Any], name: str, most_seconds: float) -> dict[str, float]:
+    """Accuracy of predicting each event before learning it, and microseconds an event."""
+    table, labels = data.load_stream(name)
+    model = make()
+    if isinstance(model, CPMClassifier):
+        model.test_then_train(table, labels)  # compiled, and the columns' strings met
+        model = make()
+        start = time.perf_counter()
+        predicted = model.test_then_train(table, labels).tolist()
+        n = len(labels)
+    else:
+        if len(set(labels)) > 2 and "LogisticRegression" in repr(model):
+            from river import multiclass
+
+            model = model[:-1] | multiclass.OneVsRestClassifier(model["LogisticRegression"])
+        rows, predicted = data.rows_of(table), []
+        if "LogisticRegression" in repr(model):
+            rows = [{k: v for k, v in x.items() if not isinstance(v, str)} for x in rows]
+        start = time.perf_counter()
+        for x, label in zip(rows, labels, strict=True):
+            predicted.append(model.predict_one(x))
+            model.learn_one(x, label)
+            if time.perf_counter() - start > most_seconds:
+                break
+        n = len(predicted)
+    seconds = time.perf_counter() - start
+    correct = sum(a == b for a, b in zip(predicted, labels, strict=False))
+    return {"accuracy": correct / n, "us": seconds / n * 1e6, "events": n, "of": len(labels)}
+
+
+def streams(most_seconds: float = 600.0) -> None:
+    path = RESULTS / "polytope-streams.json"
+    result = json.loads(path.read_text())["result"] if path.exists() else {}
+    for name in data.STREAMS:
+        for learner, make in learners().items():
+            if learner == "CPM" or learner not in result.get(name, {}):
+                result.setdefault(name, {})[learner] = prequential(make, name, most_seconds)
+                keep("streams", result)
+    names = list(learners())
+    print("| stream | " + " | ".join(names) + " |\n|---" * 1 + "|---" * len(names) + "|")
+    for name, row in result.items():
+        cells = [
+            f"{row[k]['accuracy']:.3f} ({row[k]['us']:,.{1 if row[k]['us'] < 10 else 0}f} us"
+            + (")" if row[k]["events"] == row[k]["of"] else f", first {row[k]['events']:,} events)")
+            for k in names
+        ]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"event": event, "a9a": a9a, "mnist": mnist, "run": run, "streams": streams}
+    parser.add_argument("part", choices=parts)
+    parts[parser.parse_args().part]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The datasets and streams the simulations run on, as arrays and tables.
+
+They are looked for in the folder named by STREAMSVM_DATA, by default `../shared/data` beside the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+import connectors
+from connectors.events import SparseRows, Table
+
+# Streams in their own order: file, label column, and columns that are no features.
+STREAMS: dict[str, tuple[str, dict[str, str]]] = {
+    "electricity": ("elec2.csv.gz", {"label": "label", "ignore": "date"}),
+    "insects 2013": ("insects2013.csv.gz", {"label": "label"}),
+    "insects abrupt": ("insects2013_abrupt.csv.gz", {"label": "label"}),
+    "keystroke": ("keystroke.csv.gz", {"label": "label"}),
+    "luxembourg": ("luxembourg.csv.gz", {"label": "label"}),
+    "ozone": ("ozone_eighthr.csv.gz", {"label": "label", "ignore": "date"}),
+    "power supply": ("powersupply.csv.gz", {"label": "label"}),
+    "usenet1": ("usenet1.csv.gz", {"label": "label"}),
+    "SEA 50k": ("sea50k.csv.gz", {"label": "label"}),
+    "posture": ("posture.csv.gz", {"label": "label"}),
+    "spam": ("spam_corpus.libsvm.gz", {}),
+    "airlines": ("airlines_sample.csv.gz", {"label": "label"}),
+}
+
+
+def folder() -> Path:
+    """Where the data is."""
+    default = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+    return Path(os.environ.get("STREAMSVM_DATA", default)).resolve()
+
+
+def load_stream(name: str, most: int = 50_000) -> tuple[Table | scipy.sparse.csr_matrix, list[Any]]:
+    """The first rows of a stream as a table of columns (or CSR), and their labels."""
+    file, options = STREAMS[name]
+    source = connectors.open_source(str(folder() / file), batch_size=8192, **options)
+    tables: list[Any] = []
+    labels: list[Any] = []
+    for batch in source:
+        tables.append(batch.features)
+        labels += batch.labels
+        if len(labels) >= most:
+            break
+    source.close()
+    if isinstance(tables[0], SparseRows):
+        return _stack_sparse(tables)[:most], labels[:most]
+    return {key: np.concatenate([table[key] for table in tables])[:most] for key in tables[0]}, labels[:most]
+
+
+def rows_of(table: Table | scipy.sparse.csr_matrix) -> list[dict[Any, Any]]:
+    """One dict an event, missing values left out, as River wants them."""
+    if isinstance(table, dict):
+        columns = [column.tolist() for column in table.values()]
+        return [
+            {k: v for k, v in zip(table, row, strict=True) if v is not None and v == v}
+            for row in zip(*columns, strict=True)
+        ]
+    return [
+        dict(zip(table.indices[a:b].tolist(), table.data[a:b].tolist(), strict=True))
+        for a, b in zip(table.indptr[:-1], table.indptr[1:], strict=True)
+    ]
+
+
+def load_libsvm(name: str, n_features: int) -> tuple[scipy.sparse.csr_matrix, NDArray[np.int64]]:
+    """A batch set in libsvm format; column j is feature j + 1 of the file."""
+    source = connectors.open_source(str(folder() / name), batch_size=65_536)
+    parts, labels = [], []
+    for batch in source:
+        parts.append(batch.features)
+        labels += batch.labels
+    source.close()
+    return _stack_sparse(parts, n_features + 1)[:, 1:].tocsr(), np.array(labels)
+
+
+def load_digits(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """MNIST (`mnist.train`, `mnist.test`) or USPS, pixels in [0, 1]."""
+    with np.load(folder() / f"{name}.npz", allow_pickle=False) as file:
+        X, y = file["X"], file["y"]
+    return X.astype(float) / (255.0 if X.dtype == np.uint8 else 1.0), y.astype(np.int64)
+
+
+def _stack_sparse(parts: list[SparseRows], width: int | None = None) -> scipy.sparse.csr_matrix:
+    width = width or int(max(part.indices.max(initial=0) for part in parts)) + 1
+    return scipy.sparse.vstack(
+        [scipy.sparse.csr_matrix((p.values, p.indices, p.indptr), shape=(len(p), width)) for p in parts], "csr"
+    )

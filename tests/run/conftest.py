@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+
+
+def command(*arguments: Any) -> list[str]:
+    return [sys.executable, "-m", "streamsvm", *map(str, arguments)]
+
+
+@pytest.fixture
+def streamsvm(tmp_path: Path) -> Streamsvm:
+    """Runs the command line in a directory of the test's own."""
+
+    def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        options = {"cwd": tmp_path, "env": environment(), "timeout": 120, **options}
+        return subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **options)
+
+    return call
+
+
+def write_stream(path: Path, n: int, *, broken: bool = False) -> Path:
+    """A CSV stream whose concept turns half-way, some lines broken, some without label."""
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(n, 3))
+    y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)
+    lines = ["a,b,c,site,y"]
+    for i, row in enumerate(x):
+        label = "" if i % 41 == 7 else ("UP" if y[i] else "DOWN")
+        first = "oops" if broken and i % 97 == 5 else f"{row[0]:.6f}"
+        lines.append(f"{first},{row[1]:.6f},{row[2]:.6f},s{i % 3},{label}")
+    data = "\n".join(lines) + "\n"
+    if path.suffix == ".gz":
+        import gzip
+
+        path.write_bytes(gzip.compress(data.encode()))
+    else:
+        path.write_text(data)
+    return path

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import time
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm import cli
+from tests.run.conftest import Streamsvm, command, environment, write_stream
+
+GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
+
+
+def error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """The one line on standard error of a run that was refused."""
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    *before, line = result.stderr.splitlines()
+    assert not before
+    assert line.startswith("streamsvm: error: ")
+    assert result.stdout == ""
+    return line.removeprefix("streamsvm: error: ")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 3000, broken=True)
+    options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--window", 500)
+    reading = ("--label", "y", "--types", "a:number")
+    result = streamsvm("run", "in.csv", *reading, "--param", "n_faces=3", *options)
+    assert result.returncode == 0, result.stderr
+    summary = json.loads((tmp_path / "s.json").read_text())
+    out, rejected = rows(tmp_path / "out.csv"), (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
+    assert summary["events"] == len(out) == 3000 - len(rejected)
+    assert summary["rejected"] == len(rejected) == 31
+    assert list(out[0]) == ["line", "prediction", "score", "label"]
+    assert out[0]["prediction"] == ""
+    assert {row["prediction"] for row in out[1:]} == {"UP", "DOWN"}
+    judged = [row for row in out if row["label"] and row["prediction"]]
+    assert summary["judged"] == len(judged)
+    assert summary["accuracy"] == sum(row["label"] == row["prediction"] for row in judged) / len(judged) > 0.8
+    first = json.loads(rejected[0])
+    assert (first["line"], first["raw"].split(",")[0]) == (7, "oops")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "31 events set aside, kept in", "UP"):
+        assert text in result.stdout
+    assert "first prediction" in result.stdout
+
+
+def test_with_no_arguments_it_shows_something(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    result = streamsvm("run", "--max-events", 5000)
+    assert result.returncode == 0
+    assert "5,000 events of synthetic:demo" in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_on_standard_output(streamsvm: Streamsvm) -> None:
+    lines = "x,y\n" + "1,1\n0,0\n" * 50
+    tree = ("--model", "river.tree.HoeffdingTreeClassifier")
+    result = streamsvm("run", "-", "--label", "y", "--out", "-", *tree, input=lines)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[:3] == ["line,prediction,score,label", "2,,,1", "3,1,1.0,0"]
+    assert len(result.stdout.splitlines()) == 101
+    assert "accuracy" in result.stderr
+
+
+def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 3000)
+    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--log-every", "0.01")
+    assert " events, " in result.stderr
+    assert "accuracy 0." in result.stderr
+    result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--quiet")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_many_classes(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "".join(f"{i % 50},c{i % 50}\n" for i in range(500)))
+    result = streamsvm("run", "in.csv", "--label", "y", *GAUSSIAN)
+    assert "and 30 rarer classes" in result.stdout
+
+
+def test_predicting_with_a_saved_model(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 2000)
+    assert streamsvm("run", "in.csv", "--label", "y", "--save", "m").returncode == 0
+    before = (tmp_path / "m").read_bytes()
+    result = streamsvm("run", "in.csv", "--label", "y", "--load", "m", "--no-learn", "--out", "out.jsonl")
+    assert result.returncode == 0, result.stderr
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(lines) == 2000
+    assert None not in [line["prediction"] for line in lines]
+    assert streamsvm("run", "in.csv", "--label", "y", "--load", "m", "--save", "m").returncode == 0
+    assert (tmp_path / "m").read_bytes() != before
+
+
+def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 500)
+    write_stream(tmp_path / "again.csv", 500)
+    (tmp_path / "c.toml").write_text(
+        'source = "in.csv"\nlabel = "y"\nmax-events = 300\nquiet = true\nlearn = true\nignore = ["b", "c"]\n'
+        'summary = "s.json"\n[types]\nsite = "ignore"\n[model]\nname = "river.ensemble.ADWINBaggingClassifier"\n'
+        'n_models = 3\nseed = 1\n[model.model]\nname = "river.naive_bayes.GaussianNB"\n'
+    )
+
+    def figures(*arguments: Any) -> dict[str, Any]:
+        result = streamsvm("run", "--config", "c.toml", *arguments)
+        assert result.returncode == 0, result.stderr
+        figures: dict[str, Any] = json.loads((tmp_path / "s.json").read_text())
+        return figures
+
+    assert figures()["events"] == 300
+    assert figures()["model"] == "river.ensemble.bagging.ADWINBaggingClassifier"
+    assert figures("--max-events", "100")["events"] == 100
+    assert figures("--model", "cpm", "--param", "n_faces=2")["model"].endswith("CPMClassifier")
+    assert figures("again.csv")["source"] == "again.csv"
+
+
+def test_nested_models_on_the_command_line(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 300)
+    params = ("model=river.tree.HoeffdingTreeClassifier", "model.max_depth=3", "n_models=2", "seed=1")
+    options = [part for param in params for part in ("--param", param)]
+    result = streamsvm("run", "in.csv", "--label", "y", "--model", "river.ensemble.ADWINBaggingClassifier", *options)
+    assert result.returncode == 0, result.stderr
+
+
+REFUSED = [
+    ([], ["nothing.csv"], r"nothing\.csv: no such file"),
+    (["--label", "z"], [], "label"),
+    (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm --help\)"),
+    (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
+    (["--max-events", "ten"], [], "argument --max-events: invalid whole number value: 'ten'"),
+    (["--model", "svm"], [], "unknown model 'svm'; give cpm, or a dotted path"),
+    (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
+    (["--model", "river.no.Such"], [], r"cannot find river\.no\.Such: No module named 'river\.no'"),
+    (["--model", "collections.Counter"], [], "--model collections.Counter is not a River classifier"),
+    (["--param", "faces=3"], [], "cpm has no parameter `faces`; it takes .*n_faces"),
+    (["--param", "n_faces=0"], [], "n_faces"),
+    (["--param", "n_faces"], [], "--param n_faces: must read NAME=VALUE"),
+    (["--param", "model.depth=3"], [], "first name the class|name the class of `model` first"),
+    ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
+    ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
+    (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
+    (["--no-learn"], [], "--no-learn only predicts: say with --load what"),
+    (["--load", "m"], [], "--load m: No such file or directory"),
+    (["--load", "in.csv"], [], r"--load in\.csv: in\.csv is not a whole streamsvm file"),
+    (["--load", "m", "--model", "cpm"], [], "leave out --model and --param"),
+    (["--fresh"], [], "--fresh needs --checkpoint DIR"),
+    (["--checkpoint-every", "9"], [], "--checkpoint-every needs --checkpoint DIR"),
+    (["--save", "no/m"], [], "--save no/m: there is no directory no"),
+    (["--plot", "p.xyz"], [], r"--plot p\.xyz: the name must end in one of \.png, \.svg, \.pdf"),
+    (["--out", "in.csv"], [], r"SOURCE and --out are the same file in\.csv"),
+    (["--out", "o.csv", "--rejected", "./o.csv"], [], "--out and --rejected are the same file"),
+    (["--out", "out.xyz"], [], "out.xyz"),
+    (["--config", "no.toml"], [], "--config no.toml: No such file or directory"),
+    (["--config", "in.csv"], [], "--config in.csv: "),
+]
+
+
+@pytest.mark.parametrize(("options", "source", "message"), REFUSED, ids=lambda value: " ".join(value) or "-")
+def test_refused_before_any_data_is_touched(
+    options: list[str],
+    source: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_stream(tmp_path / "in.csv", 10)
+    (tmp_path / "o.csv").write_text("precious\n")
+    monkeypatch.chdir(tmp_path)
+    options = options if "--out" in options else [*options, "--out", "o.csv"]
+    options = options if "--label" in options or "--config" in options else [*options, "--label", "y"]
+    try:
+        code = cli.main(["run", *(source or ["in.csv"]), *options])
+    except SystemExit as ended:  # argparse's way
+        code = ended.code
+    text = capsys.readouterr()
+    assert (code, text.out) == (2, "")
+    assert text.err.count("\n") == 1
+    assert text.err.startswith("streamsvm: error: ")
+    assert re.search(message, text.err), text.err
+    assert (tmp_path / "o.csv").read_text() == "precious\n"
+    assert not (tmp_path / "ck" / "checkpoint.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lable = 'y'", "unknown key `lable`; allowed are .*label"),
+        ("max_events = 3", "unknown key `max_events`; allowed are .*max-events"),
+        ("max-events = 1.5", "argument --max-events: invalid whole number value: '1.5'"),
+        ("label = true", "`label` must be a text or a number, got true"),
+        ("quiet = 'yes'", "`quiet` must be true or false, got 'yes'"),
+        ("no-label = true", "unknown key `no-label`"),
+        ("config = 'other.toml'", "unknown key `config`"),
+        ("[model]\nname = 'cpm'\nfaces = 3", "cpm has no parameter `faces`"),
+    ],
+)
+def test_settings_files_are_checked(streamsvm: Streamsvm, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    assert re.search(message, error(streamsvm("run", "--config", "c.toml")))
+
+
+def test_what_fails_on_the_way(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n3,c\n" * 10)
+    model = ("--model", "river.linear_model.LogisticRegression")
+    result = streamsvm("run", "in.csv", "--label", "y", *model, "--out", "o.csv")
+    assert "tells only two classes apart" in error(result, 1)
+
+
+def test_a_reader_that_goes_away(tmp_path: Path) -> None:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command("run", "--out", "-", "--quiet"), cwd=tmp_path, env=environment(), **pipes)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    message = process.stderr.read().decode()
+    assert process.wait(60) == 1
+    assert message.startswith("streamsvm: error: standard output")
+    assert message.count("\n") == 1
+    process.stderr.close()
+
+
+def test_a_foreign_package_in_the_way(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def find_spec(name: str) -> ModuleSpec | None:
+        return ModuleSpec(name, None, origin="/home/me/connectors/__init__.py") if name == "connectors" else None
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run"])
+    assert ended.value.code == 2
+    assert "/home/me/connectors/__init__.py stands in the way of the package `connectors`" in capsys.readouterr().err
+
+
+def test_help_and_version(streamsvm: Streamsvm) -> None:
+    assert streamsvm("--version").stdout.startswith("streamsvm ")
+    assert "run" in streamsvm().stdout
+    text = streamsvm("run", "--help").stdout
+    for group in ("stream:", "model:", "results:", "checkpoint:", "reports:"):
+        assert f"\n{group}\n" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    results = ("--out", "o.csv", "--checkpoint", "ck", "--summary", "s.json", "--save", "m")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    arguments = command("run", "-", "--label", "y", *results)
+    process = subprocess.Popen(arguments, cwd=tmp_path, env=environment(), **pipes)
+    assert process.stdin is not None
+    process.stdin.write("x,y\n" + "1,a\n2,b\n" * 100)
+    process.stdin.flush()
+    out = tmp_path / "o.csv"
+    deadline = time.monotonic() + 60
+    while not (out.exists() and out.read_text().count("\n") >= 100) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    text, _ = process.communicate()
+    assert "ended on request" in text
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert summary["ended"] == "stopped"
+    assert out.read_text().count("\n") == 1 + summary["events"]
+    assert (tmp_path / "ck" / "checkpoint.npz").exists()
+    assert (tmp_path / "m").exists()
+
+
+def test_a_second_signal_kills(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import time\nfrom river.dummy import NoChangeClassifier\n"
+        "class Slow(NoChangeClassifier):\n"
+        "    def predict_one(self, x):\n        open('began', 'w').close()\n        time.sleep(60)\n"
+    )
+    environment_ = environment() | {"PYTHONPATH": f"{environment()['PYTHONPATH']}:{tmp_path}"}
+    process = subprocess.Popen(command("run", "--model", "slow.Slow"), cwd=tmp_path, env=environment_)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "began").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM

@@ -1,0 +1,65 @@
+"""SIGKILL at random moments: what a resumed run leaves must be, byte for byte, what an undisturbed one leaves."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.run.conftest import command, environment, write_stream
+
+N = 20_000
+KILLS = 5
+
+
+def arguments(source: Path, every: int) -> list[str]:
+    # Small batches make more moments to be killed at.
+    stream = ("run", f"{source}?batch_size=50", "--label", "y", "--types", "a:number", "--quiet")
+    kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
+    return command(*stream, *kept, "--out", "out.csv", "--summary", "summary.json")
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """All that a run left, clocks aside."""
+    summary = json.loads((folder / "summary.json").read_text())
+    process = summary.pop("process")
+    names = ("out.csv", "out.csv.rejected.jsonl", "model", "check/checkpoint.npz")
+    return {"summary": summary, "process": process} | {name: (folder / name).read_bytes() for name in names}
+
+
+def killed_at(folder: Path, source: Path, every: int, size: int) -> bool:
+    """Start a process and kill it once the predictions have reached a size; whether it was still at work."""
+    process = subprocess.Popen(arguments(source, every), cwd=folder, env=environment())
+    out = folder / "out.csv"
+    # A resumed run first cuts the file back: wait for that, so that the kill comes while new events are learned.
+    while process.poll() is None and not (out.exists() and out.stat().st_size >= size):
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+def test_killed_and_resumed(tmp_path: Path, name: str) -> None:
+    source = write_stream(tmp_path / name, N, broken=True)
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    plain.mkdir()
+    broken.mkdir()
+    subprocess.run(arguments(source, 1_000_000), cwd=plain, env=environment(), check=True)
+    whole = results(plain)
+    dice = random.Random(name)
+    full = len(whole["out.csv"])
+    kills = 0
+    for share in sorted(dice.uniform(0.02, 0.95) for _ in range(KILLS)):
+        kills += killed_at(broken, source, dice.randint(300, 3000), int(share * full))
+    assert kills >= 3, "the process was too quick to be killed"
+    subprocess.run(arguments(source, 5000), cwd=broken, env=environment(), check=True)
+    resumed = results(broken)
+    assert resumed.pop("process")["resumed_at"] > 0
+    assert whole.pop("process")["resumed_at"] is None
+    assert resumed == whole

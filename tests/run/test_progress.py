@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from river.naive_bayes import GaussianNB
+
+from connectors import open_source
+from streamsvm.run.progress import Bar, Lines, progress
+from streamsvm.run.runner import Runner
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_on_a_terminal() -> None:
+    terminal = Terminal()
+    bar = progress(terminal)
+    assert isinstance(bar, Bar)
+    Runner(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=bar).run()
+    bar.close()
+    last = terminal.getvalue().split("\r")[-1]
+    assert "3.00k/3.00k" in last
+    assert "accuracy 0." in last
+
+
+def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    lines = progress(io.StringIO(), every_s=1e-9)
+    assert isinstance(lines, Lines)
+    with caplog.at_level(logging.INFO, "streamsvm.run"):
+        Runner(GaussianNB(), open_source("synthetic:sea?n=3000&batch_size=1000"), observer=lines).run()
+    first, *_, last = caplog.messages
+    assert first.startswith("33%, 1,000 events, ")
+    assert last.startswith("100%, 3,000 events, ")
+    assert "accuracy 0." in last

@@ -1,0 +1,488 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from river import dummy, linear_model, multiclass, naive_bayes
+from river.base import Classifier
+
+from connectors import open_sink
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from streamsvm import CPMClassifier, load
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.deferred import DeferredSink
+from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.runner import Runner, run
+
+
+class Numbers:
+    """Events (x, y) with one class on either side of a line; some are unreadable, some have no label."""
+
+    name = "numbers"
+
+    def __init__(self, n: int = 1000, size: int = 64, labels: tuple[Any, Any] = ("low", "high")) -> None:
+        rng = np.random.default_rng(5)
+        self.x = rng.normal(size=(n, 2))
+        self.labels: list[Any] = [labels[int(a + b > 0)] for a, b in self.x]
+        self.size, self.at, self.unreadable, self.n = size, 0, {17, 500, 501}, n
+        self.labels[33] = None
+
+    @property
+    def position(self) -> Position:
+        return {"event": self.at}
+
+    @property
+    def fraction(self) -> float | None:
+        return self.at / self.n
+
+    def seek(self, position: Position) -> None:
+        self.at = position["event"]
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.at < self.n:
+            rows = range(self.at, min(self.at + self.size, self.n))
+            self.at = rows.stop
+            yield self.batch(rows)
+
+    def batch(self, rows: range) -> Batch:
+        good = [i for i in rows if i not in self.unreadable]
+        rejected = [Rejected("unreadable", {"file": "n", "line": i}, f"#{i}") for i in rows if i in self.unreadable]
+        features = {"x": self.x[good, 0], "y": self.x[good, 1]}
+        origins = Origins({"file": "n"}, {"line": good})
+        return Batch(
+            features, [self.labels[i] for i in good], origins, self.position, rejected, [f"#{i}" for i in good]
+        )
+
+    def close(self) -> None: ...
+
+
+class Collected:
+    """A sink in memory."""
+
+    name = "memory"
+
+    def __init__(self, can_rewind: bool = True) -> None:
+        self.can_rewind = can_rewind
+        self.rows: list[dict[str, Any]] = []
+        self.flushed = 0
+
+    def write(self, table: Any) -> None:
+        columns = [c.tolist() if isinstance(c, np.ndarray) else c for c in table.values()]
+        self.rows += [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def flush(self) -> None:
+        self.flushed = len(self.rows)
+
+    @property
+    def position(self) -> Position:
+        return {"rows": self.flushed}
+
+    def rewind(self, position: Position) -> None:
+        del self.rows[position["rows"] :]
+
+    def close(self) -> None: ...
+
+
+class Fragile(Classifier):
+    """Learns the most frequent label; raises on the events it is told to."""
+
+    def __init__(self, fails: Any = lambda x: False) -> None:
+        self.fails = fails
+        self.seen: dict[Any, int] = {}
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
+        return max(self.seen, key=lambda c: self.seen[c]) if self.seen else None
+
+    def learn_one(self, x: dict[Any, Any], y: Any) -> None:
+        if self.fails(x):
+            raise KeyError("humidity")
+        self.seen[y] = self.seen.get(y, 0) + 1
+
+
+def test_each_event_is_predicted_before_it_is_learned() -> None:
+    out, rejected = Collected(), Collected()
+    report = run(CPMClassifier(), Numbers(), out=out, rejected=rejected)
+    assert report.ended == "end of stream"
+    assert (report.metrics.taken, report.metrics.events, report.metrics.rejected) == (997, 997, 3)
+    assert report.metrics.accuracy > 0.9
+    assert list(out.rows[0]) == ["line", "prediction", "score", "label"]
+    assert out.rows[0] == {"line": 0, "prediction": None, "score": None, "label": Numbers().labels[0]}
+    assert rejected.rows[0] == {"reason": "unreadable", "raw": "#17", "file": "n", "line": 17}
+    unlabelled = next(row for row in out.rows if row["line"] == 33)
+    assert unlabelled["label"] is None
+    assert unlabelled["prediction"] in ("low", "high")
+    model = CPMClassifier()
+    source = Numbers()
+    for row in out.rows:
+        x = dict(zip("xy", source.x[row["line"]].tolist(), strict=True))
+        assert model.predict_one(x) == row["prediction"]
+        if row["label"] is not None:
+            model.learn_one(x, row["label"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [naive_bayes.GaussianNB(), dummy.NoChangeClassifier(), multiclass.OneVsOneClassifier(naive_bayes.GaussianNB())],
+    ids=lambda model: type(model).__name__,
+)
+def test_river_models_as_river_would_drive_them(model: Any) -> None:
+    out = Collected()
+    twin = model.clone()
+    run(model, Numbers(300), out=out)
+    source = Numbers(300)
+    for row in out.rows:
+        x = dict(zip("xy", source.x[row["line"]].tolist(), strict=True))
+        assert twin.predict_one(x) == row["prediction"]
+        if row["prediction"] is not None:
+            try:
+                assert row["score"] == twin.predict_proba_one(x)[row["prediction"]]
+            except NotImplementedError:
+                assert row["score"] is None
+        if row["label"] is not None:
+            twin.learn_one(x, row["label"])
+
+
+@pytest.mark.parametrize("labels", [("low", "high"), (False, True), (0, 1), (0.0, 1.0), (2, 7)])
+def test_two_classes_of_any_name_for_models_of_two(labels: tuple[Any, Any]) -> None:
+    out = Collected()
+    report = run(linear_model.LogisticRegression(), Numbers(300, labels=labels), out=out)
+    assert report.metrics.accuracy > 0.85
+    kinds = {type(row["prediction"]) for row in out.rows}
+    assert kinds <= {type(labels[0]), type(None)}
+
+
+def test_a_third_class_for_a_model_of_two() -> None:
+    source = Numbers(300)
+    source.labels[200] = "between"
+    with pytest.raises(RunError, match=r"tells only two classes apart.*OneVsRestClassifier"):
+        run(linear_model.LogisticRegression(), source)
+
+
+def test_events_a_foreign_model_cannot_take_are_set_aside() -> None:
+    rejected = Collected()
+    report = run(Fragile(lambda x: x["x"] > 1.5), Numbers(), rejected=rejected)
+    aside = [row for row in rejected.rows if row["reason"] == "KeyError: 'humidity'"]
+    assert len(aside) == report.metrics.rejected - 3 > 10
+    assert report.metrics.taken == report.metrics.events + len(aside)
+    assert aside[0]["raw"] == f"#{aside[0]['line']}"
+
+
+def test_a_model_that_can_take_nothing_stops_the_run() -> None:
+    with pytest.raises(RunError, match=r"refused 126 of the first 127 events: KeyError: 'humidity'"):
+        run(Fragile(lambda x: True), Numbers())
+
+
+def test_infinities_are_set_aside_for_our_own_model() -> None:
+    source = Numbers()
+    source.x[[100, 700]] = np.inf
+    out, rejected = Collected(), Collected()
+    report = run(CPMClassifier(), source, out=out, rejected=rejected)
+    assert report.metrics.rejected == 5
+    assert {row["line"] for row in rejected.rows} == {17, 100, 500, 501, 700}
+    assert report.metrics.events == len(out.rows) == 995
+
+
+def test_labels_that_are_no_labels_are_set_aside() -> None:
+    for model in (CPMClassifier(), naive_bayes.GaussianNB()):
+        source = Numbers(300)
+        source.labels[50] = ["a", "list"]
+        rejected = Collected()
+        report = run(model, source, rejected=rejected)
+        assert report.metrics.rejected == 2
+        assert rejected.rows[1]["reason"] == "the label is a list, not one value"
+
+
+@pytest.mark.parametrize("limit", [1, 63, 64, 500, 997, 5000])
+def test_max_events(limit: int) -> None:
+    out = Collected()
+    report = run(CPMClassifier(), Numbers(), out=out, max_events=limit)
+    assert len(out.rows) == report.metrics.taken == min(limit, 997)
+    assert report.ended == ("max-events" if limit <= 997 else "end of stream")
+
+
+def test_no_learning() -> None:
+    model = CPMClassifier()
+    run(model, Numbers())
+    learned, first, second = model.n_events_learned, Collected(), Collected()
+    report = run(model, Numbers(), learn=False, out=first)
+    run(model, Numbers(), learn=False, out=second)
+    assert model.n_events_learned == learned
+    assert first.rows == second.rows
+    assert report.metrics.unanswered == 0
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    for options in ({"checkpoint": Checkpoint(tmp_path)}, {"save": tmp_path / "m"}):
+        with pytest.raises(SetupError, match=r"GaussianNB cannot be kept on disk.*leave out --(checkpoint|save)"):
+            Runner(naive_bayes.GaussianNB(), Numbers(), **options)
+    with pytest.raises(SetupError, match="cannot take back what was written"):
+        Runner(CPMClassifier(), Numbers(), out=Collected(can_rewind=False), checkpoint=Checkpoint(tmp_path))
+
+
+def test_a_sink_that_is_read_along_is_flushed_at_once() -> None:
+    out = Collected(can_rewind=False)
+    lags = []
+    run(CPMClassifier(), Numbers(), out=out, observer=lambda report, fraction: lags.append(len(out.rows) - out.flushed))
+    assert set(lags) == {0}
+
+
+def test_results_are_durable_while_nothing_arrives() -> None:
+    out = Collected()
+    flushed = []
+
+    class Pausing(Numbers):
+        def __iter__(self) -> Iterator[Batch]:
+            for batch in super().__iter__():
+                yield batch
+                yield self.batch(range(0))
+                flushed.append(out.flushed == len(out.rows))
+
+    run(CPMClassifier(), Pausing(200), out=out)
+    assert flushed
+    assert all(flushed)
+
+
+def test_stopping_finishes_the_batch_in_hand(tmp_path: Path) -> None:
+    def step(source: Numbers, stop_at: int) -> Any:
+        out = open_sink(str(tmp_path / "out.csv"), resume=True)
+        with Checkpoint(tmp_path) as checkpoint:
+            runner = Runner(CPMClassifier(), source, out=out, checkpoint=checkpoint)
+            runner.observer = lambda report, fraction: runner.stop() if report.metrics.taken > stop_at else None
+            report = runner.run()
+        out.close()
+        return report
+
+    assert step(Numbers(), 300).ended == "stopped"
+    report = step(Numbers(), 10**9)
+    assert report.resumed == 319  # five batches of 64 less one unreadable event
+    assert report.metrics.taken == 997
+    assert (tmp_path / "out.csv").read_text().count("\n") == 998
+
+
+# Crashes ---------------------------------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """As if the process were gone."""
+
+
+class Fuse:
+    """Lets so many steps happen, then none."""
+
+    def __init__(self, steps: float) -> None:
+        self.left = steps
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+
+class FusedSink:
+    """A file that crashes before or after a step; whatever was written reaches the disk, as after SIGKILL."""
+
+    can_rewind = True
+
+    def __init__(self, path: Path, fuse: Fuse, resume: bool) -> None:
+        self.name, self._fuse = path.name, fuse
+        self._sink = open_sink(str(path), resume=resume)
+
+    def write(self, table: Any) -> None:
+        self._fuse.step()
+        self._sink.write(table)
+        self._fuse.step()
+
+    def flush(self) -> None:
+        self._fuse.step()
+        self._sink.flush()
+        self._fuse.step()
+
+    @property
+    def position(self) -> Position:
+        return self._sink.position
+
+    def rewind(self, position: Position) -> None:
+        self._sink.rewind(position)
+        self._fuse.step()
+
+    def close(self) -> None: ...
+
+
+class FusedCheckpoint(Checkpoint):
+    def write(self, snapshot: Any) -> None:
+        self.fuse.step()
+        super().write(snapshot)
+        self.fuse.step()
+
+    fuse: Fuse
+
+
+def life(folder: Path, fuse: Fuse, every: int, max_events: int | None = None) -> Any:
+    """One process of a run, which may end in a crash."""
+    source = Numbers(600)
+    source.x[[70, 400]] = np.inf
+    with FusedCheckpoint(folder / "check", every_events=every, every_s=None) as checkpoint:
+        checkpoint.fuse = fuse
+        out = FusedSink(folder / "out.csv", fuse, resume=checkpoint.exists)
+        rejected = DeferredSink(
+            str(folder / "rejected.jsonl"), lambda name, resume: FusedSink(Path(name), fuse, resume)
+        )
+        return Runner(
+            CPMClassifier(n_faces=3),
+            source,
+            out=out,
+            rejected=rejected,
+            checkpoint=checkpoint,
+            save=folder / "model",
+            max_events=max_events,
+        ).run()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in ("out.csv", "rejected.jsonl", "model")}
+
+
+@pytest.mark.parametrize("every", [1, 128, 200, 10_000])
+def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path, every: int) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    whole = life(plain, Fuse(float("inf")), every)
+    crashes = 0
+    for steps in range(1000):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        try:
+            life(folder, Fuse(steps), every)
+        except Crash:
+            crashes += 1
+        else:
+            break
+        report = life(folder, Fuse(float("inf")), every)
+        assert files(folder) == files(plain), steps
+        assert (report.metrics.accuracy, report.metrics.rejected) == (whole.metrics.accuracy, whole.metrics.rejected)
+    assert crashes > 20
+
+
+def test_crashes_again_and_again(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    plain, folder = tmp_path / "plain", tmp_path / "broken"
+    plain.mkdir()
+    folder.mkdir()
+    life(plain, Fuse(float("inf")), 10_000)
+    for _ in range(100):
+        try:
+            life(folder, Fuse(int(rng.integers(1, 20))), 64)
+            break
+        except Crash:
+            continue
+    else:
+        pytest.fail("made no headway")
+    assert files(folder) == files(plain)
+
+
+def test_more_events_than_before(tmp_path: Path) -> None:
+    plain, folder = tmp_path / "plain", tmp_path / "steps"
+    plain.mkdir()
+    folder.mkdir()
+    life(plain, Fuse(float("inf")), 10_000)
+    for limit in (100, 100, 250, 251):
+        report = life(folder, Fuse(float("inf")), 64, max_events=limit)
+        assert report.metrics.taken == limit
+        assert (folder / "out.csv").read_text().count("\n") == 1 + report.metrics.events
+    life(folder, Fuse(float("inf")), 64)
+    assert files(folder) == files(plain)
+
+
+# Checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def kept(folder: Path, *, model: Any = None, source: Any = None, fresh: bool = False, **options: Any) -> Any:
+    with Checkpoint(folder, fresh=fresh) as checkpoint:
+        return run(model or CPMClassifier(), source or Numbers(), checkpoint=checkpoint, **options)
+
+
+class Elsewhere(Numbers):
+    name = "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"model": CPMClassifier(n_faces=7)}, r"parameter n_faces was \d+, now 7"),
+        ({"source": Elsewhere()}, "source was 'numbers', now 'elsewhere'"),
+        ({"out": Collected()}, "--out was not given, now 'memory'"),
+        ({"identity": {"--label": "y"}}, "--label was not given, now 'y'"),
+        ({"window": 5}, "--window was 1000, now 5"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
+    kept(tmp_path)
+    before = (tmp_path / "checkpoint.npz").read_bytes()
+    with pytest.raises(SetupError, match=rf"is of another run: {named}\. Give the same settings.*--fresh"):
+        kept(tmp_path, **changed)
+    assert (tmp_path / "checkpoint.npz").read_bytes() == before
+    assert kept(tmp_path, fresh=True, **changed).resumed is None
+
+
+def test_a_run_that_ended_goes_on_from_its_end(tmp_path: Path) -> None:
+    first = kept(tmp_path)
+    again = kept(tmp_path)
+    assert (again.resumed, again.events) == (997, 0)
+    assert again.metrics.accuracy == first.metrics.accuracy
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    kept(tmp_path)
+    path = tmp_path / "checkpoint.npz"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(SetupError, match=r"checkpoint\.npz is not a whole.*--fresh to start over"):
+        kept(tmp_path)
+    CPMClassifier().save(path)
+    with pytest.raises(SetupError, match="is not a checkpoint but holds a CPMClassifier"):
+        kept(tmp_path)
+
+
+def test_two_runs_on_one_checkpoint(tmp_path: Path) -> None:
+    with (
+        Checkpoint(tmp_path),
+        pytest.raises(SetupError, match="another run holds the checkpoint directory"),
+        Checkpoint(tmp_path),
+    ):
+        pass
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
+    (tmp_path / ".checkpoint.npz.123.tmp").write_bytes(b"half")
+    with Checkpoint(tmp_path):
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
+
+
+def test_a_source_that_cannot_go_back_there(tmp_path: Path) -> None:
+    class Gone(Numbers):
+        def seek(self, position: Position) -> None:
+            raise ConnectorError("numbers: has been shortened")
+
+    kept(tmp_path)
+    with pytest.raises(SetupError, match=r"cannot go on from the checkpoint in .*: numbers: has been shortened"):
+        kept(tmp_path, source=Gone())
+
+
+def test_due_by_events_or_time(tmp_path: Path) -> None:
+    by_both = Checkpoint(tmp_path, every_events=10, every_s=5.0)
+    assert by_both.due(10, 0.0)
+    assert by_both.due(1, 5.0)
+    assert not by_both.due(9, 4.9)
+    assert not Checkpoint(tmp_path, every_events=10, every_s=None).due(9, 1e9)
+
+
+def test_the_saved_model_is_the_one_learned(tmp_path: Path) -> None:
+    run(CPMClassifier(), Numbers(), save=tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert set(model.classes_) == {"low", "high"}
