@@ -10,8 +10,8 @@ coefficient, that of class 1; class 0 has its negative.
 
 Behind the sections of every learner stand V of the vectors; the coefficients, and those of the average; the vectors'
 weighted square norms; which columns each slot has touched; the biases, and their averages; HEAD_FIELDS numbers a head;
-CLASS_FIELDS numbers a class; METRIC_FIELDS numbers a column; the kernel values between the vectors and room to solve
-with them, where removed vectors are projected; and what an event needs: scores and averaged scores, the update, the
+CLASS_FIELDS numbers a class; METRIC_FIELDS numbers a column; room to solve with the kernel values between the vectors,
+where removed ones are projected; and what an event needs: scores and averaged scores, the update, the
 kernel row, rows of work, values of the pairs, and the vectors chosen to be merged.
 
 Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012; Qaadan and Glasmachers, "Multi-merge
@@ -62,7 +62,6 @@ BUDGET, STRIDE, N_HEADS, TABLE = 12, 13, 14, 15
     HEADS,
     CLASSES,
     METRIC,
-    GRAM,
     SOLVED,
     SCORES,
     MEAN_SCORES,
@@ -72,7 +71,7 @@ BUDGET, STRIDE, N_HEADS, TABLE = 12, 13, 14, 15
     PAIRS,
     CHOSEN,
     END,
-) = range(7, 27)
+) = range(7, 26)
 
 # Parameters behind those of every learner: the settings; gamma now, and the sum of square norms it follows.
 (
@@ -119,8 +118,10 @@ LEAST_ERROR = 0.3
 HINGE_SHARPNESS = 3.0
 # Heads vote with weights exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by VOTE_DECAY.
 VOTE_SHARPNESS, VOTE_DECAY = 60.0, 0.998
-# The metric's own decays, its pull towards 1, and the range of theta.
-GRADIENT_DECAY, SQUARE_DECAY, METRIC_PULL = 0.9, 0.99, 0.02
+# The metric's decays, and the range of theta. Each theta is pulled towards 0, and all by their mean: events that violate
+# their margin want their own class nearer, which lowers them all, while what tells columns apart are the differences.
+GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
+OWN_PULL, COMMON_PULL = 0.02, 0.3
 LEAST_THETA, MOST_THETA = -6.0, 4.0
 # The most vectors merged into one.
 MOST_MERGES = 11
@@ -531,7 +532,7 @@ def shrink(arena, layout, h):
 @njit(cache=True, nogil=True, forceinline=True)
 def find_slot(arena, layout, m):
     """The slot of the vector that takes the event in: the nearest, if it is near enough to absorb it, else a new one."""
-    n, stride = layout[N_VECTORS], layout[STRIDE]
+    n = layout[N_VECTORS]
     params, row = section(arena, layout, PARAMS), single(arena, layout, KERNEL)
     if params[ABSORB] < 1.0 and n > 0:
         nearest = 0
@@ -543,11 +544,6 @@ def find_slot(arena, layout, m):
     write_vector(arena, layout, n, m)
     pairs = single(arena, layout, PAIRS)
     single(arena, layout, NORMS)[n] = pairs[pairs.size // 2]
-    if params[MAINTENANCE] == PROJECT:
-        gram = section(arena, layout, GRAM)
-        for b in range(n):
-            gram[n * stride + b] = gram[b * stride + n] = row[b]
-        gram[n * stride + n] = 1.0
     layout[N_VECTORS] = n + 1
     return n
 
@@ -629,7 +625,8 @@ def relearn_metric(arena, layout, m):
     """One step of the relevances of the columns the event has a value in, along the gradient of the heads' losses.
 
     With u the update and A the coefficients, the gradient of u . f in theta_j is
-    -gamma r_j sum_b co_b (x_j - v_bj)^2, co_b = k_b sum_c u_c A_cb. Norms follow, those of the vectors and the event's.
+    -gamma r_j sum_b co_b (x_j - v_bj)^2, co_b = k_b sum_c u_c A_cb. It is divided by the root of its mean square. The
+    norms follow, those of the vectors and the event's.
     """
     stride, n_vectors = layout[STRIDE], layout[N_VECTORS]
     slots = padded(n_vectors)
@@ -642,34 +639,42 @@ def relearn_metric(arena, layout, m):
     )
     sums, co = work(arena, layout, 0), work(arena, layout, 1)
     n_columns = metric.size // METRIC_FIELDS
+    relevance, theta = metric[:n_columns], metric[THETA * n_columns : GRADIENT * n_columns]
+    gradient, square = metric[GRADIENT * n_columns : SQUARE * n_columns], metric[SQUARE * n_columns :]
     rate = params[METRIC_RATE]
     pull(arena, layout, co)
-    norm = ZERO
+    half = slots // 2
+    common, count = 0.0, 0
     for i in range(1, m):
-        x, j = pairs[u(i)], rows[u(i)] - 1
+        x, j = pairs[u(i)], u(rows[u(i)] - 1)
         if x == ZERO:
             continue
-        at = u(j * stride)
-        half = slots // 2
+        at = j * u(stride)
         for b in range(half):
             near, far = x - vectors[at + u(b)], x - vectors[at + u(half + b)]
             sums[u(b)] = co[u(b)] * near * near + co[u(half + b)] * far * far
-        g = -params[GAMMA_NOW] * metric[j] * halve(sums, half)
-        first = metric[GRADIENT * n_columns + j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
-        second = metric[SQUARE * n_columns + j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
-        metric[GRADIENT * n_columns + j], metric[SQUARE * n_columns + j] = first, second
-        theta = metric[THETA * n_columns + j]
-        theta += rate * (first / (math.sqrt(second) + 1e-12) - METRIC_PULL * theta)
-        theta = min(max(theta, LEAST_THETA), MOST_THETA)
-        metric[THETA * n_columns + j] = theta
-        before = f32(metric[j])
-        metric[j] = math.exp(theta)
-        change = f32(metric[j]) - before
+        g = -params[GAMMA_NOW] * relevance[j] * halve(sums, half)
+        gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
+        square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
+        common += theta[j]
+        count += 1
+    common /= max(count, 1)
+    norm = ZERO
+    for i in range(1, m):
+        x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        if x == ZERO:
+            continue
+        change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
+        theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
+        before = f32(relevance[j])
+        relevance[j] = math.exp(theta[j])
+        more = f32(relevance[j]) - before
+        at = j * u(stride)
         for b in range(slots):
-            norms[u(b)] += change * (vectors[at + u(b)] * vectors[at + u(b)])
-        norm += x * f32(metric[j]) * x
+            norms[u(b)] += more * (vectors[at + u(b)] * vectors[at + u(b)])
+        norm += x * f32(relevance[j]) * x
     layout[N_RELEARNED] += 1
-    if layout[N_RELEARNED] >= n_columns + 64:
+    if layout[N_RELEARNED] >= layout[ROW_LENGTH] + 64:
         layout[N_RELEARNED] = 0
         for b in range(n_vectors):
             norms[b] = vector_norm(arena, layout, b)
@@ -991,12 +996,18 @@ def fill_table(table):
     """
     for i in range(GRID):
         share = 0.5 + 0.5 * i / (GRID - 1)
-        ratio = share / (1.0 - share) if i < GRID - 1 else 1e9
         for j in range(GRID):
             kappa = max(j / (GRID - 1), 1e-30)
-            h = golden_section(ratio, 1.0, math.log(kappa)) if i < GRID - 1 else 1.0
-            lost = degradation(h, ratio, 1.0, math.log(kappa)) if i < GRID - 1 else 1.0 - kappa * kappa
-            table[i * GRID + j], table[(GRID + i) * GRID + j] = max(lost, 0.0), h
+            if i == GRID - 1:
+                h, lost = 1.0, 1.0 - kappa * kappa
+            elif j == GRID - 1:
+                # Nothing is lost anywhere; this is where h tends to.
+                h, lost = share, 0.0
+            else:
+                ratio = share / (1.0 - share)
+                h = golden_section(ratio, 1.0, math.log(kappa))
+                lost = degradation(h, ratio, 1.0, math.log(kappa))
+            table[i * GRID + j], table[(GRID + i) * GRID + j] = lost, h
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -1225,13 +1236,8 @@ def remove(arena, layout, slot):
         n_words = touched.size // stride
         for w in range(n_words):
             touched[u(slot * n_words + w)] = touched[u(last * n_words + w)]
-        norms, gram = single(arena, layout, NORMS), section(arena, layout, GRAM)
+        norms = single(arena, layout, NORMS)
         norms[slot] = norms[last]
-        if gram.size > 0:
-            for b in range(last + 1):
-                gram[slot * stride + b] = gram[last * stride + b]
-            for b in range(last + 1):
-                gram[b * stride + slot] = gram[b * stride + last]
     clear_coefs(arena, layout, single(arena, layout, COEFS), last)
     if single(arena, layout, AVERAGED).size > 0:
         clear_coefs(arena, layout, single(arena, layout, AVERAGED), last)
@@ -1251,14 +1257,15 @@ def clear_coefs(arena, layout, coefs, slot):
 def project(arena, layout, i):
     """Give the coefficients of vector i to the others so that least is lost: K beta = k_i by Cholesky's method."""
     n, stride = layout[N_VECTORS], layout[STRIDE]
-    gram, factor = section(arena, layout, GRAM), section(arena, layout, SOLVED)
+    factor, row = section(arena, layout, SOLVED), work(arena, layout, 2)
     beta = factor[stride * stride :]
     for p in range(n):
-        beta[p] = gram[i * stride + p]
+        distances(arena, layout, take_vector(arena, layout, p), row)
+        beta[p] = exp32(-row[i])
         for q in range(p + 1):
-            same = p == i or q == i
-            factor[p * stride + q] = (1.0 if p == q else 0.0) if same else gram[p * stride + q]
-        factor[p * stride + p] += 1e-6
+            factor[p * stride + q] = 0.0 if p == i or q == i else exp32(-row[q])
+        # Vectors that are nearly the same would make the system singular.
+        factor[p * stride + p] = 1.0 + 1e-6
     beta[i] = 0.0
     for p in range(n):
         for q in range(p + 1):

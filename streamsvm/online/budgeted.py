@@ -147,7 +147,6 @@ class BSGDClassifier(base.OnlineClassifier):
         "heads": kernels.HEADS,
         "class_fields": kernels.CLASSES,
         "metric": kernels.METRIC,
-        "gram": kernels.GRAM,
     }
 
     def __init__(
@@ -194,8 +193,6 @@ class BSGDClassifier(base.OnlineClassifier):
         base.check_choice("maintenance", maintenance, tuple(MAINTENANCES))
         base.check_number("merges", merges, 2, kernels.MOST_MERGES, whole=True)
         base.check_choice("search", search, tuple(SEARCHES))
-        if maintenance == "project" and (metric == "learned" or gamma is None or scaling != "none"):
-            pass
         base.check_choice("scaling", scaling, base.SCALINGS)
         base.check_number("scaling_window", scaling_window, 2, whole=True)
         base.check_class_weight(class_weight)
@@ -257,7 +254,6 @@ class BSGDClassifier(base.OnlineClassifier):
                 (len(heads), kernels.HEAD_FIELDS),
                 (n_classes, kernels.CLASS_FIELDS),
                 (kernels.METRIC_FIELDS, n_columns if self.metric == "learned" else 0),
-                (stride, stride) if projecting else (0, 0),
                 (stride + 1, stride) if projecting else (0, 0),
                 scores,
                 scores,
