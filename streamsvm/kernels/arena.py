@@ -36,9 +36,7 @@ class Arena:
         As `streamsvm.kernels.rows` has it.
     """
 
-    def __init__(
-        self, shapes: Sequence[Shape], n_columns: int, dtypes: Mapping[int, DTypeLike] | None = None
-    ) -> None:
+    def __init__(self, shapes: Sequence[Shape], n_columns: int, dtypes: Mapping[int, DTypeLike] | None = None) -> None:
         self.shapes = list(shapes)
         self.dtypes = [np.dtype((dtypes or {}).get(i, np.float64)) for i in range(len(self.shapes))]
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]

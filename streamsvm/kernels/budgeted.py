@@ -1,7 +1,7 @@
 """The budgeted kernel machine: one step of stochastic gradient descent, and the upkeep of its budget.
 
-f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r is 1
-where the metric is fixed. Several heads, each with a loss, a step and coefficients of its own, share the vectors v and
+f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r is
+1 where the metric is fixed. Several heads, each with a loss, a step and coefficients of its own, share the vectors v and
 one row of kernel values. A head's coefficients are held as a V with a scalar a, so that shrinking them costs nothing.
 
 Vectors are held by columns, in float32: a row of n pairs costs n runs over contiguous memory. A run is over all slots,
@@ -118,8 +118,8 @@ LEAST_ERROR = 0.3
 HINGE_SHARPNESS = 3.0
 # Heads vote with weights exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by VOTE_DECAY.
 VOTE_SHARPNESS, VOTE_DECAY = 60.0, 0.998
-# The metric's decays, and the range of theta. Each theta is pulled towards 0, and all by their mean: events that violate
-# their margin want their own class nearer, which lowers them all, while what tells columns apart are the differences.
+# The metric's decays, and the range of theta. Each theta is pulled towards 0, and all by their mean: events that
+# violate their margin want their own class nearer, which lowers them all; what tells columns apart are the differences.
 GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
 LEAST_THETA, MOST_THETA = -6.0, 4.0
@@ -130,19 +130,20 @@ MOST_MERGES = 11
 GRID = 400
 
 # exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2; ln 2 is split in two parts so that r is exact, and adding
-# and subtracting ROUNDER rounds to an integer. The polynomial is that of Cephes' expf.
+# and subtracting ROUNDER rounds to an integer. The polynomial is that of Cephes' expf. Exponents end where products
+# with coefficients are not yet so small that the processor has trouble with them.
 ROUNDER = np.float32(12582912.0)
 LOG2E = np.float32(1.44269504088896341)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-LEAST_EXPONENT = np.float32(-87.0)
+LEAST_EXPONENT = np.float32(-60.0)
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
 
 f32 = np.float32
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _times_power_of_two(_, value, power):
     """value * 2^n for float32, n in the lowest bits of `power`."""
 
@@ -155,7 +156,7 @@ def _times_power_of_two(_, value, power):
     return types.float32(types.float32, types.float32), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _lowest_bit(_, bits):
     """The position of the lowest bit set."""
 
@@ -167,7 +168,7 @@ def _lowest_bit(_, bits):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def exp32(x):
-    """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-87) for anything less. Loops over it vectorise."""
+    """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
     x = x if x > LEAST_EXPONENT else LEAST_EXPONENT
     shifted = x * LOG2E + ROUNDER
     n = shifted - ROUNDER
@@ -220,7 +221,7 @@ def first_class(layout):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def halve(sums, n):
-    """The sum of the first n values, halved again and again: each pass vectorises, in an order that is always the same."""
+    """The sum of the first n values, halved again and again: each pass vectorises, and the order is always the same."""
     while n > LANES and n % 2 == 0:
         n //= 2
         for b in range(n):
@@ -447,7 +448,10 @@ def find_update(scores, update, at, n, label, loss):
 
 @njit(cache=True, nogil=True)
 def step(arena, layout, m, label, weight):
-    """One step of every head on the event in hand, whose scores stand in SCORES and kernel values in KERNEL."""
+    """One step of every head on the event in hand, whose scores stand in SCORES and kernel values in KERNEL.
+
+    There may be one vector more than the budget afterwards.
+    """
     params, classes = section(arena, layout, PARAMS), section(arena, layout, CLASSES)
     heads, scores, update = (
         section(arena, layout, HEADS),
@@ -479,6 +483,12 @@ def step(arena, layout, m, label, weight):
         add_update(arena, layout, slot, weight)
     if params[AVERAGE] > 0.0:
         average(arena, layout)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def learn(arena, layout, m, label, weight):
+    """Learn the event in hand, which has been evaluated."""
+    step(arena, layout, m, label, weight)
     if layout[N_VECTORS] > layout[BUDGET]:
         make_room(arena, layout)
 
@@ -531,7 +541,7 @@ def shrink(arena, layout, h):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def find_slot(arena, layout, m):
-    """The slot of the vector that takes the event in: the nearest, if it is near enough to absorb it, else a new one."""
+    """The slot of the vector that takes the event in: the nearest, if near enough to absorb it, else a new one."""
     n = layout[N_VECTORS]
     params, row = section(arena, layout, PARAMS), single(arena, layout, KERNEL)
     if params[ABSORB] < 1.0 and n > 0:
@@ -830,7 +840,7 @@ def choose(arena, layout, i):
 
     The slots are left in CHOSEN, i itself the first; returns their number, 1 where no other has the same direction.
     """
-    n, stride = layout[N_VECTORS], layout[STRIDE]
+    n = layout[N_VECTORS]
     params, chosen = section(arena, layout, PARAMS), section(arena, layout, CHOSEN)
     far, sizes, costs = work(arena, layout, 2), work(arena, layout, 1), work(arena, layout, 3)
     m = take_vector(arena, layout, i)
@@ -1314,7 +1324,7 @@ def learn_event(arena, layout, label, weight):
     if m < 0:
         return m - 1
     evaluate(arena, layout, m, votes_on_means(arena, layout))
-    step(arena, layout, m, label, weight)
+    learn(arena, layout, m, label, weight)
     observe(arena, layout, row, columns, 0, n, True)
     return 0
 
@@ -1356,6 +1366,6 @@ def run_rows(
         elif learning:
             evaluate(arena, layout, m, votes_on_means(arena, layout))
         if learning:
-            step(arena, layout, m, labels[i], weights[i])
+            learn(arena, layout, m, labels[i], weights[i])
             observe(arena, layout, values, columns, start, end, shared)
     return indptr.size - 1

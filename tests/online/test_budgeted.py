@@ -68,12 +68,12 @@ def accuracy(model, X, y):
     [
         {},
         {"loss": "log"},
-        {"metric": "learned"},
+        {"metric": "fixed"},
         {"maintenance": "merge-at-once", "merges": 5},
         {"maintenance": "project", "budget": 40},
         {"search": "golden"},
         {"average": 200},
-        {"absorb": 0.9, "bias": True},
+        {"absorb": 1.0, "bias": True},
         {"learning_rate": None, "l2": 1e-3},
         {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
         {"scaling": "rank"},
@@ -101,7 +101,7 @@ def test_learned_metric_drops_irrelevant_features():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(5_000, 20))
     y = (X[:, 0] * X[:, 1] > 0.0).tolist()
-    fixed, learned = BSGDClassifier(budget=100), BSGDClassifier(budget=100, metric="learned")
+    fixed, learned = BSGDClassifier(budget=100, metric="fixed"), BSGDClassifier(budget=100)
     assert accuracy(learned, X, y) > accuracy(fixed, X, y) + 0.1
     relevance = learned.relevance
     assert min(relevance[0], relevance[1]) > 10.0 * max(relevance[j] for j in range(2, 20))
@@ -174,7 +174,7 @@ def test_all_ways_of_learning_agree_bit_for_bit(settings, n_classes):
 def test_sparse_and_dense_rows_agree():
     X, y = blobs(400, 3)
     X[np.abs(X) < 0.8] = 0.0
-    dense, sparse = (BSGDClassifier(scaling="none", gamma=0.1, budget=30) for _ in range(2))
+    dense, sparse = (BSGDClassifier(scaling="none", gamma=0.1, budget=30, metric="fixed") for _ in range(2))
     assert dense.test_then_train(X, y).tolist() == sparse.test_then_train(scipy.sparse.csr_matrix(X), y).tolist()
     assert dense.model.coefs == pytest.approx(sparse.model.coefs, rel=1e-5)
 
@@ -191,7 +191,7 @@ def test_predicting_changes_nothing():
 
 
 def test_model_predicts_as_the_learner_does():
-    for settings in ({}, {"average": 100}, {"metric": "learned"}, {"scaling": "rank"}, {"bias": True, "loss": "log"}):
+    for settings in ({}, {"average": 100}, {"metric": "fixed"}, {"scaling": "rank"}, {"bias": True, "loss": "log"}):
         for n_classes in (2, 4):
             X, y = blobs(500, n_classes)
             model = BSGDClassifier(budget=40, **settings)
@@ -199,7 +199,7 @@ def test_model_predicts_as_the_learner_does():
             assert np.mean(np.array(model.model.predict(X)) == model.predict_many(X)) > 0.995
 
 
-@pytest.mark.parametrize("settings", [{}, {"metric": "learned"}, {"average": 50}, {"learning_rate": None}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"metric": "fixed"}, {"average": 50}, {"learning_rate": None}], ids=str)
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_adopts_a_model(settings, n_classes):
     X, y = blobs(500, n_classes)
@@ -213,14 +213,14 @@ def test_adopts_a_model(settings, n_classes):
 
 def test_refuses_a_model_that_does_not_fit():
     X, y = blobs(500, 3)
-    first = BSGDClassifier(budget=40, metric="learned")
+    first = BSGDClassifier(budget=40)
     first.learn_many(X, y)
     with pytest.raises(ValueError, match="the budget is 10"):
-        BSGDClassifier(budget=10, metric="learned").adopt(first.model)
+        BSGDClassifier(budget=10).adopt(first.model)
     with pytest.raises(ValueError, match="learned"):
-        BSGDClassifier().adopt(first.model)
+        BSGDClassifier(metric="fixed").adopt(first.model)
     with pytest.raises(ValueError, match="gamma"):
-        BSGDClassifier(metric="learned", gamma=7.0).adopt(first.model)
+        BSGDClassifier(gamma=7.0).adopt(first.model)
 
 
 # Saving -----------------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_very_wide_sparse_rows(metric):
 
 
 def test_columns_and_classes_that_arrive_late_have_room():
-    model = BSGDClassifier(budget=20, metric="learned", average=20)
+    model = BSGDClassifier(budget=20, average=20)
     rng = np.random.default_rng(7)
     for i in range(400):
         model.learn_one({j: float(rng.normal()) for j in range(1 + i // 5)}, i // 50)
