@@ -1,8 +1,9 @@
 """The budgeted kernel machine: one step of stochastic gradient descent, and the upkeep of its budget.
 
-f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r is
-1 where the metric is fixed. Several heads, each with a loss, a step and coefficients of its own, share the vectors v and
-one row of kernel values. A head's coefficients are held as a V with a scalar a, so that shrinking them costs nothing.
+f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r
+is 1 where the metric is fixed. Several heads, each with a loss, a step and coefficients of its own, share the vectors v
+and one row of kernel values. A head's coefficients are held as a V with a scalar a, so that shrinking them costs
+nothing.
 
 Vectors are held by columns, in float32: a row of n pairs costs n runs over contiguous memory. A run is over all slots,
 rounded up to a multiple of LANES: slots without a vector have zero coefficients. Two classes keep one signed
