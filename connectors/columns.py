@@ -66,18 +66,24 @@ def categories(cells: Cells) -> NDArray[np.object_]:
 
 
 def looks_numeric(cells: Iterable[str]) -> bool | None:
-    """Whether all that is not missing are numbers; None where all is missing.
+    """Whether what is not missing are numbers, but for one in ten at most; None where all is missing.
 
-    An underscore makes a text, though Python would read ``1_000``: it is the mark of an identifier.
+    A stray text among numbers is a malformed cell, that is set aside when its event is read, and no reason to take
+    every number for a category. An underscore makes a text, though Python would read ``1_000``: it is the mark of an
+    identifier.
     """
     there = [cell for cell in cells if not is_missing(cell)]
     if not there:
         return None
+    return 10 * sum(map(_is_number, there)) >= 9 * len(there)
+
+
+def _is_number(cell: str) -> bool:
     try:
-        list(map(float, there))
+        float(cell)
     except ValueError:
         return False
-    return not any("_" in cell for cell in there)
+    return "_" not in cell
 
 
 def label_of(text: str) -> int | str:

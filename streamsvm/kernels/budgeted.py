@@ -112,6 +112,8 @@ RELEVANCE, THETA, GRADIENT, SQUARE, METRIC_FIELDS = range(5)
 LANES = 16
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
+# Changes of coefficients are cut here, so that their squares do not overflow in float32, whatever an event weighs.
+LARGEST_CHANGE = 1e15
 # The log loss acts on events whose label has less than 1 - LEAST_ERROR of the probability: if it acted on all, each
 # would bring a vector, and the memory would be short.
 LEAST_ERROR = 0.3
@@ -599,6 +601,7 @@ def add_update(arena, layout, slot, weight):
         for c in range(at + first_class(layout), at + n):
             if update[c] != 0.0:
                 delta = change * update[c] / heads[base + A]
+                delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
                 coefs[c * stride + slot] += f32(delta)
                 if params[AVERAGE] > 0.0:
                     # P V + Q U stays what it was; the new V joins it in `average`.
@@ -1030,6 +1033,8 @@ def borrow_table(layout):
 @njit(cache=True, nogil=True, forceinline=True)
 def look_up(table, at, share, kappa):
     """The table's value for a share in [1/2, 1] and kappa in [0, 1], linear between its points."""
+    # Written so that what is not a number does not lead out of the table either.
+    share, kappa = (share if 0.5 <= share <= 1.0 else 1.0), (kappa if 0.0 <= kappa <= 1.0 else 1.0)
     x, y = (2.0 * share - 1.0) * (GRID - 1), kappa * (GRID - 1.0)
     i, j = min(int(x), GRID - 2), min(int(y), GRID - 2)
     x, y = x - i, y - j

@@ -7,6 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import compress, repeat
+from numbers import Integral, Real
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from numba import types
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, Shape
 from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
@@ -118,7 +119,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """The number of a class, which begins if it is new."""
         code = self._codes.get(label)
         if code is None:
-            if label != label:
+            if is_nan(label):
                 raise ValueError("the label is NaN: an event without a label can only be predicted")
             code = len(self._codes)
             self._codes[label] = code
@@ -149,7 +150,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """
         code = self._codes.get(y)
         plain_length, pack, buffer, offset, get, values, counters = self._fast
-        if code is not None and w == 1.0 and len(x) == plain_length:
+        if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
             try:
                 pack(buffer, offset, *get(x))
             except NOT_PLAIN:
@@ -161,7 +162,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
         w = _weight(w)
-        if y != y:
+        if is_nan(y):
             self._code(y)  # raises
         rows = _one_row(*self._space.encode_event(x, learn=w > 0.0))
         if w > 0.0:
@@ -172,7 +173,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned."""
         plain_length, pack, buffer, offset, get, values, counters = self._fast
-        if len(x) == plain_length:
+        if len(x) == plain_length and type(x) is dict:
             try:
                 pack(buffer, offset, *get(x))
             except NOT_PLAIN:
@@ -285,17 +286,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
         weights = np.ones(len(labels)) if w is None else _weights(w, len(labels))
         learn = weights > 0.0
         distinct = set(labels)
-        missing = [label for label in distinct if label != label or (unlabelled and label is None)]
-        if missing:
-            known = [label == label and (label is not None or not unlabelled) for label in labels]
+        if any(is_nan(label) or (unlabelled and label is None) for label in distinct):
+            known = [not is_nan(label) and (label is not None or not unlabelled) for label in labels]
             if not unlabelled:
                 raise ValueError(
                     f"the label of row {known.index(False)} is NaN: leave the row out, or use test_then_train"
                 )
             learn &= known
         rows = self._space.encode(X, learn)
-        if len(rows) != len(labels):
-            raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many")
         if not all(map(self._codes.__contains__, distinct)):
             for label in dict.fromkeys(compress(labels, learn.tolist())):
                 self._code(label)
@@ -396,7 +394,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._settle(arena)
             roomy = self._new_arena(*self._room)
             roomy.take(arena)
-        except (KeyError, TypeError, AttributeError) as error:
+        except ArchiveError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
         self._n_prepared = len(self._space)
         self._use(roomy)
@@ -552,9 +552,9 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
     """
     kind = "an integer" if whole else "a number"
     upto = f" and at most {high:g}" if high < math.inf else ""
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         raise TypeError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
-    if not low <= value <= high:
+    if not low <= float(value) <= high or math.isinf(value):
         raise ValueError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
 
 
@@ -562,7 +562,7 @@ def check_class_weight(value: Any) -> None:
     """Refuse a `class_weight` that is neither a dict of weights nor "balanced" nor None."""
     if isinstance(value, dict):
         for label, weight in value.items():
-            check_number(f"class_weight[{label!r}]", weight, 0.0)
+            check_number(f"class_weight[{label!r}]", weight, 0.0, layout.LARGEST)
     elif value not in (None, "balanced"):
         raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {value!r}")
 
@@ -584,8 +584,8 @@ def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
 
 def _weight(w: Any) -> float:
     weight = float(w)
-    if not 0.0 <= weight < math.inf:
-        raise ValueError(f"a weight must be a number of at least 0, got {w!r}")
+    if not 0.0 <= weight <= layout.LARGEST:
+        raise ValueError(f"a weight must be a number of at least 0 and at most {layout.LARGEST:g}, got {w!r}")
     return weight
 
 
@@ -593,8 +593,8 @@ def _weights(w: Any, n: int) -> Floats:
     weights = np.ascontiguousarray(w, float)
     if weights.shape != (n,):
         raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
-    if not ((weights >= 0.0) & (weights < math.inf)).all():
-        raise ValueError("weights must be numbers of at least 0")
+    if not ((weights >= 0.0) & (weights <= layout.LARGEST)).all():
+        raise ValueError(f"weights must be numbers of at least 0 and at most {layout.LARGEST:g}")
     return weights
 
 
@@ -619,7 +619,7 @@ def _like(X: Any, labels: NDArray[Any]) -> Any:
         series = frame.implementation.to_native_namespace().Series
         return series(labels.tolist(), index=frame.to_native().index, dtype=_dtype(labels))
     values = labels.tolist()
-    if not all(value is None or type(value) is type(values[0]) for value in values):
+    if len({type(value) for value in values if value is not None}) > 1:
         values = [None if value is None else str(value) for value in values]
     return nw.new_series("prediction", values, backend=frame.implementation).to_native()
 
@@ -637,7 +637,10 @@ def _frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
     if frame.implementation.is_pandas_like():
         native = frame.implementation.to_native_namespace().DataFrame
         return native(proba, columns=classes, index=frame.to_native().index)
-    columns = {str(label): proba[:, c].copy() for c, label in enumerate(classes)}
+    names = [str(label) for label in classes]
+    if len(set(names)) < len(names):  # as of 1 and "1"
+        names = [repr(label) for label in classes]
+    columns = {name: proba[:, c].copy() for c, name in enumerate(names)}
     return nw.from_dict(columns, backend=frame.implementation).to_native()
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.features import FeatureSpace, is_nan
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena
@@ -125,7 +126,7 @@ class CPMClassifier(base.OnlineClassifier):
         base.check_number("horizon", horizon, 2)
         base.check_number("entropy", entropy, 0.0, 0.999)
         base.check_number("memory", memory, 1)
-        base.check_number("average", average, 0)
+        base.check_number("average", average, 0, whole=True)
         base.check_choice("scaling", scaling, base.SCALINGS)
         base.check_number("scaling_window", scaling_window, 2, whole=True)
         base.check_number("max_features", max_features, 1, whole=True)
@@ -202,11 +203,13 @@ class CPMClassifier(base.OnlineClassifier):
             Of the draws.
         """
         labels = base._labels(y)
-        self._reset()
         weights = np.ones(len(labels)) if w is None else base._weights(w, len(labels))
-        rows = self._space.encode(X, np.ones(len(labels), bool))
-        if len(rows) != len(labels) or not labels:
-            raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many, and at least one")
+        if not labels or any(map(is_nan, set(labels))):
+            raise ValueError("there must be at least one row, and no label may be NaN")
+        space = FeatureSpace(self.max_features)
+        rows = space.encode(X, np.ones(len(labels), bool))
+        self._reset()  # all is checked: what was learned is given up
+        self._space = space
         codes = np.array([self._code(label) for label in labels], np.int64)
         self._make_room()
         n = len(labels)

@@ -143,15 +143,22 @@ def test_resuming_anywhere_continues_with_exactly_the_same_events(
 
 
 def test_types_are_decided_by_the_first_lines_whatever_the_batch_size(tmp_path: Path) -> None:
-    url = write(tmp_path / "a.csv", "id,z\n1,\n2b,\n" + "3,\n" * 2000 + "4,5\n")
+    url = write(tmp_path / "a.csv", "id,z\n1,\n" + "2b,\n" * 200 + "3,\n" * 2000 + "4,5\n")
     for batch_size in (1, 3, 4096):
         seen = rows(url, batch_size=batch_size)
         assert seen[0] == {"id": "1"}
         assert seen[-1] == {"id": "4", "z": 5.0}
 
 
+def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x\n" + "1\n" * 50 + "oops\n" + "2\n" * 50)
+    batch = next(iter(open_source(url)))
+    assert batch.rows() == [{"x": 1.0}] * 50 + [{"x": 2.0}] * 50
+    assert [(r.origin["line"], r.reason) for r in batch.rejected] == [(52, "'x' is not a number: 'oops'")]
+
+
 def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
-    url = write(tmp_path / "a.csv", "x\nred\n" + "1\n" * 3000)
+    url = write(tmp_path / "a.csv", "x\n" + "red\n" * 200 + "1\n" * 3000)
     source = open_source(url)
     position = next(iter(source)).position
     resumed = open_source(url)

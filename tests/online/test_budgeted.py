@@ -151,6 +151,15 @@ def test_weights_count():
     assert set(unweighted.predict_many(X)) == {1}
 
 
+def test_no_weight_is_too_much():
+    X, y = blobs(300, 3)
+    for settings in ALL_SETTINGS:
+        model = BSGDClassifier(**settings)
+        model.learn_many(X, y, w=np.where(np.arange(300) % 3, 1.0, 1e100))
+        assert np.isfinite(model.model.coefs).all()
+        assert all(np.isfinite(array).all() for array in model.state()[1].values())
+
+
 # However rows arrive ----------------------------------------------------------------------------------------------
 
 
