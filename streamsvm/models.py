@@ -240,7 +240,7 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
                 archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
                 for name in sorted(arrays):
                     with archive.open(zipfile.ZipInfo(f"{name}.npy", _TIME), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+                        np.lib.format.write_array(member, np.asarray(arrays[name], order="C"), allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -263,8 +263,9 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     FileNotFoundError
         Where there is none.
     """
+    file = Path(path).open("rb")  # noqa: SIM115 (closed below)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with file, zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(_HEADER))
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format")
@@ -280,6 +281,6 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
             }
     except ArchiveError:
         raise
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError) as error:
         raise ArchiveError(f"{path} is not a whole streamsvm file: {error}") from error
     return header, arrays

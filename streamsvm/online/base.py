@@ -377,9 +377,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             if header["class"] != cls.__name__:
                 raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
             self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
-            self._space.restore(
-                map(decode_label, header["names"]), arrays["is_indicator"].tolist(), int(header["n_refused"])
-            )
+            is_indicator = np.zeros(len(header["names"]), bool)
+            _fill(is_indicator, arrays["is_indicator"], "is_indicator")
+            self._space.restore(map(decode_label, header["names"]), is_indicator.tolist(), int(header["n_refused"]))
             for label in map(decode_label, header["classes"]):
                 self._answers.insert(len(self._codes), label)
                 self._codes[label] = len(self._codes)
@@ -472,8 +472,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             windows,
         )
 
-    def _adopt_scaler(self, scaler: Scaler) -> None:
-        """Take over columns and statistics, into a state with nothing learned."""
+    def _check_scaler(self, scaler: Scaler) -> None:
+        """Refuse columns and statistics that do not fit."""
         scaling = int(self._layout[layout.SCALING])
         if (scaler.windows is not None) != (scaling == layout.RANK) or (
             math.isinf(scaler.limit) != (scaling == layout.NONE)
@@ -481,6 +481,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
         if len(scaler.names) > self.max_features:
             raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {self.max_features}")
+
+    def _adopt_scaler(self, scaler: Scaler) -> None:
+        """Take over columns and statistics, into a state with nothing learned."""
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._make_room()
         n = len(scaler.names)

@@ -87,8 +87,9 @@ class CPMClassifier(base.OnlineClassifier):
     Notes
     -----
     Probabilities are the softmax of the f_c. The published algorithm is for two classes and an endless pass over a
-    data set, which `fit` follows exactly; on a stream, where no event comes twice, the counts behind the entropy decay
-    instead, and the count of steps is capped.
+    data set, which `fit` follows; there a row drawn again gives up its earlier count before entropies are compared
+    (compared with it still in place, as Algorithm 2 is printed, the fits tried were worse). On a stream, where no event
+    comes twice, the counts decay instead, and the count of steps is capped.
 
     References
     ----------
@@ -249,6 +250,7 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, d = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
+        self._check_scaler(model.scaler)
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
