@@ -47,8 +47,9 @@ from streamsvm.kernels.rows import (
     u,
 )
 
-# Counters behind those of every learner: two that change, then room and the address of the table.
-N_VECTORS, N_RELEARNED = 2, 3
+# Counters behind those of every learner: vectors, steps of the metric since norms were summed, and columns that have
+# been learned with a value other than zero; then room, and the address of the table.
+N_VECTORS, N_RELEARNED, N_KNOWN = 2, 3, 4
 BUDGET, STRIDE, N_HEADS, TABLE = 12, 13, 14, 15
 
 # Sections behind those of every learner.
@@ -273,25 +274,31 @@ def dot_vectors(vectors, stride, n, rows, values, m, out):
 
 @njit(cache=True, nogil=True, forceinline=True)
 def take_event(arena, layout, m):
-    """The event in hand as pairs of float32, for index 0 its square norm and its weighted square norm."""
+    """The event in hand as pairs of float32, for index 0 its square norm and its weighted square norm.
+
+    Columns not known yet weigh nothing, as if they had not been met: what is met first in the event to be learned next
+    must not change the prediction of it.
+    """
     rows, scaled = layout[layout[ROWS_AT] :], section(arena, layout, SCALED)
     pairs = single(arena, layout, PAIRS)
     weighted = pairs[pairs.size // 2 :]
     square, norm = ZERO, ZERO
+    known = layout[N_KNOWN]
     if section(arena, layout, PARAMS)[METRIC_RATE] > 0.0:
         metric = section(arena, layout, METRIC)
         for i in range(1, m):
             x = f32(scaled[u(i)])
-            w = x * f32(metric[u(rows[u(i)] - 1)])
+            w = x * f32(metric[u(rows[u(i)] - 1)]) if rows[u(i)] <= known else ZERO
             pairs[u(i)], weighted[u(i)] = x, w
             square += x * x
             norm += w * x
     else:
         for i in range(1, m):
             x = f32(scaled[u(i)])
-            pairs[u(i)], weighted[u(i)] = x, x
+            w = x if rows[u(i)] <= known else ZERO
+            pairs[u(i)], weighted[u(i)] = x, w
             square += x * x
-        norm = square
+            norm += w * x
     pairs[0], weighted[0] = square, norm
 
 
@@ -468,8 +475,13 @@ def step(arena, layout, m, label, weight):
     weight *= classes[label * CLASS_FIELDS + WEIGHT]
     if params[BALANCED] > 0.0:
         weight *= (params[SEEN] + 1.0) / (n * classes[label * CLASS_FIELDS + LEARNED])
+    pairs, rows = single(arena, layout, PAIRS), layout[layout[ROWS_AT] :]
     if params[GAMMA] == 0.0:
-        follow_norms(params, single(arena, layout, PAIRS)[0])
+        follow_norms(params, pairs[0])
+    last = m - 1
+    while last > 0 and pairs[u(last)] == ZERO:
+        last -= 1
+    layout[N_KNOWN] = max(layout[N_KNOWN], rows[u(last)] if last > 0 else 0)
     if n < 2 or weight == 0.0:
         return
     if layout[N_HEADS] > 1:
@@ -555,16 +567,16 @@ def find_slot(arena, layout, m):
         if row[nearest] > params[ABSORB]:
             return nearest
     write_vector(arena, layout, n, m)
-    pairs = single(arena, layout, PAIRS)
-    single(arena, layout, NORMS)[n] = pairs[pairs.size // 2]
     layout[N_VECTORS] = n + 1
     return n
 
 
 @njit(cache=True, nogil=True)
 def write_vector(arena, layout, slot, m):
-    """Put the pairs taken into an empty slot."""
+    """Put the event taken into an empty slot."""
     stride, rows = layout[STRIDE], layout[layout[ROWS_AT] :]
+    weighing, metric = section(arena, layout, PARAMS)[METRIC_RATE] > 0.0, section(arena, layout, METRIC)
+    norm = ZERO
     vectors, pairs = single(arena, layout, VECTORS), single(arena, layout, PAIRS)
     touched = section(arena, layout, TOUCHED).view(np.uint64)
     n_words = touched.size // stride
@@ -577,8 +589,11 @@ def write_vector(arena, layout, slot, m):
     for i in range(1, m):
         if pairs[u(i)] != ZERO:
             j = u(rows[u(i)] - 1)
-            vectors[j * u(stride) + u(slot)] = pairs[u(i)]
+            x = pairs[u(i)]
+            vectors[j * u(stride) + u(slot)] = x
             touched[u(slot * n_words) + (j >> u(6))] |= u(1) << (j & u(63))
+            norm += x * f32(metric[j]) * x if weighing else x * x
+    single(arena, layout, NORMS)[slot] = norm
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -640,7 +655,7 @@ def relearn_metric(arena, layout, m):
 
     With u the update and A the coefficients, the gradient of u . f in theta_j is
     -gamma r_j sum_b co_b (x_j - v_bj)^2, co_b = k_b sum_c u_c A_cb. It is divided by the root of its mean square. The
-    norms follow, those of the vectors and the event's.
+    vectors' norms follow.
     """
     stride, n_vectors = layout[STRIDE], layout[N_VECTORS]
     slots = padded(n_vectors)
@@ -673,7 +688,6 @@ def relearn_metric(arena, layout, m):
         common += theta[j]
         count += 1
     common /= max(count, 1)
-    norm = ZERO
     for i in range(1, m):
         x, j = pairs[u(i)], u(rows[u(i)] - 1)
         if x == ZERO:
@@ -686,13 +700,11 @@ def relearn_metric(arena, layout, m):
         at = j * u(stride)
         for b in range(slots):
             norms[u(b)] += more * (vectors[at + u(b)] * vectors[at + u(b)])
-        norm += x * f32(relevance[j]) * x
     layout[N_RELEARNED] += 1
     if layout[N_RELEARNED] >= layout[ROW_LENGTH] + 64:
         layout[N_RELEARNED] = 0
         for b in range(n_vectors):
             norms[b] = vector_norm(arena, layout, b)
-    pairs[pairs.size // 2] = norm
 
 
 @njit(cache=True, nogil=True, forceinline=True)

@@ -313,9 +313,11 @@ class BSGDClassifier(base.OnlineClassifier):
             fields[kernels.LOSS], fields[kernels.RATE] = LOSSES[loss], rate or 0.0
 
     def _settle(self, arena: Arena) -> None:
-        n = int(arena.layout[kernels.N_VECTORS])
+        n, known = int(arena.layout[kernels.N_VECTORS]), int(arena.layout[kernels.N_KNOWN])
         if not 0 <= n <= self.budget:
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
+        if not 0 <= known <= len(self._space):
+            raise ArchiveError(f"{known} columns were learned, but there are {len(self._space)}")
         self._set_params(arena)
         _mark_touched(arena)
 
@@ -407,7 +409,7 @@ class BSGDClassifier(base.OnlineClassifier):
             fields[kernels.THETA, :d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
                 kernels.LEAST_THETA, kernels.MOST_THETA
             )
-        self._layout[kernels.N_VECTORS] = n
+        self._layout[kernels.N_VECTORS], self._layout[kernels.N_KNOWN] = n, d
         _mark_touched(arena)
         for b in range(n):
             arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)
