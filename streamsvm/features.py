@@ -175,6 +175,7 @@ class FeatureSpace:
             elif learn:
                 unseen.append((name, string, number))
         if unseen:
+            before = len(self.names)
             unseen.sort(key=_arrival_key)
             for name, string, number in unseen:
                 column = self._add(name, string)
@@ -182,7 +183,8 @@ class FeatureSpace:
                     entries.append((column, number))
                 else:
                     self.n_refused += 1
-            self._set_fast_path()
+            if len(self.names) > before:
+                self._set_fast_path()
         entries.sort()
         return [column for column, _ in entries], [number for _, number in entries]
 
@@ -284,6 +286,8 @@ class FeatureSpace:
 
     def _encode_sparse(self, indptr: Any, indices: Any, values: Any, learn: Any) -> EncodedRows:
         """Rows whose names are integers."""
+        if np.iscomplexobj(values):
+            raise TypeError("values must be real numbers, got complex ones")
         indptr, indices = np.asarray(indptr, np.int64), np.asarray(indices, np.int64)
         values = np.ascontiguousarray(values, float)
         n = len(indptr) - 1
@@ -353,6 +357,8 @@ def is_nan(value: Any) -> bool:
 
 def _number(name: Any, value: Any) -> float:
     try:
+        if isinstance(value, bytes | bytearray):  # which float() would read as text
+            raise TypeError
         number = float(value)
     except OverflowError:
         number = math.inf

@@ -501,6 +501,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._arena[layout.RING][i, : len(held)] = self._arena[layout.RANKS][i, : len(held)] = held
             if len(held):
                 stats[layout.PRESENT, i], stats[layout.BORN, i] = len(held), seen - len(held)
+                stats[layout.CENTRED, i] = 1.0
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 

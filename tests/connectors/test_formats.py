@@ -123,6 +123,40 @@ class TestArff:
             ({"outside temp": 0.0, "colour": "dark blue", "note": "hm"}, "up"),
         ]
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "1.5,dark blue,x,up",
+            "1.5,'dark blue',x,up,",
+            "1.5,'dark blue',x,up, % comment, with commas",
+            "1.5,'dark blue',x,up%comment",
+            "1.5 'dark blue' x up",
+            "1.5\t'dark blue'\tx\tup\t% comment",
+            "1.5, 'dark blue' ,x up,",
+            "{0 1.5, 1 'dark blue', 2 x} % comment",
+            "{0 1.5 1 'dark blue' 2 x}",
+        ],
+    )
+    def test_rows_as_wekas_and_moas_readers_take_them(self, tmp_path: Path, line: str) -> None:
+        seen, bad = read(write(tmp_path / "a.arff", f"{ARFF}{line}\n"))
+        assert bad == []
+        assert seen[0][:2] == ({"outside temp": 1.5, "colour": "dark blue", "note": "x"}, "up")
+
+    def test_the_comma_at_the_end_of_a_row_is_no_value_unless_one_is_due(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.arff", ARFF + "1,red,x,\n1,red,x,,\n1,red,x,up,,\n"))
+        assert [e[1] for e in seen] == [None, None]
+        assert bad == [(11, "6 values instead of 4", "1,red,x,up,,")]
+
+    def test_a_percent_sign_in_quotes_is_no_comment(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.arff", ARFF + "1,red,'100 % \\'sure\\'',up % or so\n")
+        assert read(url)[0][0][0]["note"] == "100 % 'sure'"
+
+    def test_declarations_may_have_comments_and_white_space(self, tmp_path: Path) -> None:
+        text = (
+            "@relation r % c\n@attribute x real % c {d}\n@attribute c { a b\t'c %' } % {d}\n@data % c\n1,a\n2,'c %'\n"
+        )
+        assert labels(write(tmp_path / "a.arff", text)) == ["a", "c %"]
+
     def test_another_label_or_none(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.arff", ARFF + "1,red,x,up\n")
         assert read(url, label="colour", ignore="note")[0][0][:2] == ({"outside temp": 1.0, "class": "up"}, "red")

@@ -28,12 +28,14 @@ class TwinColumn:
         self.born = 0
         self.due = 0.0
         self.shift, self.scale = (0.0, 1.0) if scaling == "none" or indicator else (0.0, 0.0)
+        self.centred = False
 
     def sparse(self, seen: int) -> bool:
-        return 2 * len(self.values) < seen - self.born
+        present, events = len(self.values), seen - self.born
+        return 2 * present < events or (present < events and len(set(self.values)) == 1)
 
-    def scaled(self, x: float, seen: int) -> float:
-        if self.scaling == "rank" and not self.indicator and self.values and not self.sparse(seen):
+    def scaled(self, x: float) -> float:
+        if self.scaling == "rank" and self.centred:
             recent = np.array(self.values[-self.window :])
             below, equal = np.sum(recent < x), np.sum(recent == x)
             return float(((below + equal / 2.0) / len(recent) - 0.5) * math.sqrt(12.0))
@@ -54,11 +56,12 @@ class TwinColumn:
         half_life = self.window if self.scaling == "decayed" else math.inf
         weights = 0.5 ** (np.arange(len(values))[::-1] / half_life)
         mean = np.average(values, weights=weights)
-        if self.sparse(seen):
+        self.centred = not self.sparse(seen)
+        if not self.centred:
             self.shift, square = 0.0, np.average(values**2, weights=weights)
         else:
             self.shift, square = mean, np.average((values - mean) ** 2, weights=weights)
-        constant = len(set(self.values)) == 1 and self.shift != 0.0
+        constant = len(set(self.values)) == 1 and self.centred
         self.scale = 0.0 if constant or square == 0.0 else 1.0 / math.sqrt(square)
 
 
@@ -70,7 +73,7 @@ class Twin:
     def scaled(self, row: Sequence[float]) -> list[float]:
         """Scaled values, 0 where missing."""
         pairs = zip(self.columns, row, strict=True)
-        return [0.0 if math.isnan(x) else column.scaled(x, self.seen) for column, x in pairs]
+        return [0.0 if math.isnan(x) else column.scaled(x) for column, x in pairs]
 
     def observe(self, row: Sequence[float]) -> None:
         self.seen += 1
@@ -297,8 +300,8 @@ def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
         last = scale
     assert renewed[:33] == list(range(1, 34))
     gaps = np.diff(renewed)
-    assert gaps.max() == rows.RENEW_MOST
-    assert (gaps <= np.maximum(np.array(renewed[:-1]) * rows.RENEW_SHARE + 1.0, 1.0)).all()
+    assert gaps.max() == 64
+    assert (gaps <= np.array(renewed[:-1]) / 32 + 1.0).all()
 
 
 @pytest.mark.parametrize("scaling", ["standard", "decayed"])
@@ -329,3 +332,12 @@ def test_all_rows_observed_at_once_leave_the_statistics_up_to_date():
     np.testing.assert_allclose(kernel.arena[rows.STATS][rows.SHIFT], X.mean(axis=0))
     np.testing.assert_allclose(kernel.arena[rows.STATS][rows.SCALE, :2], 1.0 / X.std(axis=0)[:2])
     assert kernel.arena[rows.STATS][rows.SCALE, 2] == 0.0
+
+
+def test_a_flag_that_is_there_only_when_set_keeps_its_one():
+    kernel = Kernel("standard", 100, [False, False], whole=False)
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        kernel.observe([rng.normal(), 1.0 if rng.random() < 0.8 else NAN])
+    assert kernel.scaled([0.0, 1.0])[1] == pytest.approx(1.0)
+    assert kernel.scaled([0.0, NAN])[1] == 0.0

@@ -220,6 +220,8 @@ def test_none_may_be_a_label_of_events_that_are_learned():
     many.learn_many([{"a": 1.0}, {"a": 2.0}], [None, 1])
     assert one.classes_ == many.classes_ == [None, 1]
     assert_same_knowledge(one, many)
+    many.test_then_train([{"a": 1.0}], [None])  # here it stays what is missing
+    assert_same_knowledge(one, many)
 
 
 def test_series_of_predictions_go_with_their_frame():
