@@ -112,6 +112,66 @@ class Polytopes:
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
 
 
+@dataclass(slots=True)
+class KernelExpansion:
+    """f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c], and the class with the largest f wins.
+
+    The kernel is Gaussian: k(x, v) = exp(-gamma sum_j relevance_j (x_j - v_j)^2).
+
+    Parameters
+    ----------
+    classes
+        The labels, in order of first arrival.
+    vectors
+        Support vectors, scaled, shape (n_vectors, d).
+    coefs
+        Shape (n_classes, n_vectors).
+    biases
+        Shape (n_classes,).
+    gamma
+        Of the kernel.
+    relevance
+        Of each column, shape (d,); 1 where the metric was not learned.
+    scaler
+        From raw rows to scaled ones.
+    """
+
+    classes: list[Any]
+    vectors: NDArray[np.float64]
+    coefs: NDArray[np.float64]
+    biases: NDArray[np.float64]
+    gamma: float
+    relevance: NDArray[np.float64]
+    scaler: Scaler
+
+    def __post_init__(self) -> None:
+        c, (n, d) = len(self.classes), self.vectors.shape
+        if self.coefs.shape != (c, n) or self.biases.shape != (c,) or self.relevance.shape != (d,):
+            raise ValueError(
+                f"{n} vectors of {d} columns and {c} classes need coefs of shape {(c, n)}, biases of shape {(c,)} and "
+                f"relevance of shape {(d,)}; got {self.coefs.shape}, {self.biases.shape} and {self.relevance.shape}"
+            )
+        if len(self.scaler.names) != d:
+            raise ValueError(f"vectors of {d} columns, but the scaler has {len(self.scaler.names)}")
+        for values in (self.vectors, self.coefs, self.biases, self.relevance):
+            if not np.isfinite(values).all():
+                raise ValueError("vectors, coefs, biases and relevance must be finite")
+        if not 0.0 < self.gamma < math.inf or (self.relevance < 0.0).any():
+            raise ValueError(f"`gamma` must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
+
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        root = np.sqrt(self.relevance)
+        rows, vectors = self.scaler(X) * root, self.vectors * root
+        square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * rows @ vectors.T
+        kernel = np.exp(-self.gamma * np.maximum(square, 0.0))
+        return np.asarray(kernel @ self.coefs.T + self.biases)
+
+    def predict(self, X: NDArray[np.float64]) -> list[Any]:
+        """The label of every raw row."""
+        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+
 # Labels and names ------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,6 @@ def test_nothing_is_compiled_at_import():
     statement = (
         "import numba.core.dispatcher as d; "
         "d.Dispatcher.compile = lambda *a: (_ for _ in ()).throw(AssertionError('compiled')); "
-        "import streamsvm.online, streamsvm.kernels.rows, streamsvm.kernels.polytope"
+        "import streamsvm.online, streamsvm.kernels.rows, streamsvm.kernels.polytope, streamsvm.kernels.budgeted"
     )
     loaded(statement)

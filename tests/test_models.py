@@ -198,7 +198,7 @@ def test_newer_files_are_refused_with_what_to_do(saved, version):
 
 
 def test_files_of_other_classes_are_refused(saved):
-    with pytest.raises(ArchiveError, match="holds 'Other', which is none of CPMClassifier"):
+    with pytest.raises(ArchiveError, match="holds 'Other', which is none of BSGDClassifier, CPMClassifier"):
         streamsvm.load(header_with(saved, **{"class": "Other"}))
     with pytest.raises(ArchiveError, match="the state of a Other, not of a CPMClassifier"):
         CPMClassifier.load(saved)

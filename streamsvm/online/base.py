@@ -55,6 +55,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
 
+    def _settle(self, arena: Arena) -> None:
+        """Check the sections read from an archive, and bring those that follow from them up to date."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_kernels" in cls.__dict__:
@@ -388,6 +391,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
+            self._settle(arena)
             roomy = self._new_arena(*self._room)
             roomy.take(arena)
         except ArchiveError:
@@ -430,7 +434,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)
-        state["_memory"] = (self._values.copy(), self._layout.copy())
+        state["_memory"] = (self._values.copy(), self._layout[: layout.N_CHANGING].copy())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -440,7 +444,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space = FeatureSpace(self.max_features)
         self._space.restore(*columns)
         arena = self._new_arena(*self._room)
-        arena.values[:], arena.layout[:] = values, counters
+        arena.values[:], arena.layout[: layout.N_CHANGING] = values, counters
         self._use(arena)
 
     # Models ------------------------------------------------------------------------------------------------------
@@ -556,6 +560,15 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
         raise TypeError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
     if not low <= float(value) <= high or math.isinf(value):
         raise ValueError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
+
+
+def check_class_weight(value: Any) -> None:
+    """Refuse a `class_weight` that is neither a dict of weights nor "balanced" nor None."""
+    if isinstance(value, dict):
+        for label, weight in value.items():
+            check_number(f"class_weight[{label!r}]", weight, 0.0, layout.LARGEST)
+    elif value not in (None, "balanced"):
+        raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {value!r}")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

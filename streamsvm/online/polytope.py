@@ -131,11 +131,7 @@ class CPMClassifier(base.OnlineClassifier):
         base.check_choice("scaling", scaling, base.SCALINGS)
         base.check_number("scaling_window", scaling_window, 2, whole=True)
         base.check_number("max_features", max_features, 1, whole=True)
-        if isinstance(class_weight, dict):
-            for label, weight in class_weight.items():
-                base.check_number(f"class_weight[{label!r}]", weight, 0.0, layout.LARGEST)
-        elif class_weight not in (None, "balanced"):
-            raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {class_weight!r}")
+        base.check_class_weight(class_weight)
         self.n_faces = n_faces
         self.l2 = l2
         self.horizon = horizon

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamsvm.run.errors import SetupError
 
-SHORT_NAMES = {"cpm": "streamsvm.CPMClassifier"}
+SHORT_NAMES = {"cpm": "streamsvm.CPMClassifier", "bsgd": "streamsvm.BSGDClassifier"}
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,18 +21,23 @@ from hypothesis import strategies as st
 from river import checks
 
 from connectors.events import SparseRows
-from streamsvm import CPMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.features import BadRows
+from streamsvm.online.base import OnlineClassifier
 from tests.learners import assert_same_knowledge, ring, snapshot
 
 NAN = math.nan
 
-SETTINGS = [
-    {},
-    {"n_faces": 1, "scaling": "none"},
-    {"n_faces": 9, "average": 7, "scaling": "rank", "scaling_window": 5, "class_weight": "balanced"},
-    {"entropy": 0.9, "memory": 3, "scaling": "decayed", "scaling_window": 4, "horizon": 5},
-    {"max_features": 2, "class_weight": {"a": 2.0}},
+MAKERS = [
+    partial(CPMClassifier),
+    partial(CPMClassifier, n_faces=1, scaling="none"),
+    partial(CPMClassifier, n_faces=9, average=7, scaling="rank", scaling_window=5, class_weight="balanced"),
+    partial(CPMClassifier, entropy=0.9, memory=3, scaling="decayed", scaling_window=4, horizon=5),
+    partial(CPMClassifier, max_features=2, class_weight={"a": 2.0}),
+    partial(BSGDClassifier, budget=4),
+    partial(BSGDClassifier, budget=3, scaling="none", metric="fixed", absorb=1.0, merges=3, average=5, bias=True),
+    partial(BSGDClassifier, budget=3, scaling="rank", scaling_window=5, heads=(("hinge", 1.0), ("log", None))),
+    partial(BSGDClassifier, budget=2, maintenance="project", max_features=2, class_weight="balanced", loss="log"),
 ]
 
 
@@ -65,7 +71,7 @@ labels = st.sampled_from(["a", "a", "b", "b", 3, (1, "late"), None, NAN])
 weights = st.sampled_from([0.0, 1.0, 1.0, 1.0, 0.25, 7.0])
 
 
-def loop(model: CPMClassifier, events: list[Any], y: list[Any], w: list[float]) -> list[Any]:
+def loop(model: OnlineClassifier, events: list[Any], y: list[Any], w: list[float]) -> list[Any]:
     """What River would do; None and NaN are no labels."""
     answers = []
     for x, label, weight in zip(events, y, w, strict=True):
@@ -85,14 +91,14 @@ def assert_answers(expected: list[Any], predicted: list[Any], proba: np.ndarray[
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=40)
-@given(data=st.data(), cells=rows, params=st.sampled_from(SETTINGS))
-def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, params):
+@given(data=st.data(), cells=rows, make=st.sampled_from(MAKERS))
+def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     X, n = np.array(cells), len(cells)
     y = data.draw(st.lists(labels, min_size=n, max_size=n))
     w = data.draw(st.lists(weights, min_size=n, max_size=n))
     cuts = sorted({0, n, *data.draw(st.lists(st.integers(0, n), max_size=4))})
     events = FORMS["dicts"](X)
-    single, many, silent = (CPMClassifier(**params) for _ in range(3))
+    single, many, silent = (make() for _ in range(3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for start, stop in pairwise(cuts):
@@ -119,8 +125,8 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, params):
 
 @pytest.mark.parametrize("backend", ["polars", "pyarrow"])
 @settings(max_examples=40)
-@given(data=st.data(), params=st.sampled_from(SETTINGS))
-def test_typed_frames_are_a_loop(backend, data, params):
+@given(data=st.data(), make=st.sampled_from(MAKERS))
+def test_typed_frames_are_a_loop(backend, data, make):
     n = data.draw(st.integers(1, 25))
 
     def column(cell: Any) -> list[Any]:
@@ -135,7 +141,7 @@ def test_typed_frames_are_a_loop(backend, data, params):
         }
     ).select(data.draw(st.permutations("fisb")))
     y = data.draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=n, max_size=n))
-    single, many = CPMClassifier(**params), CPMClassifier(**params)
+    single, many = make(), make()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = loop(single, frame.to_dicts(), y, [1.0] * n)
@@ -146,11 +152,11 @@ def test_typed_frames_are_a_loop(backend, data, params):
     assert_same_knowledge(single, many)
 
 
-@pytest.mark.parametrize("params", SETTINGS, ids=str)
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.filterwarnings("ignore:all 2 columns:RuntimeWarning")
-def test_a_batch_run_without_learning_is_predicting(params):
+def test_a_batch_run_without_learning_is_predicting(make):
     X, y = ring(200)
-    model = CPMClassifier(**params)
+    model = make()
     codes, scores = model.run_batch(X, y.tolist())
     before = snapshot(model)
     assert codes[0] == -1

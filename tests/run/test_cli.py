@@ -123,6 +123,7 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert figures()["model"] == "river.ensemble.bagging.ADWINBaggingClassifier"
     assert figures("--max-events", "100")["events"] == 100
     assert figures("--model", "cpm", "--param", "n_faces=2")["model"].endswith("CPMClassifier")
+    assert figures("--model", "bsgd", "--param", "budget=50")["model"].endswith("BSGDClassifier")
     assert figures("again.csv")["source"] == "again.csv"
 
 
@@ -140,7 +141,7 @@ REFUSED = [
     (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm --help\)"),
     (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
     (["--max-events", "ten"], [], "argument --max-events: invalid whole number value: 'ten'"),
-    (["--model", "svm"], [], "unknown model 'svm'; give cpm, or a dotted path"),
+    (["--model", "svm"], [], "unknown model 'svm'; give cpm, bsgd, or a dotted path"),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
     (["--model", "river.no.Such"], [], r"cannot find river\.no\.Such: No module named 'river\.no'"),
     (["--model", "collections.Counter"], [], "--model collections.Counter is not a River classifier"),
