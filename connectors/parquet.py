@@ -42,6 +42,9 @@ class ParquetSource:
             raise ConnectorError(f"{path}: the files of the directory differ in their columns")
         self._roles.check(path, schema.names)
         self._features = self._roles.features(schema.names)
+        for name in (*self._features, *self._others()):
+            if schema.names.count(name) > 1:
+                raise ConnectorError(f"{path}: column {name!r} appears twice; name it in ignore=")
         for name in (*self._features, self._roles.label):
             if name is not None:
                 self._check_type(name, schema.field(name).type)
@@ -146,7 +149,11 @@ class ParquetSource:
 
 
 class ParquetSink:
-    """A directory of parts. Rows are held until a flush or until there are many, then written as one part."""
+    """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
+
+    Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same
+    bytes only if they flushed at the same rows.
+    """
 
     can_rewind = True
 

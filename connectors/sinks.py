@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import orjson
 
+from connectors.bytestreams import is_packed
 from connectors.events import ConnectorError, Position
 from connectors.options import Options
 
@@ -27,7 +28,8 @@ class TextSink:
 
     The file is created when the sink is made; without `resume` an existing one is replaced at the first write or flush.
     A sink closed before either leaves things as they were. Each flush of a gzip file ends a member, so that every
-    position is a place where the file may be cut.
+    position is a place where the file may be cut; two runs with the same rows thus have the same content, but the same
+    packed bytes only if they flushed at the same rows.
     """
 
     can_rewind = True
@@ -36,7 +38,7 @@ class TextSink:
         self.name = path
         options.finish()
         self._lines = LINE_WRITERS[format_]
-        self._packed = path.endswith(".gz")
+        self._packed = is_packed(path)
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
         self._made = not os.path.exists(path)

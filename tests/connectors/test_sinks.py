@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from connectors import ConnectorError, Sink, open_sink, open_source
 from tests.connectors.streams import rows
 
-KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.gz", "out.tsv", "out.parquet"]
+KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.GZ", "out.tsv", "out.parquet"]
 
 
 def content(path: Path) -> list[dict[str, Any]]:
@@ -184,6 +184,20 @@ def test_gzip_output_is_ordinary_gzip(tmp_path: Path) -> None:
         sink.flush()
     sink.close()
     assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == b"n\n0\n1\n2\n"
+
+
+def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path: Path) -> None:
+    packed = []
+    for flushes in (True, True, False):
+        sink = open_sink(str(tmp_path / "out.csv.GZ"))
+        for value in range(3):
+            sink.write({"n": [value]})
+            if flushes:
+                sink.flush()
+        sink.close()
+        packed.append((tmp_path / "out.csv.GZ").read_bytes())
+    assert packed[0] == packed[1] != packed[2]
+    assert gzip.decompress(packed[0]) == gzip.decompress(packed[2])
 
 
 def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
