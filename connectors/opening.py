@@ -20,7 +20,8 @@ def open_source(url: str, **options: Any) -> Source:
     url
         A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory of parts),
         ``-`` for standard input (unpacked if it is gzip), or ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
-        rbf, rbfdrift, sea, sine, stagger, tree, waveform). Options may follow as a query: ``a.csv?label=y&types=x:category``.
+        rbf, rbfdrift, sea, sine, stagger, tree, waveform). Options may follow as a query:
+        ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
