@@ -12,7 +12,9 @@ vectors of the exact machine, which is scikit-learn's. Results stand in `simulat
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -140,27 +142,29 @@ def measure() -> dict[str, Any]:
         split = load(name)
         reference = known.get(name, {}).get("exact") or exact(split, C, gamma)
         print(f"{name}: exact {reference}", flush=True)
-        runs = []
         run(split, C, gamma, 10, 2, 0, 0)  # compiles
-        for share in SHARES:
-            budget = max(round(share * reference["vectors"]), 2)
-            for merges in MERGES:
-                for average in (0, round(AVERAGE * len(split[1]))):
-                    values = [run(split, C, gamma, budget, merges, average, seed) for seed in SEEDS]
-                    mean, spread = np.mean(values, axis=0), np.std(values, axis=0, ddof=1)
-                    # Others may be at work on the machine: the median is not moved by them.
-                    _, seconds, merging = np.median(values, axis=0)
-                    runs.append(
-                        {
-                            "share": share,
-                            "budget": budget,
-                            "merges": merges,
-                            "averaged": average > 0,
-                            "accuracy": [mean[0], spread[0]],
-                            "seconds": seconds,
-                            "merging": merging,
-                        }
-                    )
+        budgets = {share: max(round(share * reference["vectors"]), 2) for share in SHARES}
+        cells = list(itertools.product(SHARES, MERGES, (0, round(AVERAGE * len(split[1])))))
+        # Orders in the outer loop: if others are at work on the machine for a while, it is not one cell that pays.
+        passes = [
+            [run(split, C, gamma, budgets[share], merges, average, seed) for share, merges, average in cells]
+            for seed in SEEDS
+        ]
+        runs = []
+        for (share, merges, average), *values in zip(cells, *passes, strict=True):
+            accuracies = [accuracy for accuracy, _, _ in values]
+            _, seconds, merging = min(values, key=lambda value: value[1])
+            runs.append(
+                {
+                    "share": share,
+                    "budget": budgets[share],
+                    "merges": merges,
+                    "averaged": average > 0,
+                    "accuracy": [statistics.mean(accuracies), statistics.stdev(accuracies)],
+                    "seconds": seconds,
+                    "merging": merging,
+                }
+            )
         result[name] = {"exact": reference, "runs": runs}
         keep(result)
     return result

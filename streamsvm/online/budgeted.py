@@ -121,7 +121,13 @@ class BSGDClassifier(base.OnlineClassifier):
     the probability, because every event it acts on becomes a support vector. Probabilities are the softmax of f for the
     log loss, and of 3 f for the hinge.
 
-    The learned metric follows the columns an event has a value other than zero in.
+    The learned metric follows the columns an event has a value other than zero in. A column that never had one in an
+    event learned before weighs nothing yet.
+
+    The paper's machine is metric="fixed", absorb=1.0, learning_rate=None, scaling="none" with its M as `merges`; with
+    more than two merged at once, average coefficients together with a bias. The defaults are good single choices over
+    fourteen streams; heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another
+    point on average, most with many or noisy classes, for two to three times the time.
 
     References
     ----------

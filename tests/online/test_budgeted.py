@@ -188,6 +188,19 @@ def test_sparse_and_dense_rows_agree():
     assert dense.model.coefs == pytest.approx(sparse.model.coefs, rel=1e-5)
 
 
+def test_a_column_met_first_does_not_change_the_prediction():
+    X = [{"a": 1.0}, {"a": -1.0}, {"a": 0.9}, {"a": 0.8, "new": 30.0}]
+    y = ["up", "down", "up", "up"]
+    loop, batch = (BSGDClassifier(scaling="none", gamma=1.0) for _ in range(2))
+    expected = []
+    for x, label in zip(X, y, strict=True):
+        expected.append(loop.predict_proba_one(x).get("up", 0.0))
+        loop.learn_one(x, label)
+    _, proba = batch.test_then_train(X, y, proba=True)
+    assert proba[:, 0].tolist() == expected
+    assert expected[3] > 0.5
+
+
 def test_predicting_changes_nothing():
     X, y = blobs(300, 3)
     model = BSGDClassifier(budget=20, average=50)
