@@ -7,6 +7,7 @@ after a crash, finds either the old file or the new.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -224,6 +225,8 @@ def decode_label(value: Any) -> Any:
 def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write header and arrays to `path`, whole or not at all, and on disk when this returns.
 
+    A symbolic link is followed; what is no regular file, such as a device, is not replaced.
+
     Raises
     ------
     TypeError
@@ -231,7 +234,9 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     OSError
         Where the file system refuses; the old file is then untouched.
     """
-    path = Path(path)
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
     text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
