@@ -25,9 +25,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
 
+from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.rows import (
     COUNT_AT,
     N_CLASSES,
@@ -170,7 +171,7 @@ def _lowest_bit(_, bits):
     return types.uint64(types.uint64), codegen
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def exp32(x):
     """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
     x = x if x > LEAST_EXPONENT else LEAST_EXPONENT
@@ -182,39 +183,39 @@ def exp32(x):
     return _times_power_of_two(p * (r * r) + r + ONE, shifted)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exp_all(x, out):
     """out = exp32(x), for a look at it."""
     for i in range(x.size):
         out[i] = exp32(x[i])
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def single(arena, layout, i):
     """A section of float32."""
     return section(arena, layout, i).view(np.float32)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def work(arena, layout, i):
     """The i-th row of work, as long as there are slots."""
     stride = layout[STRIDE]
     return single(arena, layout, ROOM)[i * stride : (i + 1) * stride]
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def padded(n):
     """n slots, rounded up so that no run has a remainder."""
     return (n + LANES - 1) // LANES * LANES
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def class_room(arena, layout):
     """How many classes there is room for."""
     return section(arena, layout, CLASSES).size // CLASS_FIELDS
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def first_class(layout):
     """The first class with coefficients of its own."""
     return 1 if layout[N_CLASSES] <= 2 else 0
@@ -223,7 +224,7 @@ def first_class(layout):
 # Sums of products -------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def halve(sums, n):
     """The sum of the first n values, halved again and again: each pass vectorises, and the order is always the same."""
     while n > LANES and n % 2 == 0:
@@ -236,7 +237,7 @@ def halve(sums, n):
     return float(total)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def dot(coefs, at, row, n, sums):
     """sum over n slots of coefs[at + b] * row[b]."""
     half = n // 2
@@ -245,7 +246,7 @@ def dot(coefs, at, row, n, sums):
     return halve(sums, half)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def dot_vectors(vectors, stride, n, rows, values, m, out):
     """out[b] = sum over the pairs 1 ... m - 1 of value * vectors[row - 1, b]."""
     for b in range(n):
@@ -272,7 +273,7 @@ def dot_vectors(vectors, stride, n, rows, values, m, out):
 # Kernel values ----------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def take_event(arena, layout, m):
     """The event in hand as pairs of float32, for index 0 its square norm and its weighted square norm.
 
@@ -302,7 +303,7 @@ def take_event(arena, layout, m):
     pairs[0], weighted[0] = square, norm
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def distances(arena, layout, m, out):
     """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     n = padded(layout[N_VECTORS])
@@ -316,7 +317,7 @@ def distances(arena, layout, m, out):
         out[u(b)] = (d if d > ZERO else ZERO) * gamma
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def kernel_row(arena, layout, m):
     """The kernel values between the event in hand and all vectors."""
     row = single(arena, layout, KERNEL)
@@ -326,7 +327,7 @@ def kernel_row(arena, layout, m):
         row[u(b)] = exp32(-row[u(b)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evaluate(arena, layout, m, averaging):
     """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
     kernel_row(arena, layout, m)
@@ -356,7 +357,7 @@ def evaluate(arena, layout, m, averaging):
 # Predictions ------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def best_class(scores, at, n):
     """The class with the largest score, the first of equals."""
     best = 0
@@ -366,7 +367,7 @@ def best_class(scores, at, n):
     return best
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def deciding(arena, layout):
     """The scores that predictions rest on."""
     if section(arena, layout, PARAMS)[AVERAGE] > 0.0:
@@ -374,7 +375,7 @@ def deciding(arena, layout):
     return section(arena, layout, SCORES)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(arena, layout):
     """The probabilities of all classes, from the scores last computed: each head's, weighted by its vote."""
     n, room = layout[N_CLASSES], class_room(arena, layout)
@@ -392,7 +393,7 @@ def spread(arena, layout):
             proba[c] += heads[base + VOTE] * math.exp(sharpness * (scores[at + c] - top)) / total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def predict(arena, layout, m):
     """The best class for the event in hand, -1 where there is none."""
     n = layout[N_CLASSES]
@@ -408,7 +409,7 @@ def predict(arena, layout, m):
 # Learning ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def open_classes(arena, layout, n):
     """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
     room, stride = class_room(arena, layout), layout[STRIDE]
@@ -430,7 +431,7 @@ def open_classes(arena, layout, n):
     layout[N_CLASSES] = max(before, n)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def find_update(scores, update, at, n, label, loss):
     """The update u of the classes' scores, the negative gradient of the loss; returns whether the head acts."""
     if loss == HINGE:
@@ -456,7 +457,7 @@ def find_update(scores, update, at, n, label, loss):
     return acting
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def step(arena, layout, m, label, weight):
     """One step of every head on the event in hand, whose scores stand in SCORES and kernel values in KERNEL.
 
@@ -500,7 +501,7 @@ def step(arena, layout, m, label, weight):
         average(arena, layout)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def learn(arena, layout, m, label, weight):
     """Learn the event in hand, which has been evaluated."""
     step(arena, layout, m, label, weight)
@@ -508,7 +509,7 @@ def learn(arena, layout, m, label, weight):
         make_room(arena, layout)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def follow_norms(params, square):
     """gamma = GAMMA_FACTOR / the mean square norm of the events learned (this one is the SEEN + 1st)."""
     params[SUM_OF_SQUARES] += square
@@ -516,7 +517,7 @@ def follow_norms(params, square):
         params[GAMMA_NOW] = params[GAMMA_FACTOR] * (params[SEEN] + 1.0) / params[SUM_OF_SQUARES]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def vote(arena, layout, label):
     """Take the heads' predictions of the event in hand into their accuracies, and share the vote anew."""
     n, room, n_heads = layout[N_CLASSES], class_room(arena, layout), layout[N_HEADS]
@@ -535,7 +536,7 @@ def vote(arena, layout, label):
         heads[base + VOTE] /= total
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def shrink(arena, layout, h):
     """Settle the step of a head, and shrink its coefficients; t begins at 2, because at 1 all would be lost."""
     params, heads = section(arena, layout, PARAMS), section(arena, layout, HEADS)
@@ -554,7 +555,7 @@ def shrink(arena, layout, h):
         heads[base + A] = 1.0
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def find_slot(arena, layout, m):
     """The slot of the vector that takes the event in: the nearest, if near enough to absorb it, else a new one."""
     n = layout[N_VECTORS]
@@ -571,7 +572,7 @@ def find_slot(arena, layout, m):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_vector(arena, layout, slot, m):
     """Put the event taken into an empty slot."""
     stride, rows = layout[STRIDE], layout[layout[ROWS_AT] :]
@@ -596,7 +597,7 @@ def write_vector(arena, layout, slot, m):
     single(arena, layout, NORMS)[slot] = norm
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def add_update(arena, layout, slot, weight):
     """Add each head's step times its update to the coefficients of a slot, and to the biases."""
     room, stride, n = class_room(arena, layout), layout[STRIDE], layout[N_CLASSES]
@@ -624,7 +625,7 @@ def add_update(arena, layout, slot, weight):
                 biases[c] += params[BIAS] * change * update[c]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def average(arena, layout):
     """Let P V + Q U forget a share, and V join it."""
     params, heads = section(arena, layout, PARAMS), section(arena, layout, HEADS)
@@ -649,7 +650,7 @@ def average(arena, layout):
 # The metric -------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def relearn_metric(arena, layout, m):
     """One step of the relevances of the columns the event has a value in, along the gradient of the heads' losses.
 
@@ -707,7 +708,7 @@ def relearn_metric(arena, layout, m):
             norms[b] = vector_norm(arena, layout, b)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def pull(arena, layout, out):
     """out[b] = k_b sum over heads and classes of vote * u_c A_cb."""
     room, stride, n = class_room(arena, layout), layout[STRIDE], layout[N_CLASSES]
@@ -727,7 +728,7 @@ def pull(arena, layout, out):
         out[u(b)] *= row[u(b)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def vector_norm(arena, layout, slot):
     """The weighted square norm of a vector."""
     stride, vectors = layout[STRIDE], single(arena, layout, VECTORS)
@@ -749,7 +750,7 @@ def vector_norm(arena, layout, slot):
 # Room -------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def make_room(arena, layout):
     """Bring the vectors back within the budget."""
     kind = section(arena, layout, PARAMS)[MAINTENANCE]
@@ -769,19 +770,19 @@ def make_room(arena, layout):
             merge_at_once(arena, layout, n_chosen)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def is_plain(layout):
     """Whether each vector has a single coefficient."""
     return layout[N_HEADS] == 1 and layout[N_CLASSES] == 2
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def head_weight(heads, base):
     """What a head's coefficients count for where vectors are compared: its vote, in units of its step."""
     return math.sqrt(heads[base + VOTE]) / heads[base + ETA] * heads[base + A]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_smallest(arena, layout):
     """The vector with the smallest coefficients; the size of all vectors' coefficients is left in work row 1."""
     n, slots, stride = layout[N_VECTORS], padded(layout[N_VECTORS]), layout[STRIDE]
@@ -808,7 +809,7 @@ def find_smallest(arena, layout):
     return smallest
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def products_with(arena, layout, i, out):
     """out[b] = the product of the coefficients of vectors i and b, summed over heads and classes."""
     slots, stride, room = padded(layout[N_VECTORS]), layout[STRIDE], class_room(arena, layout)
@@ -824,7 +825,7 @@ def products_with(arena, layout, i, out):
                     out[u(b)] += v * coefs[u(c * stride + b)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def take_vector(arena, layout, slot):
     """Take a vector as pairs, as `take_event` takes an event; returns how far they go."""
     stride, vectors = layout[STRIDE], single(arena, layout, VECTORS)
@@ -850,7 +851,7 @@ def take_vector(arena, layout, slot):
     return m
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose(arena, layout, i):
     """Choose what to merge with vector i: up to MERGES - 1 others of the same direction, least degradation first.
 
@@ -884,7 +885,7 @@ def choose(arena, layout, i):
     return count
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def cost_plain(arena, layout, i, far, sizes, costs):
     """The degradation of merging each vector with i, in units of that of removing i; inf where signs differ."""
     n, stride = layout[N_VECTORS], layout[STRIDE]
@@ -907,7 +908,7 @@ def cost_plain(arena, layout, i, far, sizes, costs):
             costs[u(b)] = f32(look_up(table, 0, share, kappas[u(b)]))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cost_any(arena, layout, i, far, sizes, costs):
     """As `cost_plain`, where vectors have several coefficients; inf where the angle between these is not below 90°."""
     n = layout[N_VECTORS]
@@ -934,7 +935,7 @@ def cost_any(arena, layout, i, far, sizes, costs):
             costs[u(b)] = f32(np.inf)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def ratio_of(larger, smaller):
     """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
     return min(larger / smaller, 1e6) if smaller > 0.0 else 1e6
@@ -946,14 +947,14 @@ def ratio_of(larger, smaller):
 # r^2 e^(2 L (1 - h)^2) + e^(2 L h^2) + 2 r c e^(L ((1 - h)^2 + h^2)), largest at some h in [1/2, 1] for r >= 1.
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def kept(h, ratio, cosine, log_kappa):
     """The square norm of what is taken over."""
     large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
     return ratio * ratio * large * large + small * small + 2.0 * ratio * cosine * large * small
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def degradation(h, ratio, cosine, log_kappa):
     """The square norm of what is lost: |r phi(v_b) + phi(v_i)|^2 less what is kept, summed by parts of one sign."""
     large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
@@ -961,7 +962,7 @@ def degradation(h, ratio, cosine, log_kappa):
     return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def golden_section(ratio, cosine, log_kappa):
     """The best h by golden section search, around the best of nine points."""
     best = 8
@@ -986,7 +987,7 @@ def golden_section(ratio, cosine, log_kappa):
     return 1.0 if kept(1.0, ratio, cosine, log_kappa) > kept(h, ratio, cosine, log_kappa) else h
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def refine(h, ratio, cosine, log_kappa):
     """A better h, by Newton's method from the best of a few points: h is the best if the cosine is 1."""
     best = kept(h, ratio, cosine, log_kappa)
@@ -1014,7 +1015,7 @@ def refine(h, ratio, cosine, log_kappa):
     return h
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_table(table):
     """The table for cosine 1: first what is lost, in units of the smaller vector's square coefficient, then h.
 
@@ -1036,13 +1037,13 @@ def fill_table(table):
             table[i * GRID + j], table[(GRID + i) * GRID + j] = lost, h
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def borrow_table(layout):
     """The table, which all learners share."""
     return carray(_pointer(layout[TABLE]), (2 * GRID * GRID,), np.float32)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def look_up(table, at, share, kappa):
     """The table's value for a share in [1/2, 1] and kappa in [0, 1], linear between its points."""
     # Written so that what is not a number does not lead out of the table either.
@@ -1056,7 +1057,7 @@ def look_up(table, at, share, kappa):
     return low + x * (high - low)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def log_kappa_between(arena, layout, a, b):
     """The logarithm of the kernel value of two vectors."""
     stride, vectors = layout[STRIDE], single(arena, layout, VECTORS)
@@ -1075,7 +1076,7 @@ def log_kappa_between(arena, layout, a, b):
     return -params[GAMMA_NOW] * total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def product(arena, layout, a, b):
     """The product of the coefficients of two vectors, summed over heads and classes."""
     stride, room = layout[STRIDE], class_room(arena, layout)
@@ -1088,7 +1089,7 @@ def product(arena, layout, a, b):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_in_turn(arena, layout, count):
     """Merge the chosen vectors one after another into the first."""
     chosen = section(arena, layout, CHOSEN)
@@ -1097,7 +1098,7 @@ def merge_in_turn(arena, layout, count):
     drop(arena, layout, count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_pair(arena, layout, a, b):
     """Merge vector b into vector a, at the point where least is lost."""
     golden = section(arena, layout, PARAMS)[SEARCH] == GOLDEN
@@ -1119,7 +1120,7 @@ def merge_pair(arena, layout, a, b):
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def join(arena, layout, a, b, of_a, keep_a, keep_b):
     """Vector a becomes of_a times a plus the rest of b, its coefficients keep_a times its own plus keep_b times b's."""
     stride, vectors = layout[STRIDE], single(arena, layout, VECTORS)
@@ -1140,7 +1141,7 @@ def join(arena, layout, a, b, of_a, keep_a, keep_b):
         join_coefs(arena, layout, averaged, a, b, f32(keep_a), f32(keep_b))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def join_coefs(arena, layout, coefs, a, b, keep_a, keep_b):
     """coefs of a = keep_a times coefs of a + keep_b times coefs of b, for all heads and classes."""
     stride, room = layout[STRIDE], class_room(arena, layout)
@@ -1150,7 +1151,7 @@ def join_coefs(arena, layout, coefs, a, b, keep_a, keep_b):
             coefs[at + u(a)] = keep_a * coefs[at + u(a)] + keep_b * coefs[at + u(b)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_at_once(arena, layout, count):
     """Merge the chosen vectors v_p into z = sum_p w_p v_p by the fixed point of the gradient.
 
@@ -1218,7 +1219,7 @@ def merge_at_once(arena, layout, count):
     drop(arena, layout, count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def kept_at(far, near, weights, kernels, count):
     """The square norm kept at z, and the kernel values between z and the chosen."""
     spread_of = 0.0
@@ -1239,7 +1240,7 @@ def kept_at(far, near, weights, kernels, count):
 # Removal ----------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def drop(arena, layout, count):
     """Remove all chosen vectors but the first, from the highest slot down, so that the others keep theirs meanwhile."""
     chosen = section(arena, layout, CHOSEN)
@@ -1253,7 +1254,7 @@ def drop(arena, layout, count):
         remove(arena, layout, slot)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remove(arena, layout, slot):
     """Remove a vector; the last one takes its slot."""
     last, stride = layout[N_VECTORS] - 1, layout[STRIDE]
@@ -1272,7 +1273,7 @@ def remove(arena, layout, slot):
     layout[N_VECTORS] = last
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def clear_coefs(arena, layout, coefs, slot):
     """Set the coefficients of a slot to zero."""
     stride, room = layout[STRIDE], class_room(arena, layout)
@@ -1281,7 +1282,7 @@ def clear_coefs(arena, layout, coefs, slot):
             coefs[c * stride + slot] = ZERO
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def project(arena, layout, i):
     """Give the coefficients of vector i to the others so that least is lost: K beta = k_i by Cholesky's method."""
     n, stride = layout[N_VECTORS], layout[STRIDE]
@@ -1319,7 +1320,7 @@ def project(arena, layout, i):
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def predict_event(arena, layout):
     """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
 
@@ -1333,7 +1334,7 @@ def predict_event(arena, layout):
     return predict(arena, layout, m)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def learn_event(arena, layout, label, weight):
     """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
     arena, layout = borrow(arena), borrow(layout)
@@ -1347,13 +1348,13 @@ def learn_event(arena, layout, label, weight):
     return 0
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def votes_on_means(arena, layout):
     """Whether learning needs the averaged scores."""
     return layout[N_HEADS] > 1 and section(arena, layout, PARAMS)[AVERAGE] > 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def run_rows(
     arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
 ):
