@@ -11,11 +11,11 @@ Results are kept in `simulations/benchmarks/results`. Times are of `test_then_tr
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import itertools
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -213,8 +213,11 @@ def defaults() -> None:
 
 def main() -> None:
     """Run what is asked for."""
-    for name in sys.argv[1:] or ("a9a", "grid", "defaults"):
-        {"a9a": a9a, "grid": grid, "defaults": defaults}[name]()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"a9a": a9a, "grid": grid, "defaults": defaults}
+    parser.add_argument("part", nargs="*", choices=parts, default=list(parts))
+    for name in parser.parse_args().part:
+        parts[name]()
 
 
 if __name__ == "__main__":
