@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import stat
+import sys
 import time
 import zlib
 from typing import Protocol
@@ -13,7 +14,7 @@ from typing import Protocol
 from connectors.events import ConnectorError
 
 _CHUNK = 1 << 18
-_PACKED_CHUNK = 1 << 16
+_GZIP = b"\x1f\x8b"
 _POLL_S = 0.2
 
 
@@ -23,8 +24,9 @@ class ByteStream(Protocol):
     live: bool
     """Whether more may come after a pause."""
 
-    damage: str | None
-    """Why the stream ended before its time."""
+    @property
+    def damage(self) -> str | None:
+        """Why the stream ended before its time."""
 
     def read(self, wait_s: float) -> bytes | None:
         """The next bytes; none after `wait_s` seconds of silence on a live stream; None at the end."""
@@ -38,10 +40,17 @@ class ByteStream(Protocol):
     def close(self) -> None: ...
 
 
+def is_packed(path: str) -> bool:
+    """Whether a file is gzip by its name."""
+    return path.lower().endswith(".gz")
+
+
 def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
     """The byte stream of a path: ``-`` is standard input, pipes and devices are read as they deliver."""
     if path == "-":
-        return Pipe(0, "standard input", owned=False)
+        if sys.stdin is None:  # closed before Python began: the number may belong to another file by now
+            raise ConnectorError("standard input: is closed")
+        return PipedText(Pipe(0, "standard input", owned=False))
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
@@ -53,10 +62,16 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
         os.close(fd)
         raise ConnectorError(f"{path}: is a directory, not a file")
     if not stat.S_ISREG(mode):
-        return Pipe(fd, path, owned=True)
+        return PipedText(Pipe(fd, path, owned=True))
     if follow:
         return GrowingFile(fd, path)
-    return GzipFile(fd, path) if packed else PlainFile(fd, path)
+    file = PlainFile(fd, path)
+    if not packed:
+        return file
+    if (head := os.pread(fd, 2, 0)) and not _GZIP.startswith(head):
+        os.close(fd)
+        raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
+    return Unpacked(file)
 
 
 class PlainFile:
@@ -139,22 +154,49 @@ class Pipe:
             os.close(self._fd)
 
 
-class GzipFile:
-    """A gzip file of one or more members. Damage ends it after the last byte that could be had."""
+class PipedText:
+    """A pipe, unpacked if what comes first is the first byte of gzip, with which no text begins."""
 
-    live = False
+    live = True
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd, self._path = fd, path
-        head = os.pread(fd, 2, 0)
-        if head and not b"\x1f\x8b".startswith(head):
-            raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
-        self._restart()
+    def __init__(self, pipe: Pipe) -> None:
+        self._stream: ByteStream = pipe
+        self._begun = False
 
-    def _restart(self) -> None:
-        os.lseek(self._fd, 0, os.SEEK_SET)
+    @property
+    def damage(self) -> str | None:
+        return self._stream.damage
+
+    def read(self, wait_s: float) -> bytes | None:
+        data = self._stream.read(wait_s)
+        if data and not self._begun:
+            self._begun = True
+            if data[:1] == _GZIP[:1]:
+                self._stream = Unpacked(self._stream, data)
+                data = self._stream.read(0.0)
+        return data
+
+    def seek(self, offset: int) -> bool:
+        return self._stream.seek(offset)
+
+    def fraction(self, offset: int) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Unpacked:
+    """What a gzip stream of one or more members holds. Damage ends it after the last byte that could be had."""
+
+    def __init__(self, stream: ByteStream, packed: bytes = b"") -> None:
+        self._stream, self.live = stream, stream.live
+        self._restart(packed)
+
+    def _restart(self, packed: bytes = b"") -> None:
         self.damage: str | None = None
-        self._packed = b""
+        self._taken = 0
+        self._packed = packed
         self._ready = b""
         self._member: zlib._Decompress | None = None
 
@@ -163,18 +205,20 @@ class GzipFile:
             ready, self._ready = self._ready, b""
             return ready
         while self.damage is None:
-            data = self._step()
-            if data or data is None:
+            if not self._packed:
+                packed = self._stream.read(wait_s)
+                if not packed:
+                    if packed is None and self._member is not None:
+                        self.damage = "gzip file is cut short"
+                    return packed
+                self._packed = packed
+                self._taken += len(packed)
+            if data := self._step():
                 return data
         return None
 
-    def _step(self) -> bytes | None:
-        """Unpack a little; None at the end."""
-        if not self._packed:
-            self._packed = _read(self._fd, _PACKED_CHUNK, self._path)
-            if not self._packed:
-                self.damage = None if self._member is None else "gzip file is cut short"
-                return None
+    def _step(self) -> bytes:
+        """Unpack a little."""
         if self._member is None:
             self._packed = self._packed.lstrip(b"\0")  # padding between members, as gzip itself allows
             if not self._packed:
@@ -195,6 +239,7 @@ class GzipFile:
         return data
 
     def seek(self, offset: int) -> bool:
+        self._stream.seek(0)
         self._restart()
         while offset > 0:
             data = self.read(0.0)
@@ -205,10 +250,10 @@ class GzipFile:
         return True
 
     def fraction(self, offset: int) -> float | None:
-        return min(1.0, os.lseek(self._fd, 0, os.SEEK_CUR) / (os.fstat(self._fd).st_size or 1))
+        return self._stream.fraction(self._taken)
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._stream.close()
 
 
 def _salvage(member: zlib._Decompress, packed: bytes) -> bytes:

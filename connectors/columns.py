@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -40,19 +41,30 @@ def numbers(name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
     >>> numbers("x", ["1", "", "one"], bad), bad
     (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
     """
-    try:
-        return np.array(list(map(float, cells)))
-    except ValueError:
-        pass
-    try:
-        return np.array([math.nan if cell in _USUAL_MISSING else float(cell) for cell in cells])
-    except ValueError:
-        return np.array([_number(name, i, cell, bad) for i, cell in enumerate(cells)])
+    if "_" not in "".join(cells):
+        with contextlib.suppress(ValueError):
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+        with contextlib.suppress(ValueError):
+            return np.array([math.nan if cell in _USUAL_MISSING else float(cell) for cell in cells])
+    return np.array([_number(name, i, cell, bad) for i, cell in enumerate(cells)], dtype=np.float64)
+
+
+def number_of(value: Any) -> float:
+    """A value as float. Python would read ``1_000``, but the underscore is the mark of an identifier.
+
+    Raises
+    ------
+    ValueError
+        If it is not a number.
+    """
+    if isinstance(value, str) and "_" in value:
+        raise ValueError(f"not a number: {shown(value)}")
+    return float(value)
 
 
 def _number(name: str, i: int, cell: str, bad: Bad) -> float:
     try:
-        return math.nan if is_missing(cell) else float(cell)
+        return math.nan if is_missing(cell) else number_of(cell)
     except ValueError:
         bad.setdefault(i, f"'{name}' is not a number: {shown(cell)}")
         return math.nan
@@ -69,8 +81,7 @@ def looks_numeric(cells: Iterable[str]) -> bool | None:
     """Whether what is not missing are numbers, but for one in ten at most; None where all is missing.
 
     A stray text among numbers is a malformed cell, that is set aside when its event is read, and no reason to take
-    every number for a category. An underscore makes a text, though Python would read ``1_000``: it is the mark of an
-    identifier.
+    every number for a category.
     """
     there = [cell for cell in cells if not is_missing(cell)]
     if not there:
@@ -80,10 +91,10 @@ def looks_numeric(cells: Iterable[str]) -> bool | None:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        number_of(cell)
     except ValueError:
         return False
-    return "_" not in cell
+    return True
 
 
 def label_of(text: str) -> int | str:

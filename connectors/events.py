@@ -87,7 +87,7 @@ class Batch:
     features
         Rows as dicts, a table of columns, or sparse rows.
     labels
-        One per event, None where unknown.
+        One per event, None where unknown. Labels that Python holds equal (True, 1 and 1.0) are one class.
     origins
         Where each event came from.
     position

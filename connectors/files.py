@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from connectors.bytestreams import open_bytes
+from connectors.bytestreams import is_packed, open_bytes
 from connectors.columns import Events
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
 from connectors.format_arff import ArffFormat
@@ -45,7 +45,7 @@ _SAMPLE = 1000
 
 def file_format(path: str, options: Options) -> str:
     """The format named by the option, else by the suffix."""
-    suffix = os.path.splitext(path.removesuffix(".gz"))[1].lower()
+    suffix = os.path.splitext(path[:-3] if is_packed(path) else path)[1].lower()
     default = "csv" if path == "-" else SUFFIXES.get(suffix, "")
     if not default and not options.has("format"):
         raise ConnectorError(f"{path}: the suffix names no known format; say format= one of {', '.join(FORMATS)}")
@@ -67,7 +67,7 @@ class TextSource:
         follow = options.flag("follow", False)
         self._format = _MAKERS[format_](options)
         options.finish()
-        packed = path.endswith(".gz")
+        packed = is_packed(path)
         if follow and (packed or path == "-"):
             raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
         self._stream = open_bytes(path, packed=packed, follow=follow)
@@ -103,12 +103,12 @@ class TextSource:
         reader.consume(size)
         self._start = reader.position
         if not self._stream.live:
-            self._sample(self._find(*self._decode(reader.peek(_SAMPLE)), _SAMPLE))
+            self._sample(self._find(*self._decode(reader.peek(_SAMPLE)), _SAMPLE), True)
         return True
 
-    def _sample(self, found: Records) -> None:
+    def _sample(self, found: Records, whole: bool) -> None:
         if found.rows:
-            self._format.decide(found.rows, not self._stream.live)
+            self._format.decide(found.rows, whole)
             self._sampled = True
 
     def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:
@@ -136,7 +136,7 @@ class TextSource:
         if not found.rows and not found.rejected and not self._stream.live:
             return None
         if not self._sampled:
-            self._sample(found)
+            self._sample(found, False)
         return self._batch(found, line)
 
     def _batch(self, found: Records, line: int) -> Batch:

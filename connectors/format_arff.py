@@ -1,4 +1,9 @@
-"""ARFF, dense and sparse, as Weka and MOA write it."""
+"""ARFF, dense and sparse, as Weka and MOA write it.
+
+Their rules beside the obvious ones: what follows a ``%`` outside quotes is a comment; white space separates values as
+commas do; a row may end in a comma. A row that has the right number of values between its commas is read by these
+alone, so that ``New York`` need not be quoted there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,9 @@ from connectors.options import Options, Roles
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+(?:{_QUOTED}|([^\s{{]+))(?:\s*\{{(.*)\}}|\s+(\w+).*)\s*$", re.IGNORECASE)
 _CELL = re.compile(rf"\s*(?:{_QUOTED}|([^,'\"]*?))\s*(,|$)")
-_PAIR = re.compile(rf"\s*(\d+)\s+(?:{_QUOTED}|([^\s,'\"]+))\s*(,|$)")
+_SPACED_CELL = re.compile(rf"(?:{_QUOTED}|([^\s,'\"]*))(\s*,\s*|\s+|$)")
+_PAIR = re.compile(rf"\s*(\d+)\s+(?:{_QUOTED}|([^\s,'\"]+))(?:\s*(?:,|$)|\s+)")
+_BEFORE_COMMENT = re.compile(rf"((?:{_QUOTED}|[^'\"%]+)*+)%")
 _NUMBERS = ("numeric", "real", "integer")
 _MOST_CELLS = 1 << 21
 
@@ -37,14 +44,15 @@ class ArffFormat:
         """Read the declarations down to ``@data``."""
         attributes: dict[str, str | list[str]] = {}
         for i, line in enumerate(lines):
-            word = line.strip().lower()
+            line = _without_comment(line)
+            word = line.lower()
             if word.startswith("@data"):
                 self._declare(attributes)
                 return i + 1
             if word.startswith("@attribute"):
-                self._attribute(line.strip(), i + 1, attributes)
-            elif word and not word.startswith(("%", "@relation")):
-                raise ConnectorError(f"{self._source}: line {i + 1} is no ARFF declaration: {line.strip()[:80]!r}")
+                self._attribute(line, i + 1, attributes)
+            elif word and not word.startswith("@relation"):
+                raise ConnectorError(f"{self._source}: line {i + 1} is no ARFF declaration: {line[:80]!r}")
         if last:
             raise ConnectorError(f"{self._source}: the ARFF header has no @data line")
         return None
@@ -56,7 +64,11 @@ class ArffFormat:
         name = _text(match, 1)
         if name in attributes:
             raise ConnectorError(f"{self._source}: attribute {name!r} is declared twice")
-        attributes[name] = match[5].lower() if match[4] is None else _cells(match[4])
+        values = match[4]
+        if values is None:
+            attributes[name] = match[5].lower()
+        else:
+            attributes[name] = _cells(values) if "," in values else _spaced_cells(values.strip())
 
     def _declare(self, attributes: dict[str, str | list[str]]) -> None:
         if not attributes:
@@ -87,14 +99,26 @@ class ArffFormat:
         return line_records(lines, bad, limit, map(self._row, lines), skip=("%",))
 
     def _row(self, line: str) -> list[str] | ValueError:
-        line = line.strip()
+        line = _without_comment(line)
         try:
-            row = self._sparse_row(line) if line.startswith("{") else _cells(line)
+            return self._sparse_row(line) if line.startswith("{") else self._dense_row(line)
         except ValueError as error:
             return error
-        if len(row) != len(self._defaults):
-            return ValueError(f"{len(row)} values instead of {len(self._defaults)}")
-        return row
+
+    def _dense_row(self, line: str) -> list[str]:
+        faults, width = [], len(self._defaults)
+        for split in (_cells, _spaced_cells):
+            try:
+                row = split(line)
+            except ValueError as error:
+                faults.append(error)
+                continue
+            if len(row) == width + 1 and not row[-1]:
+                row.pop()  # MOA ends each row with a comma
+            if len(row) == width:
+                return row
+            faults.append(ValueError(f"{len(row)} values instead of {width}"))
+        raise faults[0]
 
     def _sparse_row(self, line: str) -> list[str]:
         if not line.endswith("}"):
@@ -121,13 +145,28 @@ class ArffFormat:
         return self._columns.read(rows)
 
 
+def _without_comment(line: str) -> str:
+    """A line without the space around it and the comment at its end."""
+    match = _BEFORE_COMMENT.match(line) if "%" in line else None
+    return (match[1] if match else line).strip()
+
+
 def _cells(line: str) -> list[str]:
     """Values between commas, with quotes and escapes undone."""
     if not any(mark in line for mark in "'\"\\"):
         return [cell.strip() for cell in line.split(",")] if " " in line or "\t" in line else line.split(",")
+    return _matched(_CELL, line)
+
+
+def _spaced_cells(line: str) -> list[str]:
+    """Values between commas or white space."""
+    return _matched(_SPACED_CELL, line)
+
+
+def _matched(cell: re.Pattern[str], line: str) -> list[str]:
     cells, at = [], 0
     while True:
-        match = _CELL.match(line, at)
+        match = cell.match(line, at)
         if match is None:
             raise ValueError(f"a quote is not closed or not alone: {line[at : at + 80]!r}")
         cells.append(_text(match, 1))

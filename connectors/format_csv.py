@@ -9,7 +9,11 @@ from typing import Any
 from connectors.columns import Events, TextColumns
 from connectors.events import ConnectorError
 from connectors.formats import Records
+from connectors.lines import MAX_LINE_BYTES
 from connectors.options import Options, Roles
+
+# The module's own limit for a field is 128 KiB. It is kept for the whole process, so it is never lowered.
+csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 MOST_LINES = 256
 """Lines one quoted record may span; what is open for longer is a stray quote, and costs its own line only."""

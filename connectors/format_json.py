@@ -1,19 +1,29 @@
-"""JSON lines: one flat object an event."""
+"""JSON lines: one flat object an event.
+
+Labels keep their JSON types, so that ``"1"`` and ``1`` are two classes; but ``true``, ``1`` and ``1.0`` are one, as are
+``false``, ``0`` and ``0.0``, since Python holds them equal. Whole numbers beyond 64 bits stay exact where they name
+something: as label, key or declared category. ``NaN``, which Python writes though JSON does not have it, is missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 import orjson
 
-from connectors.columns import Bad, Events, shown, times_of
+from connectors.columns import Bad, Events, number_of, shown, times_of
+from connectors.events import ConnectorError
 from connectors.formats import Records, line_records
 from connectors.options import Options, Roles
 
 _NESTED = frozenset({dict, list})
-_CONVERT: dict[str, Callable[[Any], Any]] = {"number": float, "category": str}
+_CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
+_CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+_BEYOND_INTEGERS = float(1 << 63)
 
 
 class JsonFormat:
@@ -22,7 +32,10 @@ class JsonFormat:
     def __init__(self, options: Options) -> None:
         self._source = options.name
         self._roles = Roles.of(options)
+        self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in _CONVERT}
+        categories = [name for name, kind in self._convert.items() if kind == "category"]
+        self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
 
     @property
     def types(self) -> dict[str, str]:
@@ -35,13 +48,39 @@ class JsonFormat:
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """One object a line."""
-        return line_records(lines, bad, limit, map(_parsed, lines))
+        return line_records(lines, bad, limit, map(self._row, lines))
+
+    def _row(self, line: str) -> dict[str, Any] | ValueError:
+        try:
+            value = _loads(line)
+            if isinstance(value, dict):
+                self._keep_exact(value, line)
+        except (ValueError, RecursionError) as error:
+            return ValueError(f"not JSON: {error}")
+        return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
+
+    def _keep_exact(self, row: dict[str, Any], line: str) -> None:
+        """Read names again that came as floats though they may be whole numbers beyond 64 bits."""
+        for name in self._exact:
+            value = row.get(name)
+            if type(value) is float and abs(value) >= _BEYOND_INTEGERS:
+                row[name] = _slow_loads(line)[name]
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Miss the label, key or time that none of a file's first events has."""
+        """Miss the label, key or time that none of a file's first events has; a label may be announced as late."""
         if whole:
             names = dict.fromkeys(name for row in rows for name in row)
-            Roles(self._roles.label, self._roles.key, self._roles.time).check(self._source, names)
+            Roles(None, self._roles.key, self._roles.time).check(self._source, names)
+            if not self._late_label:
+                self._check_label(names, len(rows))
+
+    def _check_label(self, names: Iterable[str], n: int) -> None:
+        try:
+            Roles(self._roles.label).check(self._source, names)
+        except ConnectorError as error:
+            raise ConnectorError(
+                f"{error} (in the first {n:,} events; if it comes later, say late_label=yes)"
+            ) from None
 
     def events(self, rows: Sequence[Any]) -> Events:
         """The objects without their label, key, time and ignored fields."""
@@ -55,6 +94,8 @@ class JsonFormat:
         for i, value in enumerate(label or ()):
             if type(value) in _NESTED:
                 bad.setdefault(i, f"the label '{roles.label}' is nested: {shown(value)}")
+            elif type(value) is float and math.isinf(value):
+                bad.setdefault(i, f"the label '{roles.label}' is infinite")
         times = None if time is None else times_of(str(roles.time), time, bad)
         return Events(list(self._features(rows, bad)), label or [None] * len(rows), key, times, bad)
 
@@ -76,13 +117,21 @@ class JsonFormat:
         try:
             if name in row:
                 row[name] = _CONVERT[kind](row[name])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             bad.setdefault(i, f"'{name}' is not a {kind}: {shown(row[name])}")
 
 
-def _parsed(line: str) -> dict[str, Any] | ValueError:
+def _loads(line: str) -> Any:
     try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        return ValueError(f"not JSON: {error}")
-    return value if isinstance(value, dict) else ValueError(f"not a JSON object: {shown(value)}")
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if "NaN" not in line and "Infinity" not in line:
+            raise
+    value = _slow_loads(line)
+    json.dumps(value, ensure_ascii=False).encode()  # refuses halves of characters, as the fast reader does
+    return value
+
+
+def _slow_loads(line: str) -> Any:
+    """A line as Python's own reader takes it, which knows whole numbers of any length, NaN and infinities."""
+    return json.loads(line, parse_constant=_CONSTANTS.get)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns import Bad, Events, shown
+from connectors.columns import Bad, Events, number_of, shown
 from connectors.events import SparseRows
 from connectors.formats import Records, line_records
 from connectors.options import Options
@@ -63,8 +63,9 @@ class LibsvmFormat:
             tokens += words
             starts.append(len(tokens))
         # Every third part must be a colon: one pass in C instead of a small list for each pair.
-        parts = " ".join(tokens).replace(":", " : ").split()
-        if len(parts) != 3 * len(tokens) or parts[1::3].count(":") != len(tokens):
+        pairs = " ".join(tokens)
+        parts = pairs.replace(":", " : ").split()
+        if "_" in pairs or len(parts) != 3 * len(tokens) or parts[1::3].count(":") != len(tokens):
             raise ValueError("not pairs of index:value")
         indptr = np.array(starts, dtype=np.int64)
         indices = np.array(list(map(int, parts[0::3])), dtype=np.int64)
@@ -109,6 +110,6 @@ def _reason(row: str) -> str:
 
 def _float(text: str) -> float | None:
     try:
-        return float(text)
+        return number_of(text)
     except ValueError:
         return None

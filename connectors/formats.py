@@ -48,7 +48,7 @@ class TextFormat(Protocol):
         """Find at most `limit` records; lines in `bad` (with reasons) are damaged, `last` says none come after."""
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Look at the first records before they are handed out; `whole` says a file's, not just the first to arrive."""
+        """Look at the first records before they are handed out; `whole` says a file's, not just some."""
 
     def events(self, rows: Sequence[Any]) -> Events:
         """What the records mean."""

@@ -8,7 +8,7 @@ from connectors.events import ConnectorError, Sink, Source
 from connectors.files import TextSource, file_format
 from connectors.options import Options, split_url
 from connectors.parquet import ParquetSink, ParquetSource
-from connectors.sinks import LINE_WRITERS, NullSink, StandardOutput, TextSink
+from connectors.sinks import LINE_WRITERS, NullSink, OutputPipe, TextSink, is_pipe
 from connectors.synthetic import SyntheticSource
 
 
@@ -19,12 +19,14 @@ def open_source(url: str, **options: Any) -> Source:
     ----------
     url
         A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory of parts),
-        ``-`` for standard input, or ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed, rbf, rbfdrift, sea,
-        sine, stagger, tree, waveform). Options may follow as a query: ``a.csv?label=y&types=x:category``.
+        ``-`` for standard input (unpacked if it is gzip), or ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
+        rbf, rbfdrift, sea, sine, stagger, tree, waveform). Options may follow as a query:
+        ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
-        or ignore by name). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``).
+        or ignore by name). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``). JSON: `late_label` (no; the
+        label may be absent from the first 1,000 events, which otherwise is taken for a misspelt name).
         Synthetic: `n` (100,000), `seed` (1), `drift` (event numbers), `width` (0), and the generator's own.
 
     Examples
@@ -55,9 +57,9 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
     ----------
     url
         A path (CSV, TSV or JSON lines by suffix, also with ``.gz``; Parquet, as a directory of parts), ``-`` for
-        standard output, or ``null:``.
+        standard output, a pipe or a device, or ``null:``.
     resume
-        Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced when first written to.
+        Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced at the first write or flush.
     options
         `format`, instead of the suffix.
 
@@ -85,8 +87,8 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
         return ParquetSink(path, asked, resume=resume)
     if format_ not in LINE_WRITERS:
         raise ConnectorError(f"{path}: results cannot be written as {format_}; use one of {', '.join(LINE_WRITERS)}")
-    if path == "-":
-        return StandardOutput(format_, asked)
+    if is_pipe(path):
+        return OutputPipe(path, format_, asked)
     return TextSink(path, format_, asked, resume=resume)
 
 

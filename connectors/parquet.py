@@ -42,6 +42,9 @@ class ParquetSource:
             raise ConnectorError(f"{path}: the files of the directory differ in their columns")
         self._roles.check(path, schema.names)
         self._features = self._roles.features(schema.names)
+        for name in (*self._features, *self._others()):
+            if schema.names.count(name) > 1:
+                raise ConnectorError(f"{path}: column {name!r} appears twice; name it in ignore=")
         for name in (*self._features, self._roles.label):
             if name is not None:
                 self._check_type(name, schema.field(name).type)
@@ -146,7 +149,11 @@ class ParquetSource:
 
 
 class ParquetSink:
-    """A directory of parts. Rows are held until a flush or until there are many, then written as one part."""
+    """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
+
+    Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same
+    bytes only if they flushed at the same rows.
+    """
 
     can_rewind = True
 
@@ -154,10 +161,12 @@ class ParquetSink:
         self.name = path
         options.finish()
         self._pa = _arrow(path)
+        self._made = not os.path.exists(path)
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error
+        self._touched = False
         self._fresh = not resume
         self._parts = self._durable = self._count() if resume else 0
         self._schema = self._last_schema()
@@ -177,6 +186,7 @@ class ParquetSink:
 
     def write(self, table: Mapping[str, Sequence[Any]]) -> None:
         """Take rows."""
+        self._touched = True
         if self._columns is None:
             known = list(table) if self._schema is None else self._schema.names
             self._columns = {name: [] for name in known}
@@ -227,6 +237,7 @@ class ParquetSink:
 
     def flush(self) -> None:
         """Write what is held as a part."""
+        self._touched = True
         self._write_part()
         sync_directory(self._part(0))
         self._durable = self._parts
@@ -239,13 +250,20 @@ class ParquetSink:
     def rewind(self, position: Position) -> None:
         """Drop the parts written after `position`."""
         parts = int(position["parts"])
+        if parts and self._made:
+            raise ConnectorError(f"{self.name}: is missing, but {parts} parts were written before")
         if parts > self._count():
             raise ConnectorError(f"{self.name}: has {self._count()} parts, but {parts} were written before")
+        self._touched = True
         self._drop(parts)
         sync_directory(self._part(0))
         self._fresh, self._parts, self._durable, self._columns = False, parts, parts, None
         self._schema = self._last_schema()
 
     def close(self) -> None:
-        """Write what is held."""
-        self.flush()
+        """Write what is held, if anything was ever written."""
+        if self._touched:
+            self.flush()
+        elif self._made:
+            os.rmdir(self.name)
+            self._made = False

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import orjson
 
+from connectors.bytestreams import is_packed
 from connectors.events import ConnectorError, Position
 from connectors.options import Options
 
@@ -23,8 +26,10 @@ Rows = Mapping[str, Sequence[Any]]
 class TextSink:
     """Lines appended to a file, gzip by suffix.
 
-    The file is created when the sink is made; without `resume` an existing one is replaced at the first write. Each
-    flush of a gzip file ends a member, so that every position is a place where the file may be cut.
+    The file is created when the sink is made; without `resume` an existing one is replaced at the first write or flush.
+    A sink closed before either leaves things as they were. Each flush of a gzip file ends a member, so that every
+    position is a place where the file may be cut; two runs with the same rows thus have the same content, but the same
+    packed bytes only if they flushed at the same rows.
     """
 
     can_rewind = True
@@ -33,13 +38,13 @@ class TextSink:
         self.name = path
         options.finish()
         self._lines = LINE_WRITERS[format_]
-        self._packed = path.endswith(".gz")
+        self._packed = is_packed(path)
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
-        try:
+        self._made = not os.path.exists(path)
+        with _writing(path):
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
-        except OSError as error:
-            raise ConnectorError(f"{path}: cannot be written: {error.strerror}") from error
+        self._touched = False
         self._fresh = not resume
         self._durable = self._size() if resume else 0
         sync_directory(path)
@@ -60,9 +65,18 @@ class TextSink:
         self._append(self._lines.body(table))
 
     def _replace(self) -> None:
+        self._touched = True
         if self._fresh:
             self._fresh = False
-            self._file.truncate(0)
+            self._cut(0)
+
+    def _cut(self, size: int) -> None:
+        with _writing(self.name):
+            self._file.truncate(size)
+
+    def _sync(self) -> None:
+        with _writing(self.name):
+            os.fsync(self._file.fileno())
 
     def _append(self, data: bytes) -> None:
         if self._packed and data:
@@ -77,7 +91,7 @@ class TextSink:
         if self._member is not None:
             _write_all(self._file, self._member.flush(), self.name)
             self._member = None
-        os.fsync(self._file.fileno())
+        self._sync()
         self._durable = self._size()
 
     @property
@@ -88,34 +102,40 @@ class TextSink:
     def rewind(self, position: Position) -> None:
         """Cut the file where it was at `position`."""
         size = int(position["bytes"])
+        if size and self._made:
+            raise ConnectorError(f"{self.name}: is missing, but {size} bytes were written before")
         if size > self._size():
             raise ConnectorError(
                 f"{self.name}: has {self._size()} bytes, but {size} were written before: the file was changed"
             )
-        self._file.truncate(size)
-        os.fsync(self._file.fileno())
-        self._fresh, self._member, self._durable = False, None, size
+        self._cut(size)
+        self._sync()
+        self._touched, self._fresh, self._member, self._durable = True, False, None, size
         self._columns = position["columns"]
 
     def close(self) -> None:
-        """Flush and let go of the file."""
-        if not self._file.closed:
-            self.flush()
-            self._file.close()
+        """Flush what was written, if anything was, and let go of the file."""
+        if self._file.closed:
+            return
+        with self._file:
+            if self._touched:
+                self.flush()
+        if self._made and not self._touched:
+            os.remove(os.path.realpath(self.name))
 
 
-class StandardOutput:
-    """Lines on standard output, each table at once; it cannot be rewound."""
+class OutputPipe:
+    """Lines on standard output, a pipe or a device, each table at once; it cannot be rewound."""
 
-    name = "standard output"
     can_rewind = False
 
-    def __init__(self, format_: str, options: Options) -> None:
+    def __init__(self, path: str, format_: str, options: Options) -> None:
+        self.name = "standard output" if path == "-" else path
         options.finish()
         self._lines = LINE_WRITERS[format_]
         self._written = 0
-        sys.stdout.flush()
-        self._file = open(1, "wb", buffering=0, closefd=False)  # noqa: SIM115 - not ours to close
+        with _writing(self.name):
+            self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
     def write(self, table: Rows) -> None:
         """Print rows."""
@@ -138,7 +158,13 @@ class StandardOutput:
         raise ConnectorError(f"{self.name}: cannot take back what was written; write to a file instead")
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Let go of it; standard output stays open for others."""
+        self._file.close()
+
+
+def is_pipe(path: str) -> bool:
+    """Whether a path is standard output, a pipe or a device, to be written as it comes."""
+    return path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
 class NullSink:
@@ -233,11 +259,25 @@ def _plain(value: Any) -> Any:
 
 def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
     view = memoryview(data)
-    try:
+    with _writing(name):
         while view:
             view = view[file.write(view) :]
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """Errors of the system name what could not be written."""
+    try:
+        yield
     except OSError as error:
         raise ConnectorError(f"{name}: cannot be written: {error.strerror}") from error
+
+
+def _open_standard_output() -> io.FileIO:
+    if sys.stdout is None:  # closed before Python began: the number may belong to another file by now
+        raise OSError(errno.EBADF, "it is closed")
+    sys.stdout.flush()
+    return open(1, "wb", buffering=0, closefd=False)
 
 
 def sync_directory(path: str) -> None:

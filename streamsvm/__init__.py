@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.batch import SmoothedNewton
     from streamsvm.online import load, warmup
+    from streamsvm.online.budgeted import BSGDClassifier
     from streamsvm.online.polytope import CPMClassifier
 
-__all__ = ["CPMClassifier", "SmoothedNewton", "__version__", "load", "warmup"]
+__all__ = ["BSGDClassifier", "CPMClassifier", "SmoothedNewton", "__version__", "load", "warmup"]
 
 # The public names are found when they are asked for: river and numba take a third of a second to import.
 _HOMES = {
+    "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
     "SmoothedNewton": "streamsvm.batch",
     "load": "streamsvm.online",

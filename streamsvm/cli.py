@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamsvm.run.runner import Report, Runner
 
 DEFAULT_SOURCE = "synthetic:demo"
+_REJECTED = "rejected.jsonl"
 _STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow")
 _FLAGS = ("follow", "learn", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     started = time.perf_counter() - _age()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _fill_descriptors()
     try:
         _check_connectors()
         return _guarded(arguments, started)
@@ -55,6 +57,17 @@ def _guarded(arguments: list[str], started: float) -> int:
         return _complain("standard output was closed by its reader", 1)
     except (RunError, ConnectorError, OSError) as error:
         return _complain(error, 1)
+    except MemoryError as error:
+        return _complain(f"out of memory: {error}".removesuffix(": "), 1)
+
+
+def _fill_descriptors() -> None:
+    """Put the null device where a standard stream is closed, or a file opened later would be taken for that stream."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def _age() -> float:
@@ -121,17 +134,22 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "source",
         nargs="?",
+        type=_text,
         metavar="SOURCE",
         help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, or synthetic:NAME; "
         f"more options may follow as a query, as in a.csv?delimiter=; (default {DEFAULT_SOURCE})",
     )
-    group.add_argument("--label", metavar="NAME", help="the column to predict; events without are not learned")
+    group.add_argument(
+        "--label", type=_text, metavar="NAME", help="the column to predict; events without are not learned"
+    )
     group.add_argument("--types", metavar="NAME:TYPE,…", help="declare columns as number, category or ignore")
     group.add_argument("--ignore", metavar="NAME,…", help="columns to leave out")
-    group.add_argument("--key", metavar="NAME", help="the column that names an event; written beside its prediction")
-    group.add_argument("--time", metavar="NAME", help="the column with the time of an event")
     group.add_argument(
-        "--format", metavar="FORMAT", help="csv, tsv, jsonl, libsvm, arff or parquet, instead of the suffix"
+        "--key", type=_text, metavar="NAME", help="the column that names an event; written beside its prediction"
+    )
+    group.add_argument("--time", type=_text, metavar="NAME", help="the column with the time of an event")
+    group.add_argument(
+        "--format", type=_text, metavar="FORMAT", help="csv, tsv, jsonl, libsvm, arff or parquet, instead of the suffix"
     )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--max-events", type=_count, metavar="N", help="stop after N events, resumed ones included")
@@ -141,8 +159,9 @@ def _add_model(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("model")
     group.add_argument(
         "--model",
+        type=_text,
         metavar="NAME",
-        help="cpm, or the dotted path of any River classifier, as river.linear_model.LogisticRegression (default cpm)",
+        help="cpm, bsgd, or the path of any River classifier, as river.linear_model.LogisticRegression (default cpm)",
     )
     group.add_argument(
         "--param",
@@ -152,21 +171,23 @@ def _add_model(run: argparse.ArgumentParser) -> None:
         help="a parameter of the model, as a TOML or Python literal; may be repeated. The path of a class makes a "
         "nested model: --param model=river.tree.HoeffdingTreeClassifier --param model.max_depth=5",
     )
-    group.add_argument("--load", metavar="FILE", help="go on from a saved model")
-    group.add_argument("--save", metavar="FILE", help="save the model at the end")
+    group.add_argument("--load", type=_text, metavar="FILE", help="go on from a saved model")
+    group.add_argument("--save", type=_text, metavar="FILE", help="save the model at the end, also of a run that fails")
     group.add_argument("--learn", action=_FLAG, default=True, help="--no-learn only predicts (needs --load)")
 
 
 def _add_results(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("results")
     group.add_argument(
-        "--out", metavar="SINK", help="where predictions go: a .csv, .tsv or .jsonl file, or - (then CSV)"
+        "--out", type=_text, metavar="SINK", help="where predictions go: a .csv, .tsv or .jsonl file, or - (then CSV)"
     )
     group.add_argument(
         "--rejected",
+        type=_text,
         metavar="SINK",
         help="where events go that could not be read or learned, with the reason; null: only counts them (default: "
-        "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory; made when the first one comes)",
+        "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory; made when the first one comes, and "
+        "that of an earlier run to the same --out removed)",
     )
 
 
@@ -174,9 +195,12 @@ def _add_checkpoint(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group(
         "checkpoint",
         "A run that is killed at any moment and started again with the same settings ends with the same model, "
-        "predictions and measures as if nothing had happened.",
+        "predictions and measures as if nothing had happened. (A packed or Parquet --out has the same content; where "
+        "its members or parts begin follows the checkpoints.)",
     )
-    group.add_argument("--checkpoint", metavar="DIR", help="keep all that is needed to go on in this directory")
+    group.add_argument(
+        "--checkpoint", type=_text, metavar="DIR", help="keep all that is needed to go on in this directory"
+    )
     group.add_argument("--checkpoint-every", type=_count, metavar="N", help="at least every N events")
     group.add_argument(
         "--checkpoint-seconds",
@@ -189,8 +213,10 @@ def _add_checkpoint(run: argparse.ArgumentParser) -> None:
 
 def _add_reports(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("reports")
-    group.add_argument("--summary", metavar="FILE", help="write the figures of the end as JSON too")
-    group.add_argument("--plot", metavar="FILE", help="draw accuracy over time beside the baselines (.png, .svg, .pdf)")
+    group.add_argument("--summary", type=_text, metavar="FILE", help="write the figures of the end as JSON too")
+    group.add_argument(
+        "--plot", type=_text, metavar="FILE", help="draw accuracy over time beside the baselines (.png, .svg, .pdf)"
+    )
     group.add_argument(
         "--window",
         type=_count,
@@ -208,10 +234,17 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
     group.add_argument("--quiet", action=_FLAG, help="no progress and no summary")
     group.add_argument(
         "--config",
+        type=_text,
         metavar="FILE",
         help="settings from TOML: keys are the long options and `source`; a table [model] has `name` and the "
         "parameters; the command line wins",
     )
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty (is a variable of the shell not set?)")
+    return text
 
 
 def _count(text: str) -> int:
@@ -234,6 +267,8 @@ _count.__name__, _seconds.__name__ = "whole number", "number of seconds"  # argp
 def _parse(arguments: list[str]) -> argparse.Namespace:
     """The settings, those of a configuration file first, so that the command line wins."""
     parser = _parser()
+    # Standard input with options, as in '-?delimiter=;', looks like an option itself.
+    arguments = [f"file://{text}" if text.startswith("-?") else text for text in arguments]
     args = parser.parse_args(arguments)
     if args.version:
         from streamsvm import __version__
@@ -244,12 +279,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.print_help()
         parser.exit(2)
     config = _read_config(args.config) if args.config else {}
-    model, source = config.pop("model", {}), config.pop("source", None)
+    model = _config_model(config.pop("model", {}), args.config)
+    source = _config_source(config.pop("source", DEFAULT_SOURCE), args.config)
     if config:
         given = _config_arguments(config, args.config, set(vars(args)) - {"command", "version", "config", "param"})
         args = parser.parse_args(["run", *given, *arguments[1:]])
-    args.source = args.source or source or DEFAULT_SOURCE
-    args.model_table = {"name": model} if isinstance(model, str) else model
+    args.source = args.source or source
+    args.model_table = model
     return args
 
 
@@ -265,6 +301,26 @@ def _read_config(path: str) -> dict[str, Any]:
         raise SetupError(f"--config {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SetupError(f"--config {path}: {error}") from error
+
+
+def _config_source(source: Any, path: str) -> str:
+    from streamsvm.run.errors import SetupError
+
+    if not isinstance(source, str) or not source:
+        raise SetupError(f"--config {path}: `source` must be a text, got {source!r}")
+    return source
+
+
+def _config_model(model: Any, path: str) -> dict[str, Any]:
+    """A model's name and parameters; its name alone may be given as a text."""
+    from streamsvm.run.errors import SetupError
+
+    table = {"name": model} if isinstance(model, str) else model
+    if not isinstance(table, dict):
+        raise SetupError(f"--config {path}: `model` must be a text or one table, got {model!r}")
+    if not isinstance(table.get("name", ""), str):
+        raise SetupError(f"--config {path}: the `name` of the model must be a text, got {table['name']!r}")
+    return table
 
 
 def _config_arguments(config: dict[str, Any], path: str, known: set[str]) -> list[str]:
@@ -303,27 +359,40 @@ def _run(args: argparse.Namespace, started: float) -> int:
     _check(args)
     model = _model(args)
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
-    with contextlib.ExitStack() as stack:
-        checkpoint = _checkpoint(args, stack)
-        source = stack.enter_context(contextlib.closing(_open_source(args)))
-        out, rejected = _open_sinks(args, checkpoint, stack)
-        runner = Runner(
-            model,
-            source,
-            out=out,
-            rejected=rejected,
-            checkpoint=checkpoint,
-            save=args.save,
-            learn=args.learn,
-            max_events=args.max_events,
-            window=args.window,
-            identity=_identity(args),
-            observer=None if args.quiet else stack.enter_context(_progress(args.log_every)),
-            started=started,
-        )
-        caught = stack.enter_context(_graceful(runner))
-        report = runner.run()
-    _report(args, report)
+    failures: list[Exception] = []
+    caught: list[int] = []
+    report: Report | None = None
+    try:
+        with contextlib.ExitStack() as stack:
+            checkpoint = _checkpoint(args, stack)
+            source = stack.enter_context(contextlib.closing(_open_source(args)))
+            out, rejected = _open_sinks(args, checkpoint, stack)
+            runner = Runner(
+                model,
+                source,
+                out=out,
+                rejected=rejected,
+                checkpoint=checkpoint,
+                save=args.save,
+                learn=args.learn,
+                max_events=args.max_events,
+                window=args.window,
+                identity=_identity(args),
+                observer=None if args.quiet else stack.enter_context(_progress(args.log_every)),
+                started=started,
+            )
+            report = runner.report
+            caught = stack.enter_context(_graceful(runner))
+            runner.run()
+    except Exception as error:
+        if report is None or not report.ended:
+            raise  # it never began
+        failures.append(error)
+    failures += _report(args, report)
+    for later in failures[1:]:
+        _complain(later, 1)
+    if failures:
+        raise failures[0]
     return 128 + caught[0] if report.ended == "stopped" else 0
 
 
@@ -345,8 +414,14 @@ def _check(args: argparse.Namespace) -> None:
     files = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
     for option, path in files.items():
         _check_writable(option, path)
-    outputs = files | {f"--{name}": getattr(args, name) for name in ("out", "rejected") if getattr(args, name)}
-    _check_distinct({"SOURCE": args.source, **outputs})
+    if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
+        raise SetupError(f"--save {args.save}: is not a regular file")
+    if args.out:
+        files["--out"] = args.out
+    rejected = (
+        {"--rejected": args.rejected} if args.rejected else {"the file for rejected events": _rejected_path(args)}
+    )
+    _check_distinct({"SOURCE": args.source, **files, **rejected})
 
 
 def _check_writable(option: str, path: str) -> None:
@@ -360,12 +435,14 @@ def _check_writable(option: str, path: str) -> None:
 
 
 def _check_distinct(files: dict[str, str]) -> None:
+    from connectors.options import split_url
     from streamsvm.run.errors import SetupError
 
     seen: dict[str, str] = {}
-    for option, path in files.items():
-        place = os.path.realpath(path.partition("?")[0])
-        if path.startswith("-") or place == os.path.realpath(os.devnull):
+    for option, url in files.items():
+        path = split_url(url)[0]
+        place = os.path.realpath(path)
+        if path == "-" or place == os.path.realpath(os.devnull):
             continue
         if place in seen:
             raise SetupError(f"{seen[place]} and {option} are the same file {path}")
@@ -429,7 +506,7 @@ def _open_sinks(
         rejected = _settled(open_sink, path, resume=resume)
     else:
         _check_writable("rejected events go to", path)
-        rejected = DeferredSink(path, open_sink)
+        rejected = DeferredSink(path, open_sink, replace=path != _REJECTED)
     return [out, stack.enter_context(contextlib.closing(rejected))]
 
 
@@ -445,8 +522,12 @@ def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
 
 
 def _rejected_path(args: argparse.Namespace) -> str:
-    path = str(args.out or "").partition("?")[0]
-    return f"{path}.rejected.jsonl" if path not in ("", "-") and ":" not in path else "rejected.jsonl"
+    """Beside the predictions, where these go to a file; else in this directory."""
+    from connectors.options import split_url
+    from connectors.sinks import is_pipe
+
+    path = split_url(args.out or "-")[0]
+    return _REJECTED if is_pipe(path) or path == "null:" else f"{path}.rejected.jsonl"
 
 
 def _identity(args: argparse.Namespace) -> dict[str, Any]:
@@ -499,18 +580,40 @@ def _graceful(runner: Runner) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _report(args: argparse.Namespace, report: Report) -> None:
-    from streamsvm.run.report import summary, text
+def _report(args: argparse.Namespace, report: Report) -> list[Exception]:
+    """Print and write all that was asked for, as far as that can be done; what failed is returned."""
+    from streamsvm.run.errors import RunError
 
+    failures: list[Exception] = []
+    for path, write in ((None, _print_text), (args.summary, _write_summary), (args.plot, _draw)):
+        try:
+            write(args, report)
+        except OSError as error:
+            failures.append(error if path is None else RunError(f"{path}: cannot be written: {error.strerror}"))
+    return failures
+
+
+def _print_text(args: argparse.Namespace, report: Report) -> None:
+    from connectors.options import split_url
+    from streamsvm.run.report import text
+
+    taken = any(split_url(url or "")[0] == "-" for url in (args.out, args.rejected))
     if not args.quiet:
-        print(text(report), file=sys.stderr if "-" in (args.out, args.rejected) else sys.stdout, flush=True)
+        print(text(report), file=sys.stderr if taken else sys.stdout, flush=True)
+
+
+def _write_summary(args: argparse.Namespace, report: Report) -> None:
+    import json
+
+    from streamsvm.run.report import summary
+
     if args.summary:
-        import json
+        text = json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n"
+        Path(args.summary).write_text(text, encoding="utf-8")
 
-        Path(args.summary).write_text(
-            json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+
+def _draw(args: argparse.Namespace, report: Report) -> None:
+    from streamsvm.run.plot import plot
+
     if args.plot:
-        from streamsvm.run.plot import plot
-
         plot(report, args.plot)

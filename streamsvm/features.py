@@ -175,6 +175,7 @@ class FeatureSpace:
             elif learn:
                 unseen.append((name, string, number))
         if unseen:
+            before = len(self.names)
             unseen.sort(key=_arrival_key)
             for name, string, number in unseen:
                 column = self._add(name, string)
@@ -182,7 +183,8 @@ class FeatureSpace:
                     entries.append((column, number))
                 else:
                     self.n_refused += 1
-            self._set_fast_path()
+            if len(self.names) > before:
+                self._set_fast_path()
         entries.sort()
         return [column for column, _ in entries], [number for _, number in entries]
 
@@ -223,6 +225,7 @@ class FeatureSpace:
         return self._encode_table(_table_of_frame(X), learn)
 
     def _encode_events(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
+        _refuse_lengths(len(events), learn)
         _refuse_rows({i: reason for i, x in enumerate(events) if (reason := _what_is_wrong(x)) is not None})
         columns: list[int] = []
         values: list[float] = []
@@ -239,15 +242,18 @@ class FeatureSpace:
     def _encode_array(self, X: NDArray[Any], learn: Any) -> EncodedRows:
         if X.ndim != 2:
             raise ValueError(f"an array of rows must have two dimensions, got shape {X.shape}; reshape it to (n, d)")
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(float), np.nan)
         if X.dtype.kind not in "biuf":
-            return self._encode_table({j: _column(X[:, j]) for j in range(X.shape[1])}, learn)
+            return self._encode_table({j: X[:, j] for j in range(X.shape[1])}, learn)
         return self._encode_numbers(list(range(X.shape[1])), np.ascontiguousarray(X, float), learn)
 
     def _encode_numbers(self, names: list[Any], X: Floats, learn: Any) -> EncodedRows:
         """Rows with a number (or NaN) under each of the same names."""
         n, _ = X.shape
+        _refuse_lengths(n, learn)
         _refuse_rows(_infinite_rows(X, names))
-        if learn is not None and not all(map(self._numbers.__contains__, names)):
+        if n > 0 and learn is not None and not all(map(self._numbers.__contains__, names)):
             unknown = [j for j, name in enumerate(names) if name not in self._numbers]
             met = ~np.isnan(X[:, unknown]) & np.asarray(learn, bool)[:, None]
             # NaN is missing: a name arrives with its first number.
@@ -265,8 +271,8 @@ class FeatureSpace:
             True,
         )
 
-    def _encode_table(self, table: Mapping[Any, NDArray[Any]], learn: Any) -> EncodedRows:
-        columns = {name: _column(values) for name, values in table.items()}
+    def _encode_table(self, table: Mapping[Any, Any], learn: Any) -> EncodedRows:
+        columns = {name: _column(name, values) for name, values in table.items()}
         n = len(next(iter(columns.values()))) if columns else 0
         for name, values in columns.items():
             if len(values) != n:
@@ -280,9 +286,12 @@ class FeatureSpace:
 
     def _encode_sparse(self, indptr: Any, indices: Any, values: Any, learn: Any) -> EncodedRows:
         """Rows whose names are integers."""
+        if np.iscomplexobj(values):
+            raise TypeError("values must be real numbers, got complex ones")
         indptr, indices = np.asarray(indptr, np.int64), np.asarray(indices, np.int64)
         values = np.ascontiguousarray(values, float)
         n = len(indptr) - 1
+        _refuse_lengths(n, learn)
         bad = np.flatnonzero(np.abs(values) > LARGEST)
         if len(bad):
             rows = np.searchsorted(indptr, bad, side="right") - 1
@@ -341,12 +350,21 @@ def _arrival_key(entry: Any) -> tuple[tuple[int, str], bool, str]:
     return _name_key(entry[0]), entry[1] is not None, entry[1] or ""
 
 
+def is_nan(value: Any) -> bool:
+    """Whether a value is NaN, or what pandas has in its place: NaT and NA."""
+    return type(value).__name__ == "NAType" or bool(value != value)
+
+
 def _number(name: Any, value: Any) -> float:
     try:
+        if isinstance(value, bytes | bytearray):  # which float() would read as text
+            raise TypeError
         number = float(value)
     except OverflowError:
         number = math.inf
     except (TypeError, ValueError):
+        if is_nan(value):
+            return math.nan
         raise TypeError(
             f"feature {name!r} is of type {type(value).__name__}: a feature must be a number, a string, or None"
         ) from None
@@ -385,14 +403,33 @@ def _refuse_rows(bad: dict[int, str]) -> None:
         raise BadRows(bad)
 
 
+def _refuse_lengths(n: int, learn: Any) -> None:
+    if learn is not None and len(learn) != n:
+        raise ValueError(f"{n} rows and {len(learn)} labels: there must be as many")
+
+
 def _starts(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
-def _column(values: Any) -> NDArray[Any]:
-    """Values as float64, or as objects where they are not all numbers."""
-    array: NDArray[Any] = np.asarray(values)
+def _column(name: Any, values: Any) -> NDArray[Any]:
+    """Values as float64, or as objects where they are not an array of numbers."""
+    if not isinstance(values, np.ndarray):
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise TypeError(
+                f"column {name!r} is of type {type(values).__name__}: a table has a list or an array of values under "
+                "each name (a single event goes to `learn_one` or `predict_one`, or into a list)"
+            )
+        values = _objects(list(values))
+    array: NDArray[Any] = values
+    if array.ndim != 1:
+        raise ValueError(f"column {name!r} must have one dimension, got shape {array.shape}")
     return array.astype(float if array.dtype.kind in "biuf" else object)
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    """An array of just these objects, which numpy would otherwise convert where they are of several types."""
+    return np.fromiter(values, object, len(values))
 
 
 def _table_of_frame(X: Any) -> dict[Any, NDArray[Any]]:
@@ -404,10 +441,9 @@ def _table_of_frame(X: Any) -> dict[Any, NDArray[Any]]:
             "scipy sparse matrix"
         ) from None
     table: dict[Any, NDArray[Any]] = {}
-    for name in frame.columns:
-        series = frame[name]
+    for name, series in zip(frame.columns, frame.iter_columns(), strict=True):
         if series.dtype.is_numeric() or series.dtype == nw.Boolean:
             table[name] = series.cast(nw.Float64).to_numpy().astype(float)
         else:
-            table[name] = np.array([None if v is None or v != v else v for v in series.to_list()], object)
+            table[name] = _objects(series.to_list())
     return table

@@ -7,6 +7,7 @@ after a crash, finds either the old file or the new.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -112,6 +113,66 @@ class Polytopes:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
         scores = np.einsum("nd,ckd->nck", self.scaler(X), self.faces) + self.biases
         return np.asarray(scores.max(axis=2))
+
+    def predict(self, X: NDArray[np.float64]) -> list[Any]:
+        """The label of every raw row."""
+        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+
+@dataclass(slots=True)
+class KernelExpansion:
+    """f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c], and the class with the largest f wins.
+
+    The kernel is Gaussian: k(x, v) = exp(-gamma sum_j relevance_j (x_j - v_j)^2).
+
+    Parameters
+    ----------
+    classes
+        The labels, in order of first arrival.
+    vectors
+        Support vectors, scaled, shape (n_vectors, d).
+    coefs
+        Shape (n_classes, n_vectors).
+    biases
+        Shape (n_classes,).
+    gamma
+        Of the kernel.
+    relevance
+        Of each column, shape (d,); 1 where the metric was not learned.
+    scaler
+        From raw rows to scaled ones.
+    """
+
+    classes: list[Any]
+    vectors: NDArray[np.float64]
+    coefs: NDArray[np.float64]
+    biases: NDArray[np.float64]
+    gamma: float
+    relevance: NDArray[np.float64]
+    scaler: Scaler
+
+    def __post_init__(self) -> None:
+        c, (n, d) = len(self.classes), self.vectors.shape
+        if self.coefs.shape != (c, n) or self.biases.shape != (c,) or self.relevance.shape != (d,):
+            raise ValueError(
+                f"{n} vectors of {d} columns and {c} classes need coefs of shape {(c, n)}, biases of shape {(c,)} and "
+                f"relevance of shape {(d,)}; got {self.coefs.shape}, {self.biases.shape} and {self.relevance.shape}"
+            )
+        if len(self.scaler.names) != d:
+            raise ValueError(f"vectors of {d} columns, but the scaler has {len(self.scaler.names)}")
+        for values in (self.vectors, self.coefs, self.biases, self.relevance):
+            if not np.isfinite(values).all():
+                raise ValueError("vectors, coefs, biases and relevance must be finite")
+        if not 0.0 < self.gamma < math.inf or (self.relevance < 0.0).any():
+            raise ValueError(f"`gamma` must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
+
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        root = np.sqrt(self.relevance)
+        rows, vectors = self.scaler(X) * root, self.vectors * root
+        square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * rows @ vectors.T
+        kernel = np.exp(-self.gamma * np.maximum(square, 0.0))
+        return np.asarray(kernel @ self.coefs.T + self.biases)
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
         """The label of every raw row."""
@@ -270,6 +331,8 @@ def decode_label(value: Any) -> Any:
 def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write header and arrays to `path`, whole or not at all, and on disk when this returns.
 
+    A symbolic link is followed; what is no regular file, such as a device, is not replaced.
+
     Raises
     ------
     TypeError
@@ -277,7 +340,9 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     OSError
         Where the file system refuses; the old file is then untouched.
     """
-    path = Path(path)
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
     text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -286,7 +351,7 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
                 archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
                 for name in sorted(arrays):
                     with archive.open(zipfile.ZipInfo(f"{name}.npy", _TIME), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+                        np.lib.format.write_array(member, np.asarray(arrays[name], order="C"), allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -309,8 +374,9 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     FileNotFoundError
         Where there is none.
     """
+    file = Path(path).open("rb")  # noqa: SIM115 (closed below)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with file, zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(_HEADER))
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format")
@@ -326,6 +392,6 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
             }
     except ArchiveError:
         raise
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError) as error:
         raise ArchiveError(f"{path} is not a whole streamsvm file: {error}") from error
     return header, arrays

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from streamsvm.kernels.rows import COUNT_AT, N_CHANGING, N_COUNTERS, N_SECTIONS, WORK
 
@@ -14,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 class Arena:
-    """Zeroed float64 sections in one buffer.
+    """Zeroed sections in one buffer.
 
     Parameters
     ----------
@@ -22,6 +23,8 @@ class Arena:
         The sections' shapes.
     n_columns
         How many columns there is room for.
+    dtypes
+        The types of sections that are not float64.
 
     Attributes
     ----------
@@ -33,9 +36,11 @@ class Arena:
         As `streamsvm.kernels.rows` has it.
     """
 
-    def __init__(self, shapes: Sequence[Shape], n_columns: int) -> None:
+    def __init__(self, shapes: Sequence[Shape], n_columns: int, dtypes: Mapping[int, DTypeLike] | None = None) -> None:
         self.shapes = list(shapes)
-        offsets = np.cumsum([0] + [math.prod(shape) for shape in self.shapes])
+        self.dtypes = [np.dtype((dtypes or {}).get(i, np.float64)) for i in range(len(self.shapes))]
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
+        offsets = np.cumsum([0] + [-(-size // 8) for size in sizes])
         if len(offsets) > N_SECTIONS:
             raise ValueError(f"{len(self.shapes)} sections, at most {N_SECTIONS - 1}")
         self.buffer = bytearray(8 * max(int(offsets[-1]), 1))
@@ -50,10 +55,11 @@ class Arena:
         """Where a section begins in `values`."""
         return int(self.layout[N_COUNTERS + section])
 
-    def __getitem__(self, section: int) -> NDArray[np.float64]:
-        """A section, as a view in its shape."""
-        start, shape = self.start(section), self.shapes[section]
-        return self.values[start : start + math.prod(shape)].reshape(shape)
+    def __getitem__(self, section: int) -> NDArray[Any]:
+        """A section, as a view in its shape and type."""
+        shape, dtype = self.shapes[section], self.dtypes[section]
+        whole = self.values[self.start(section) : self.start(section + 1)].view(dtype)
+        return whole[: math.prod(shape)].reshape(shape)
 
     def take(self, other: Arena) -> None:
         """Take over what another arena has learned, as far as there is room."""

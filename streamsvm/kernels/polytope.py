@@ -190,9 +190,9 @@ def assign(arena, layout, c, best, previous):
     best_log = xlogx(n_best)
     chosen = best
     if after > one and log_after - (s - counts[face + 1] + best_log) / after < params[ENTROPY]:
-        # Raising face i raises the entropy if it adds less than this to S.
+        # Raising face i raises the entropy, by more than rounding, if it adds less than this to S.
         now = classes[base + LOG_COUNT] - s / classes[base + COUNT]
-        spare = after * (log_after - now) - s
+        spare = after * (log_after - now - 1e-12) - s
         top = -math.inf
         for i in range(k):
             score_i = scores[u(c * k + i)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, types
+from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
@@ -40,9 +40,9 @@ NONE, STANDARD, RANK = 0, 1, 2
 
 # The statistics, each an array over the columns: a scaled value is (x - SHIFT) * SCALE; N, S1 and S2 sum 1,
 # x - SHIFT and its square, under the decay; PRESENT counts values; SHIFT and SCALE follow the sums when PRESENT
-# reaches DUE (negative for indicators, which stay as they are); BORN is how many events came before the column.
-SHIFT, SCALE, N, S1, S2, PRESENT, DUE, BORN = range(8)
-N_STATS = 8
+# reaches DUE (negative for indicators, which stay as they are); BORN is how many events came before the column; CENTRED
+# is 1 where SHIFT is the mean, 0 where the column is sparse.
+SHIFT, SCALE, N, S1, S2, PRESENT, DUE, BORN, CENTRED, N_STATS = range(10)
 
 # Values beyond this would overflow the sum of squares.
 LARGEST = 1e100
@@ -69,6 +69,10 @@ def borrow(array):
     function does. An entry point holds its arrays as long as it runs, so what it calls may do without.
     """
     return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
+
+
+if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines that tests reach
+    borrow = np.asarray
 
 
 @inlined
@@ -195,9 +199,7 @@ def load_all(arena, layout, values, columns, indptr, shared, out_rows, out_value
 @kernel
 def is_ranked(arena, layout, j):
     """Whether a column has values to rank among: sparse columns and indicators have none."""
-    present, born = statistic(arena, layout, PRESENT)[j], statistic(arena, layout, BORN)[j]
-    seen = section(arena, layout, PARAMS)[SEEN]
-    return present > 0.0 and statistic(arena, layout, DUE)[j] >= 0.0 and 2.0 * present >= seen - born
+    return statistic(arena, layout, CENTRED)[j] > 0.0
 
 
 @kernel
@@ -293,8 +295,9 @@ def observe_pairs(arena, layout, values, columns, start, end, shared):
 def renew(arena, layout, j):
     """Bring SHIFT and SCALE of a column up to its sums.
 
-    A column present in at least half of the events since it appeared is centred and divided by its standard deviation;
-    any other is sparse, and divided by the root mean square of its values, so that absent stays zero.
+    A column present in at least half of the events since it appeared is centred and divided by its standard deviation.
+    Any other is sparse, and divided by the root mean square of its values, so that absent stays zero; so is one that
+    is at times absent and constant otherwise: its presence is all it says, and centring would erase it.
     """
     due = statistic(arena, layout, DUE)
     if due[j] < 0.0:
@@ -302,19 +305,22 @@ def renew(arena, layout, j):
     shift, scale = statistic(arena, layout, SHIFT), statistic(arena, layout, SCALE)
     s1, s2, n = statistic(arena, layout, S1), statistic(arena, layout, S2), statistic(arena, layout, N)[j]
     present, born = statistic(arena, layout, PRESENT)[j], statistic(arena, layout, BORN)
-    seen = section(arena, layout, PARAMS)[SEEN]
+    seen, centred = section(arena, layout, PARAMS)[SEEN], statistic(arena, layout, CENTRED)
     mean = s1[j] / n
     variance = max(s2[j] / n - mean * mean, 0.0)
     mean += shift[j]
     if present == 1.0:
         born[j] = seen - 1.0
         variance = 0.0
-    if 2.0 * present < seen - born[j]:
-        new, square = 0.0, variance + mean * mean
+    # Below this the variance is rounding error, coarser where the sums are not about the mean.
+    rounding = (1e-14 if shift[j] != 0.0 else 1e-7) * mean
+    if variance <= rounding * rounding:
+        variance = 0.0
+    events = seen - born[j]
+    if 2.0 * present < events or (variance == 0.0 and present < events):
+        centred[j], new, square = 0.0, 0.0, variance + mean * mean
     else:
-        # Below this the variance is rounding error of the mean: the column is constant.
-        floor = 1e-14 * mean
-        new, square = mean, (variance if variance > floor * floor else 0.0)
+        centred[j], new, square = 1.0, mean, variance
     delta = mean - new
     s1[j] = n * delta
     s2[j] = n * (variance + delta * delta)

@@ -7,6 +7,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import compress, repeat
+from numbers import Integral, Real
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from numba import types
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, Shape
 from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
@@ -53,6 +54,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
+
+    def _settle(self, arena: Arena) -> None:
+        """Check the sections read from an archive, and bring those that follow from them up to date."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -115,7 +119,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """The number of a class, which begins if it is new."""
         code = self._codes.get(label)
         if code is None:
-            if label != label:
+            if is_nan(label):
                 raise ValueError("the label is NaN: an event without a label can only be predicted")
             code = len(self._codes)
             self._codes[label] = code
@@ -146,7 +150,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """
         code = self._codes.get(y)
         plain_length, pack, buffer, offset, get, values, counters = self._fast
-        if code is not None and w == 1.0 and len(x) == plain_length:
+        if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
             try:
                 pack(buffer, offset, *get(x))
             except NOT_PLAIN:
@@ -158,7 +162,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
         w = _weight(w)
-        if y != y:
+        if is_nan(y):
             self._code(y)  # raises
         rows = _one_row(*self._space.encode_event(x, learn=w > 0.0))
         if w > 0.0:
@@ -169,7 +173,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned."""
         plain_length, pack, buffer, offset, get, values, counters = self._fast
-        if len(x) == plain_length:
+        if len(x) == plain_length and type(x) is dict:
             try:
                 pack(buffer, offset, *get(x))
             except NOT_PLAIN:
@@ -282,17 +286,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
         weights = np.ones(len(labels)) if w is None else _weights(w, len(labels))
         learn = weights > 0.0
         distinct = set(labels)
-        missing = [label for label in distinct if label != label or (unlabelled and label is None)]
-        if missing:
-            known = [label == label and (label is not None or not unlabelled) for label in labels]
+        if any(is_nan(label) or (unlabelled and label is None) for label in distinct):
+            known = [not is_nan(label) and (label is not None or not unlabelled) for label in labels]
             if not unlabelled:
                 raise ValueError(
                     f"the label of row {known.index(False)} is NaN: leave the row out, or use test_then_train"
                 )
             learn &= known
         rows = self._space.encode(X, learn)
-        if len(rows) != len(labels):
-            raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many")
         if not all(map(self._codes.__contains__, distinct)):
             for label in dict.fromkeys(compress(labels, learn.tolist())):
                 self._code(label)
@@ -376,9 +377,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             if header["class"] != cls.__name__:
                 raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
             self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
-            self._space.restore(
-                map(decode_label, header["names"]), arrays["is_indicator"].tolist(), int(header["n_refused"])
-            )
+            is_indicator = np.zeros(len(header["names"]), bool)
+            _fill(is_indicator, arrays["is_indicator"], "is_indicator")
+            self._space.restore(map(decode_label, header["names"]), is_indicator.tolist(), int(header["n_refused"]))
             for label in map(decode_label, header["classes"]):
                 self._answers.insert(len(self._codes), label)
                 self._codes[label] = len(self._codes)
@@ -390,9 +391,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
+            self._settle(arena)
             roomy = self._new_arena(*self._room)
             roomy.take(arena)
-        except (KeyError, TypeError, AttributeError) as error:
+        except ArchiveError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
         self._n_prepared = len(self._space)
         self._use(roomy)
@@ -430,7 +434,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)
-        state["_memory"] = (self._values.copy(), self._layout.copy())
+        state["_memory"] = (self._values.copy(), self._layout[: layout.N_CHANGING].copy())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -440,7 +444,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space = FeatureSpace(self.max_features)
         self._space.restore(*columns)
         arena = self._new_arena(*self._room)
-        arena.values[:], arena.layout[:] = values, counters
+        arena.values[:], arena.layout[: layout.N_CHANGING] = values, counters
         self._use(arena)
 
     # Models ------------------------------------------------------------------------------------------------------
@@ -468,8 +472,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             windows,
         )
 
-    def _adopt_scaler(self, scaler: Scaler) -> None:
-        """Take over columns and statistics, into a state with nothing learned."""
+    def _check_scaler(self, scaler: Scaler) -> None:
+        """Refuse columns and statistics that do not fit."""
         scaling = int(self._layout[layout.SCALING])
         if (scaler.windows is not None) != (scaling == layout.RANK) or (
             math.isinf(scaler.limit) != (scaling == layout.NONE)
@@ -477,6 +481,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
         if len(scaler.names) > self.max_features:
             raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {self.max_features}")
+
+    def _adopt_scaler(self, scaler: Scaler) -> None:
+        """Take over columns and statistics, into a state with nothing learned."""
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._make_room()
         n = len(scaler.names)
@@ -494,6 +501,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._arena[layout.RING][i, : len(held)] = self._arena[layout.RANKS][i, : len(held)] = held
             if len(held):
                 stats[layout.PRESENT, i], stats[layout.BORN, i] = len(held), seen - len(held)
+                stats[layout.CENTRED, i] = 1.0
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 
@@ -548,10 +556,19 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
     """
     kind = "an integer" if whole else "a number"
     upto = f" and at most {high:g}" if high < math.inf else ""
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         raise TypeError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
-    if not low <= value <= high:
+    if not low <= float(value) <= high or math.isinf(value):
         raise ValueError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
+
+
+def check_class_weight(value: Any) -> None:
+    """Refuse a `class_weight` that is neither a dict of weights nor "balanced" nor None."""
+    if isinstance(value, dict):
+        for label, weight in value.items():
+            check_number(f"class_weight[{label!r}]", weight, 0.0, layout.LARGEST)
+    elif value not in (None, "balanced"):
+        raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {value!r}")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -571,8 +588,8 @@ def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
 
 def _weight(w: Any) -> float:
     weight = float(w)
-    if not 0.0 <= weight < math.inf:
-        raise ValueError(f"a weight must be a number of at least 0, got {w!r}")
+    if not 0.0 <= weight <= layout.LARGEST:
+        raise ValueError(f"a weight must be a number of at least 0 and at most {layout.LARGEST:g}, got {w!r}")
     return weight
 
 
@@ -580,8 +597,8 @@ def _weights(w: Any, n: int) -> Floats:
     weights = np.ascontiguousarray(w, float)
     if weights.shape != (n,):
         raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
-    if not ((weights >= 0.0) & (weights < math.inf)).all():
-        raise ValueError("weights must be numbers of at least 0")
+    if not ((weights >= 0.0) & (weights <= layout.LARGEST)).all():
+        raise ValueError(f"weights must be numbers of at least 0 and at most {layout.LARGEST:g}")
     return weights
 
 
@@ -606,7 +623,7 @@ def _like(X: Any, labels: NDArray[Any]) -> Any:
         series = frame.implementation.to_native_namespace().Series
         return series(labels.tolist(), index=frame.to_native().index, dtype=_dtype(labels))
     values = labels.tolist()
-    if not all(value is None or type(value) is type(values[0]) for value in values):
+    if len({type(value) for value in values if value is not None}) > 1:
         values = [None if value is None else str(value) for value in values]
     return nw.new_series("prediction", values, backend=frame.implementation).to_native()
 
@@ -624,7 +641,10 @@ def _frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
     if frame.implementation.is_pandas_like():
         native = frame.implementation.to_native_namespace().DataFrame
         return native(proba, columns=classes, index=frame.to_native().index)
-    columns = {str(label): proba[:, c].copy() for c, label in enumerate(classes)}
+    names = [str(label) for label in classes]
+    if len(set(names)) < len(names):  # as of 1 and "1"
+        names = [repr(label) for label in classes]
+    columns = {name: proba[:, c].copy() for c, name in enumerate(names)}
     return nw.from_dict(columns, backend=frame.implementation).to_native()
 
 

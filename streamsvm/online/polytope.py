@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.features import FeatureSpace, is_nan
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena
@@ -86,8 +87,9 @@ class CPMClassifier(base.OnlineClassifier):
     Notes
     -----
     Probabilities are the softmax of the f_c. The published algorithm is for two classes and an endless pass over a
-    data set, which `fit` follows exactly; on a stream, where no event comes twice, the counts behind the entropy decay
-    instead, and the count of steps is capped.
+    data set, which `fit` follows; there a row drawn again gives up its earlier count before entropies are compared
+    (compared with it still in place, as Algorithm 2 is printed, the fits tried were worse). On a stream, where no event
+    comes twice, the counts decay instead, and the count of steps is capped.
 
     References
     ----------
@@ -125,15 +127,11 @@ class CPMClassifier(base.OnlineClassifier):
         base.check_number("horizon", horizon, 2)
         base.check_number("entropy", entropy, 0.0, 0.999)
         base.check_number("memory", memory, 1)
-        base.check_number("average", average, 0)
+        base.check_number("average", average, 0, whole=True)
         base.check_choice("scaling", scaling, base.SCALINGS)
         base.check_number("scaling_window", scaling_window, 2, whole=True)
         base.check_number("max_features", max_features, 1, whole=True)
-        if isinstance(class_weight, dict):
-            for label, weight in class_weight.items():
-                base.check_number(f"class_weight[{label!r}]", weight, 0.0)
-        elif class_weight not in (None, "balanced"):
-            raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {class_weight!r}")
+        base.check_class_weight(class_weight)
         self.n_faces = n_faces
         self.l2 = l2
         self.horizon = horizon
@@ -206,11 +204,13 @@ class CPMClassifier(base.OnlineClassifier):
             Of the draws.
         """
         labels = base._labels(y)
-        self._reset()
         weights = np.ones(len(labels)) if w is None else base._weights(w, len(labels))
-        rows = self._space.encode(X, np.ones(len(labels), bool))
-        if len(rows) != len(labels) or not labels:
-            raise ValueError(f"{len(rows)} rows and {len(labels)} labels: there must be as many, and at least one")
+        if not labels or any(map(is_nan, set(labels))):
+            raise ValueError("there must be at least one row, and no label may be NaN")
+        space = FeatureSpace(self.max_features)
+        rows = space.encode(X, np.ones(len(labels), bool))
+        self._reset()  # all is checked: what was learned is given up
+        self._space = space
         codes = np.array([self._code(label) for label in labels], np.int64)
         self._make_room()
         n = len(labels)
@@ -250,6 +250,7 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, d = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
+        self._check_scaler(model.scaler)
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:

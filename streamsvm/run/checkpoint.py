@@ -121,6 +121,8 @@ class Checkpoint:
             header, arrays = read_archive(self.path)
             if header.get("class") != _CLASS:
                 raise ValueError(f"{self.path} is not a checkpoint but holds a {header.get('class')}")
+            if absent := {*_PLAIN, *_STATES} - set(header):
+                raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
         model, metrics = ((header[name], _under(name, arrays)) for name in _STATES)

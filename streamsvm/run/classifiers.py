@@ -12,7 +12,7 @@ from typing import Any
 
 from streamsvm.run.errors import SetupError
 
-SHORT_NAMES = {"cpm": "streamsvm.CPMClassifier"}
+SHORT_NAMES = {"cpm": "streamsvm.CPMClassifier", "bsgd": "streamsvm.BSGDClassifier"}
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
@@ -35,10 +35,10 @@ def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
     """
     from river.base import Classifier
 
-    model = _build(SHORT_NAMES.get(name, name), params, name)
-    if not isinstance(model, Classifier):
+    cls = _locate(name)
+    if not _is_class(cls, Classifier):
         raise SetupError(f"--model {name} is not a River classifier")
-    return model
+    return _build(cls, params, name)
 
 
 def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -83,8 +83,7 @@ def parse_value(text: str) -> Any:
     return {"name": text} if len(parts) > 1 and all(part.isidentifier() for part in parts) else text
 
 
-def _build(path: str, params: Mapping[str, Any], name: str) -> Any:
-    cls = _locate(path, name)
+def _build(cls: Any, params: Mapping[str, Any], name: str) -> Any:
     allowed = inspect.signature(cls).parameters
     unknown = [key for key in params if key not in allowed]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):
@@ -92,28 +91,34 @@ def _build(path: str, params: Mapping[str, Any], name: str) -> Any:
     built = {key: _value(key, value) for key, value in params.items()}
     try:
         return cls(**built)
-    except (TypeError, ValueError) as error:
-        raise SetupError(f"{name}: {error}") from error
+    except Exception as error:  # nobody knows what a foreign class raises on strange parameters
+        raise SetupError(f"{name}: {error if str(error) else type(error).__name__}") from error
 
 
 def _value(key: str, value: Any) -> Any:
     if not isinstance(value, dict) or "name" not in value:
         return value
+    from river.base import Base
+
     name = str(value["name"])
-    return _build(SHORT_NAMES.get(name, name), {k: v for k, v in value.items() if k != "name"}, f"{key} {name}")
+    cls = _locate(name)
+    if not _is_class(cls, Base):  # and not to be called: it may do anything
+        raise SetupError(f"{key} {name} is not a class of River's kind")
+    return _build(cls, {k: v for k, v in value.items() if k != "name"}, f"{key} {name}")
 
 
-def _locate(path: str, name: str) -> Any:
-    module, _, attribute = path.rpartition(".")
+def _is_class(found: Any, base: type) -> bool:
+    return isinstance(found, type) and issubclass(found, base)
+
+
+def _locate(name: str) -> Any:
+    module, _, attribute = SHORT_NAMES.get(name, name).rpartition(".")
     if not module:
         raise SetupError(
             f"unknown model {name!r}; give {', '.join(SHORT_NAMES)}, or a dotted path such as "
             "river.linear_model.LogisticRegression"
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise SetupError(f"cannot find {name}: {error}") from error
-    if not callable(found):
-        raise SetupError(f"{name} is not a class")
-    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,13 +19,16 @@ class DeferredSink:
         The name of the sink to come.
     open_sink
         Opens it; told by `resume` whether to keep what an earlier process wrote.
+    replace
+        Whether the file an earlier run left under this name goes, as soon as this run has begun, even where there is
+        nothing to put in its place.
     """
 
     can_rewind = True
 
-    def __init__(self, name: str, open_sink: Callable[..., Sink]) -> None:
+    def __init__(self, name: str, open_sink: Callable[..., Sink], *, replace: bool = False) -> None:
         self.name = name
-        self._open = open_sink
+        self._open, self._stale = open_sink, replace
         self._sink: Sink | None = None
 
     def write(self, table: Mapping[str, Sequence[Any]]) -> None:
@@ -36,6 +41,10 @@ class DeferredSink:
         """Make durable what was written, if anything."""
         if self._sink is not None:
             self._sink.flush()
+        elif self._stale:
+            self._stale = False
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.name)
 
     @property
     def position(self) -> Position:

@@ -41,8 +41,9 @@ class BatchLearner:
 
     def step(self, batch: Batch, learn: bool) -> tuple[Batch, NDArray[Any], NDArray[np.float64]]:
         while True:
+            features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
             try:
-                codes, scores = self._model.run_batch(batch.features, batch.labels, learn=learn)
+                codes, scores = self._model.run_batch(features, batch.labels, learn=learn)
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
@@ -20,10 +19,13 @@ _FORMATS = (".png", ".svg", ".pdf")
 
 def check_plot(path: str | os.PathLike[str]) -> None:
     """Refuse beforehand a picture that could not be drawn at the end."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise SetupError("--plot needs matplotlib: pip install 'streamsvm[plot]'")
     if Path(path).suffix.lower() not in _FORMATS:
         raise SetupError(f"--plot {path}: the name must end in one of {', '.join(_FORMATS)}")
+    try:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    except Exception as error:  # nobody knows how an installation is broken
+        raise SetupError(f"--plot needs matplotlib: pip install 'streamsvm[plot]' ({error})") from error
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:

@@ -10,6 +10,7 @@ from streamsvm.run.metrics import ClassScore, Scores
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20
+_ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -57,8 +58,8 @@ def text(report: Report) -> str:
 
 def _head(report: Report) -> list[str]:
     metrics = report.metrics
-    first = f"{metrics.taken:,} events of {report.source} by {report.model}, ended by {report.ended}"
-    lines = [first.replace("by end of stream", "with the stream").replace("by stopped", "on request")]
+    ended = _ENDED.get(report.ended, f"by {report.ended}")
+    lines = [f"{metrics.taken:,} events of {report.source} by {report.model}, ended {ended}"]
     if report.resumed is not None:
         lines.append(f"resumed after {report.resumed:,} events; times are those of the {report.events:,} taken since")
     if report.events:

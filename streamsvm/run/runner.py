@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ class Report:
     metrics
         All counts, those before a resumption included.
     ended
-        Why it is over: "end of stream", "max-events" or "stopped"; empty while it runs.
+        Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
     resumed
         How many events had been taken when this process went on from a checkpoint; None if it did not.
     events
@@ -74,7 +75,9 @@ class Runner:
 
     The caller opens and closes source, sinks and checkpoint. A checkpoint is of one moment: model, source position,
     sink positions and metrics. Whatever the sinks hold is durable before the checkpoint that counts on it. Nothing of
-    the results depends on when checkpoints are taken or how the stream is cut into batches.
+    the results depends on when checkpoints are taken or how the stream is cut into batches (only packed members and
+    parts of files begin where results were made durable: their content is the same). Until `run` has found all in
+    order nothing is replaced.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ class Runner:
     checkpoint
         Where to leave snapshots, and to go on from the last one.
     save
-        A file for the model at the end.
+        A file for the model at the end, also where that is an error.
     learn
         False only predicts.
     max_events
@@ -155,12 +158,17 @@ class Runner:
     def run(self) -> Report:
         """Run to the end of the stream, to `max_events`, or until stopped; where a run was killed, go on from there."""
         self._position = self.source.position
-        self._resume()
-        self._learner = as_learner(self.model, scored="out" in self.sinks)
+        self._begin()
         began = time.perf_counter()
         self._saved = (self.report.metrics.taken, began)
-        self._loop(began)
-        self._finish()
+        try:
+            self._loop(began)
+            self._finish()
+        except Exception as error:  # whatever it is, what was learned is worth keeping
+            self.report.ended, self.report.seconds = "error", time.perf_counter() - began
+            self._save_after(error)
+            raise
+        self._save()
         return self.report
 
     def _loop(self, began: float) -> None:
@@ -251,8 +259,20 @@ class Runner:
         self._flush()
         if not self._inside_batch:
             self._snapshot()
-        if self.save is not None:
+
+    def _save(self) -> None:
+        if self.save is None:
+            return
+        try:
             self.model.save(self.save)
+        except OSError as error:
+            raise RunError(f"the model could not be saved as {self.save}: {error.strerror or error}") from error
+
+    def _save_after(self, error: Exception) -> None:
+        try:
+            self._save()
+        except RunError as another:
+            raise RunError(f"{error}; and {another}") from error
 
     def _snapshot(self) -> None:
         if self.checkpoint is None:
@@ -263,22 +283,36 @@ class Runner:
         self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states))
         self._saved = (self.report.metrics.taken, time.perf_counter())
 
-    def _resume(self) -> None:
-        if self.checkpoint is None:
+    def _begin(self) -> None:
+        """Where a run was killed, go back there; else start over, which replaces what an earlier run left."""
+        snapshot = None if self.checkpoint is None else self.checkpoint.read(self.identity)
+        if self.checkpoint is not None and snapshot is not None:
+            self._resume(snapshot, self.checkpoint.directory)
             return
-        snapshot = self.checkpoint.read(self.identity)
-        if snapshot is None:
+        self._learner = as_learner(self.model, scored="out" in self.sinks)
+        if self.checkpoint is not None:
+            self._check_seek()
             self.checkpoint.discard()
-            return
+        self._flush()
+
+    def _check_seek(self) -> None:
+        """Refuse a stream that could not be resumed, such as a pipe, before there is a need to."""
         try:
+            self.source.seek(self._position)
+        except ConnectorError as error:
+            raise SetupError(f"{error}, or leave out --checkpoint") from error
+
+    def _resume(self, snapshot: Snapshot, directory: Path) -> None:
+        try:
+            self.model = type(self.model).from_state(*snapshot.model)
+            self.report.metrics = Metrics.from_state(*snapshot.metrics)
+            self._learner = as_learner(self.model, scored="out" in self.sinks)
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
                 sink.rewind(snapshot.sinks[role])
-        except ConnectorError as error:
-            raise SetupError(f"cannot go on from the checkpoint in {self.checkpoint.directory}: {error}") from error
+        except (ConnectorError, KeyError, ValueError) as error:
+            raise SetupError(f"cannot go on from the checkpoint in {directory}: {error}") from error
         self._position = snapshot.source
-        self.model = type(self.model).from_state(*snapshot.model)
-        self.report.metrics = Metrics.from_state(*snapshot.metrics)
         self.report.resumed = self.report.metrics.taken
 
     def _identity(self, window: int) -> dict[str, str]:

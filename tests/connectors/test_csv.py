@@ -157,6 +157,18 @@ def test_a_stray_text_among_numbers_is_set_aside_and_makes_no_categories(tmp_pat
     assert [(r.origin["line"], r.reason) for r in batch.rejected] == [(52, "'x' is not a number: 'oops'")]
 
 
+@pytest.mark.parametrize("first", ["1", "1_0"])
+def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path: Path, first: str) -> None:
+    url = write(tmp_path / "a.csv", f"x,z\n{first},1\n2,1_000\n3,\n_,4\n")
+    seen, bad = read(url, types="x:number,z:number")
+    assert seen[-1][0] == {"x": 3.0}
+    assert [(line, reason) for line, reason, _ in bad if line > 2] == [
+        (3, "'z' is not a number: '1_000'"),
+        (5, "'x' is not a number: '_'"),
+    ]
+    assert (first == "1_0") == (bad[0][:2] == (2, "'x' is not a number: '1_0'"))
+
+
 def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x\n" + "red\n" * 200 + "1\n" * 3000)
     source = open_source(url)
@@ -259,10 +271,33 @@ def test_an_over_long_line_is_set_aside_without_holding_it(tmp_path: Path, monke
     assert source.position["offset"] == (tmp_path / "a.csv").stat().st_size
 
 
-def test_a_field_beyond_the_limit_of_the_csv_module_costs_its_own_line_only(tmp_path: Path) -> None:
-    seen, bad = read(write(tmp_path / "a.csv", 'x,z\n1,a\n2,"' + "b" * 200_000 + '"\n3,c\n'))
+def test_a_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    (batch,) = open_source(write(tmp_path / "a.csv", 'x,z\n1,a\n2,"' + "b" * 200_000 + '"\n3,c\n'))
+    assert [len(row["z"]) for row in batch.rows()] == [1, 200_000, 1]
+
+
+def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_path: Path) -> None:
+    half = "b" * (9 << 20)
+    seen, bad = read(write(tmp_path / "a.csv", f'x,z\n1,a\n2,"{half}\n{half}"\n3,c\n'))
     assert [e[0]["x"] for e in seen] == [1, 3]
-    assert [(line, reason) for line, reason, _ in bad] == [(3, "field larger than field limit (131072)")]
+    assert [(line, reason) for line, reason, _ in bad] == [
+        (3, "field larger than field limit (16777216)"),
+        (4, "1 fields instead of 2"),
+    ]
+
+
+def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,c,y\n" + "1,red,0,\n" * 1500 + "2,blue,1\n")
+    first, second = open_source(url, label="y")
+    assert (len(first), first.rows(), first.labels, len(first.rejected)) == (0, [], [], 1024)
+    assert {len(column) for column in first.features.values()} == {0}
+    assert (second.rows(), second.labels, len(second.rejected)) == ([{"x": 2.0, "c": "blue"}], [1], 476)
+    assert first.rejected[0].reason == "4 fields instead of 3"
+
+
+def test_a_label_alone_makes_events_without_features(tmp_path: Path) -> None:
+    (batch,) = open_source(write(tmp_path / "a.csv", "y\n1\n0\n\n1\n"), label="y")
+    assert (len(batch), batch.features, batch.rows(), batch.labels) == (3, {}, [{}, {}, {}], [1, 0, 1])
 
 
 def test_closing_twice_is_no_trouble(tmp_path: Path) -> None:
@@ -280,6 +315,10 @@ def test_fraction_rises_to_one(tmp_path: Path) -> None:
 
 
 class TestGzip:
+    @pytest.mark.parametrize("name", ["a.csv.GZ", "a.CSV.gz", "a.Csv.Gz"])
+    def test_the_suffix_in_any_case(self, tmp_path: Path, name: str) -> None:
+        assert rows(write(tmp_path / name, gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
+
     def test_members_are_joined(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n2") + gzip.compress(b"0\n3\n") + b"\0\0")
         assert [row["x"] for row in rows(url)] == [1, 20, 3]

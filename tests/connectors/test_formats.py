@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ class TestJsonLines:
         assert labels(url, label="y") == [None, None, False]
 
     def test_what_is_no_flat_object_is_set_aside(self, tmp_path: Path) -> None:
-        text = '{"x": 1}\n{"x": \n[1]\n{"x": {"a": 1}}\n\n{"x": 2, "y": [1]}\n{"x": NaN}\n{"x": 3}\n'
+        text = '{"x": 1}\n{"x": \n[1]\n{"x": {"a": 1}}\n\n{"x": 2, "y": [1]}\n{"x": nil}\n{"x": 3}\n'
         seen, bad = read(write(tmp_path / "a.jsonl", text), label="y")
         assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 1), ({"x": 3}, 8)]
         assert [(line, reason.split(":")[0]) for line, reason, _ in bad] == [
@@ -48,9 +49,56 @@ class TestJsonLines:
         assert (batch.keys, batch.times) == ([5], [9])
         assert rejects([batch])[0][:2] == (2, "'n' is not a number: 'x'")
 
-    def test_a_label_that_no_event_has_stops_at_once(self, tmp_path: Path) -> None:
-        with pytest.raises(ConnectorError, match=r"no column 'clas' for `label`; the columns are 'x', 'class'"):
-            open_source(write(tmp_path / "a.jsonl", '{"x": 1, "class": 2}\n'), label="clas")
+    def test_a_label_that_no_event_has_stops_at_once_unless_it_is_said_to_come_late(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.jsonl", '{"x": 1, "class": 2}\n' * 1000 + '{"x": 1, "clas": 2}\n')
+        message = r"no column 'clas' for `label`; the columns are 'x', 'class' \(in the first 1,000 .*late_label=yes"
+        with pytest.raises(ConnectorError, match=message):
+            open_source(url, label="clas")
+        assert labels(f"{url}?late_label=yes", label="clas", ignore="class") == [None] * 1000 + [2]
+
+    def test_where_a_stream_is_resumed_labels_may_be_absent(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.jsonl", '{"x": 1, "y": 2}\n' * 3 + '{"x": 1}\n' * 3)
+        source = open_source(url, label="y", batch_size=3)
+        position = next(iter(source)).position
+        resumed = open_source(url, label="y", batch_size=3)
+        resumed.seek(position)
+        assert [batch.labels for batch in resumed] == [[None] * 3]
+
+    def test_whole_numbers_of_any_length_stay_apart_where_they_name_something(self, tmp_path: Path) -> None:
+        names = [(1 << 64) - 1, 1 << 64, (1 << 64) + 1, -(1 << 63), -(1 << 63) - 1, -(1 << 63) - 2, 1e300, 10**300]
+        text = "".join(json.dumps({"x": n, "id": n, "y": n, "c": n}) + "\n" for n in names)
+        (batch,) = open_source(write(tmp_path / "a.jsonl", text), label="y", key="id", types="c:category")
+        assert batch.labels == batch.keys == names
+        assert list(map(type, batch.labels)) == list(map(type, names))
+        assert batch.rows()[1:3] == [
+            {"x": 2.0**64, "c": "18446744073709551616"},
+            {"x": 2.0**64, "c": "18446744073709551617"},
+        ]
+
+    def test_what_python_writes_beside_json_is_read(self, tmp_path: Path) -> None:
+        given = [{"x": math.nan, "z": 1, "y": "NaN"}, {"x": math.inf, "z": -math.inf, "y": math.nan}]
+        seen, bad = read(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y")
+        assert [e[:2] for e in seen] == [({"z": 1}, "NaN"), ({"x": math.inf, "z": -math.inf}, None)]
+        assert bad == []
+
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ('{"x": NaN, "c": "\\ud800"}', "not JSON: 'utf-8' codec can't encode"),
+            ('{"x": NaN', "not JSON: Expecting ',' delimiter"),
+            ('{"x": nil, "c": "NaN"}', "not JSON: Expecting value"),
+            ('{"x": ' + "[" * 100_000 + "NaN", "not JSON: "),
+            ("[NaN]", "not a JSON object: [None]"),
+            ('{"x": 1, "y": -Infinity}', "the label 'y' is infinite"),
+            ('{"x": "1_000"}', "'x' is not a number: '1_000'"),
+        ],
+    )
+    def test_the_slower_reading_refuses_what_the_fast_one_does(self, tmp_path: Path, line: str, reason: str) -> None:
+        seen, ((number, why, _),) = read(
+            write(tmp_path / "a.jsonl", '{"x": 1, "y": 0}\n' + line), label="y", types="x:number"
+        )
+        assert (len(seen), number) == (1, 2)
+        assert why.startswith(reason)
 
 
 class TestLibsvm:
@@ -75,6 +123,9 @@ class TestLibsvm:
             ("1 1:2:3 5", "not a pair index:value: '1:2:3'"),
             ("1 a:2", "not a pair index:value: 'a:2'"),
             ("1 1:", "not a pair index:value: '1:'"),
+            ("1 1:1_0", "not a pair index:value: '1:1_0'"),
+            ("1 1_0:1", "not a pair index:value: '1_0:1'"),
+            ("1_0 1:1", "the label is not a number: '1_0'"),
             ("1 99999999999999999999:1", "not a pair index:value: '99999999999999999999:1'"),
             ("spam 1:2", "the label is not a number: 'spam'"),
             ("nan 1:2", "the label is not a number: 'nan'"),
@@ -122,6 +173,40 @@ class TestArff:
             ({"outside temp": 0.0, "colour": "red"}, "up"),
             ({"outside temp": 0.0, "colour": "dark blue", "note": "hm"}, "up"),
         ]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "1.5,dark blue,x,up",
+            "1.5,'dark blue',x,up,",
+            "1.5,'dark blue',x,up, % comment, with commas",
+            "1.5,'dark blue',x,up%comment",
+            "1.5 'dark blue' x up",
+            "1.5\t'dark blue'\tx\tup\t% comment",
+            "1.5 'dark blue' , x up",
+            "{0 1.5, 1 'dark blue', 2 x} % comment",
+            "{0 1.5 1 'dark blue' 2 x}",
+        ],
+    )
+    def test_rows_as_wekas_and_moas_readers_take_them(self, tmp_path: Path, line: str) -> None:
+        seen, bad = read(write(tmp_path / "a.arff", f"{ARFF}{line}\n"))
+        assert bad == []
+        assert seen[0][:2] == ({"outside temp": 1.5, "colour": "dark blue", "note": "x"}, "up")
+
+    def test_the_comma_at_the_end_of_a_row_is_no_value_unless_one_is_due(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.arff", ARFF + "1,red,x,\n1,red,x,,\n1,red,x,up,,\n"))
+        assert [e[1] for e in seen] == [None, None]
+        assert bad == [(11, "6 values instead of 4", "1,red,x,up,,")]
+
+    def test_a_percent_sign_in_quotes_is_no_comment(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.arff", ARFF + "1,red,'100 % \\'sure\\'',up % or so\n")
+        assert read(url)[0][0][0]["note"] == "100 % 'sure'"
+
+    def test_declarations_may_have_comments_and_white_space(self, tmp_path: Path) -> None:
+        text = (
+            "@relation r % c\n@attribute x real % c {d}\n@attribute c { a b\t'c %' } % {d}\n@data % c\n1,a\n2,'c %'\n"
+        )
+        assert labels(write(tmp_path / "a.arff", text)) == ["a", "c %"]
 
     def test_another_label_or_none(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.arff", ARFF + "1,red,x,up\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -139,6 +140,30 @@ def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
     source.close()
 
 
+def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.csv"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    packed = gzip.compress(b"x\n1\n2\n"), gzip.compress(b"3\n4\n5\n" * 100)
+    try:
+        source = open_source(str(path))
+        batches = iter(source)
+        assert len(next(batches)) == 0
+        os.write(writer, packed[0][:1])
+        assert len(next(batches)) == 0
+        os.write(writer, packed[0][1:])
+        assert values(next(batches)) == [1, 2]
+        os.write(writer, packed[1][:-8])
+        assert len(next(batches)) == 300
+        with pytest.raises(ConnectorError, match="cannot be read again"):
+            source.seek(source.position)
+    finally:
+        os.close(writer)
+    rest = list(batches)
+    assert [r.reason for batch in rest for r in batch.rejected] == ["gzip file is cut short"]
+    source.close()
+
+
 STANDARD = """
 import sys
 from connectors import open_sink, open_source
@@ -152,16 +177,16 @@ sink.close()
 @pytest.mark.parametrize(
     ("source", "sink", "given", "expected"),
     [
-        ("-", "-", "x,y\n1,UP\n2,DOWN\n", "line,y\n2,UP\n3,DOWN\n"),
-        ("-?format=jsonl", "-?format=jsonl", '{"x": 1, "y": 5}\n', '{"line":1,"y":5}\n'),
+        ("-", "-", b"x,y\n1,UP\n2,DOWN\n", b"line,y\n2,UP\n3,DOWN\n"),
+        ("-", "-", gzip.compress(b"x,y\n1,UP\n") + gzip.compress(b"2,DOWN\n"), b"line,y\n2,UP\n3,DOWN\n"),
+        ("-?format=jsonl", "-?format=jsonl", b'{"x": 1, "y": 5}\n', b'{"line":1,"y":5}\n'),
     ],
 )
-def test_standard_input_and_output(source: str, sink: str, given: str, expected: str) -> None:
+def test_standard_input_and_output(source: str, sink: str, given: bytes, expected: bytes) -> None:
     done = subprocess.run(
         [sys.executable, "-c", STANDARD, source, sink],
         input=given,
         capture_output=True,
-        text=True,
         check=True,
         timeout=60,
     )

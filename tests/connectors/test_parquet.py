@@ -73,6 +73,13 @@ def test_wrong_configuration_stops_at_once(path: str, tmp_path: Path) -> None:
         pyarrow.parquet.write_table(pa.table({name: [1]}), tmp_path / "empty.parquet" / f"{name}.parquet")
     with pytest.raises(ConnectorError, match="differ in their columns"):
         open_source(str(tmp_path / "empty.parquet"))
+    twice = pa.table([[1], [2], [3]], names=["a", "a", "y"])
+    pyarrow.parquet.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(ConnectorError, match="column 'a' appears twice; name it in ignore="):
+        open_source(str(tmp_path / "twice.parquet"), label="y")
+    with pytest.raises(ConnectorError, match="column 'a' appears twice"):
+        open_source(str(tmp_path / "twice.parquet"), label="a")
+    assert labels(str(tmp_path / "twice.parquet"), label="y", ignore="a") == [3]
     (tmp_path / "c.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(ConnectorError, match="cannot be read as Parquet"):
         open_source(str(tmp_path / "c.parquet"))
@@ -89,3 +96,11 @@ def test_without_pyarrow_the_message_says_what_to_install(path: str, monkeypatch
 def test_float_labels_that_are_nan_are_unknown(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({"x": [1, 2], "y": np.array([math.nan, 0.5])}), tmp_path / "a.parquet")
     assert labels(str(tmp_path / "a.parquet"), label="y") == [None, 0.5]
+
+
+def test_a_label_alone_makes_events_without_features(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table({"y": [1, 0, None]}), tmp_path / "a.parquet")
+    (batch,) = open_source(str(tmp_path / "a.parquet"), label="y")
+    assert (len(batch), batch.features, batch.rows(), batch.labels) == (3, {}, [{}, {}, {}], [1, 0, None])
+    (batch,) = open_source(str(tmp_path / "a.parquet"), ignore="y")
+    assert (batch.rows(), batch.labels) == ([{}, {}, {}], [None, None, None])

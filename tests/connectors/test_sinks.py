@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from connectors import ConnectorError, Sink, open_sink, open_source
 from tests.connectors.streams import rows
 
-KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.gz", "out.tsv", "out.parquet"]
+KINDS = ["out.csv", "out.csv.gz", "out.jsonl", "out.jsonl.GZ", "out.tsv", "out.parquet"]
 
 
 def content(path: Path) -> list[dict[str, Any]]:
@@ -73,10 +74,45 @@ def test_an_existing_result_is_replaced_at_the_first_write(tmp_path: Path, kind:
     assert content(path) == [{"n": 2}]
 
 
-def test_without_rows_the_file_is_empty(tmp_path: Path) -> None:
+def test_flushed_without_rows_the_file_is_empty(tmp_path: Path) -> None:
     (tmp_path / "out.csv").write_text("old\n")
-    open_sink(str(tmp_path / "out.csv")).close()
+    sink = open_sink(str(tmp_path / "out.csv"))
+    sink.flush()
+    sink.close()
     assert (tmp_path / "out.csv").read_bytes() == b""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_sink_never_used_leaves_things_as_they_were(tmp_path: Path, kind: str, resume: bool) -> None:
+    path = tmp_path / kind
+    sink = open_sink(str(path), resume=resume)
+    sink.close()
+    sink.close()
+    assert not path.exists()
+    with contextlib.closing(open_sink(str(path))) as sink:
+        sink.write({"n": [1]})
+    open_sink(str(path), resume=resume).close()
+    assert content(path) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_missing_is_said_to_be(tmp_path: Path, kind: str) -> None:
+    sink = open_sink(str(tmp_path / kind), resume=True)
+    with pytest.raises(ConnectorError, match=r"is missing, but 9 .* were written before"):
+        sink.rewind({"bytes": 9, "parts": 9, "columns": ["n"]})
+
+
+def test_pipes_and_devices_are_written_as_they_are() -> None:
+    sink = open_sink("/dev/null?format=csv")
+    assert not sink.can_rewind
+    sink.write({"n": [1]})
+    sink.flush()
+    sink.close()
+    assert Path("/dev/null").is_char_device()
+    full = open_sink("/dev/full?format=csv")
+    with pytest.raises(ConnectorError, match="/dev/full: cannot be written: No space left on device"):
+        full.write({"n": [1]})
 
 
 @pytest.mark.parametrize("kind", ["out.csv", "out.csv.gz", "out.parquet"])
@@ -90,6 +126,8 @@ def test_resuming_without_rewinding_appends(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "message"), [("out.csv", "the file was changed"), ("out.parquet", "has 0 parts")])
 def test_rewinding_what_is_no_longer_there_is_refused(tmp_path: Path, kind: str, message: str) -> None:
+    with contextlib.closing(open_sink(str(tmp_path / kind))) as sink:
+        sink.flush()
     sink = open_sink(str(tmp_path / kind), resume=True)
     with pytest.raises(ConnectorError, match=message):
         sink.rewind({"bytes": 100, "parts": 3, "columns": ["n"]})
@@ -146,6 +184,20 @@ def test_gzip_output_is_ordinary_gzip(tmp_path: Path) -> None:
         sink.flush()
     sink.close()
     assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == b"n\n0\n1\n2\n"
+
+
+def test_gzip_members_follow_the_flushes_and_the_content_does_not(tmp_path: Path) -> None:
+    packed = []
+    for flushes in (True, True, False):
+        sink = open_sink(str(tmp_path / "out.csv.GZ"))
+        for value in range(3):
+            sink.write({"n": [value]})
+            if flushes:
+                sink.flush()
+        sink.close()
+        packed.append((tmp_path / "out.csv.GZ").read_bytes())
+    assert packed[0] == packed[1] != packed[2]
+    assert gzip.decompress(packed[0]) == gzip.decompress(packed[2])
 
 
 def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from river.base import Classifier
 from connectors import open_sink
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
 from streamsvm import CPMClassifier, load
+from streamsvm.models import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import RunError, SetupError
@@ -462,6 +463,32 @@ def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path) -> None:
     (tmp_path / ".checkpoint.npz.123.tmp").write_bytes(b"half")
     with Checkpoint(tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lock"]
+
+
+def test_a_checkpoint_whose_model_does_not_load_is_named(tmp_path: Path) -> None:
+    kept(tmp_path)
+    header, arrays = read_archive(tmp_path / "checkpoint.npz")
+    write_archive(tmp_path / "checkpoint.npz", header, {k: a for k, a in arrays.items() if k != "model/counters"})
+    with pytest.raises(SetupError, match=r"cannot go on from the checkpoint in .*not the state of a CPMClassifier"):
+        kept(tmp_path)
+    del header["sinks"]
+    write_archive(tmp_path / "checkpoint.npz", header, arrays)
+    with pytest.raises(SetupError, match=r"checkpoint\.npz lacks sinks; .*--fresh to start over"):
+        kept(tmp_path)
+
+
+def test_a_model_outlives_the_error_that_ends_its_run(tmp_path: Path) -> None:
+    class Rotated(Numbers):
+        def __iter__(self) -> Iterator[Batch]:
+            yield from list(super().__iter__())[:5]
+            raise ConnectorError("numbers: was rotated")
+
+    with pytest.raises(ConnectorError, match="was rotated"):
+        run(CPMClassifier(), Rotated(), save=tmp_path / "m")
+    run(CPMClassifier(), Numbers(), save=tmp_path / "twin", max_events=319)
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "twin").read_bytes()
+    with pytest.raises(RunError, match=r"was rotated; and the model could not be saved as .*: No such file"):
+        run(CPMClassifier(), Rotated(), save=tmp_path / "no" / "m")
 
 
 def test_a_source_that_cannot_go_back_there(tmp_path: Path) -> None:

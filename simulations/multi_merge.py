@@ -1,0 +1,311 @@
+"""The study of multi-merge budget maintenance, done again: accuracy, time, and the share of merging in it.
+
+    python -m simulations.multi_merge            all of it: exact machines, runs, tables and pictures
+    python -m simulations.multi_merge pictures   tables and pictures of what was measured before
+
+Data sets, C and gamma are those of Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient
+descent SVM training" (2018), section 4: one epoch of Pegasos' steps, M = 2 ... 11, budgets at shares of the support
+vectors of the exact machine, which is scikit-learn's. Results stand in `simulations/results`, pictures in
+`simulations/pictures`. Exact machines take minutes and are kept.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from simulations import data
+from streamsvm import BSGDClassifier
+from streamsvm.kernels import budgeted as kernels
+from streamsvm.kernels import rows as layout
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "multi-merge.json"
+PICTURES = HERE / "pictures"
+
+# C and gamma.
+SETS = {"phishing": (8.0, 8.0), "a9a": (32.0, 0.008), "ijcnn1": (32.0, 2.0)}
+SHARES = (0.01, 0.05, 0.10, 0.25, 0.50)
+MERGES = tuple(range(2, 12))
+SEEDS = tuple(range(5))
+# The averaged machine averages over about this share of the events.
+AVERAGE = 0.125
+
+Split = tuple[scipy.sparse.csr_matrix, NDArray[np.int64], scipy.sparse.csr_matrix, NDArray[np.int64]]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _cycles(_):
+    """The processor's clock."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.IntType(64), ())
+        return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", fnty=kind), ())
+
+    return types.int64(), codegen
+
+
+@njit(nogil=True)
+def run_timed(arena, layout_, values, columns, indptr, labels):
+    """Learn all rows; returns the cycles spent in all, and in making room."""
+    arena, layout_ = layout.borrow(arena), layout.borrow(layout_)
+    values, columns, indptr = layout.borrow(values), layout.borrow(columns), layout.borrow(indptr)
+    start, merging = _cycles(), 0
+    for i in range(indptr.size - 1):
+        m = layout.load(arena, layout_, values, columns, indptr[i], indptr[i + 1], False)
+        kernels.evaluate(arena, layout_, m, False)
+        kernels.step(arena, layout_, m, labels[i], 1.0)
+        if layout_[kernels.N_VECTORS] > layout_[kernels.BUDGET]:
+            before = _cycles()
+            kernels.make_room(arena, layout_)
+            merging += _cycles() - before
+        layout.observe(arena, layout_, values, columns, indptr[i], indptr[i + 1], False)
+    return _cycles() - start, merging
+
+
+def load(name: str) -> Split:
+    """Training and test rows and labels."""
+    if name == "a9a":
+        X, y = data.load_libsvm("a9a.train.libsvm.gz", 123)
+        return X, y, *data.load_libsvm("a9a.test.libsvm.gz", 123)
+    if name == "ijcnn1":
+        X, y = data.load_libsvm("ijcnn1.train.libsvm.gz", 22)
+        return X[:35_000], y[:35_000], X[35_000:], y[35_000:]
+    X, y = data.load_libsvm("phishing.libsvm.gz", 68)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:8_315], order[8_315:]
+    return X[train], y[train], X[test], y[test]
+
+
+def exact(split: Split, C: float, gamma: float) -> dict[str, Any]:
+    """The machine without a budget."""
+    from sklearn.svm import SVC
+
+    X, y, X_test, y_test = split
+    start = time.perf_counter()
+    machine = SVC(C=C, gamma=gamma, cache_size=1000).fit(X, y)
+    seconds = time.perf_counter() - start
+    return {
+        "vectors": int(machine.n_support_.sum()),
+        "accuracy": 100.0 * float(machine.score(X_test, y_test)),
+        "seconds": seconds,
+    }
+
+
+def run(split: Split, C: float, gamma: float, budget: int, merges: int, average: int, seed: int) -> list[float]:
+    """One epoch in a random order: test accuracy, seconds, and the share of them spent in making room."""
+    X, y, X_test, y_test = split
+    n = len(y)
+    model = BSGDClassifier(
+        budget=budget,
+        gamma=gamma,
+        learning_rate=None,
+        # The C of a support vector machine is l2 = 1 / (C n) for one signed coefficient, twice that for one a class.
+        l2=2.0 / (C * n),
+        horizon=10**12,
+        metric="fixed",
+        absorb=1.0,
+        merges=merges,
+        average=average,
+        scaling="none",
+    )
+    order = np.random.default_rng(seed).permutation(n)
+    rows = model._space.encode(X[order], np.ones(n, bool))
+    codes = np.array([model._code(label) for label in y[order].tolist()])
+    model._make_room()
+    arguments = (model._values, model._layout, rows.values, rows.columns, rows.indptr, codes)
+    start = time.perf_counter()
+    total, merging = run_timed(*arguments)
+    seconds = time.perf_counter() - start
+    accuracy = 100.0 * float(np.mean(model.predict_many(X_test) == y_test))
+    return [accuracy, seconds, merging / total]
+
+
+def measure() -> dict[str, Any]:
+    """Everything the tables and pictures show."""
+    known = json.loads(RESULTS.read_text())["result"] if RESULTS.exists() else {}
+    result: dict[str, Any] = {}
+    for name, (C, gamma) in SETS.items():
+        split = load(name)
+        reference = known.get(name, {}).get("exact") or exact(split, C, gamma)
+        print(f"{name}: exact {reference}", flush=True)
+        run(split, C, gamma, 10, 2, 0, 0)  # compiles
+        budgets = {share: max(round(share * reference["vectors"]), 2) for share in SHARES}
+        cells = list(itertools.product(SHARES, MERGES, (0, round(AVERAGE * len(split[1])))))
+        # Orders in the outer loop: if others are at work on the machine for a while, it is not one cell that pays.
+        passes = [
+            [run(split, C, gamma, budgets[share], merges, average, seed) for share, merges, average in cells]
+            for seed in SEEDS
+        ]
+        runs = []
+        for (share, merges, average), *values in zip(cells, *passes, strict=True):
+            accuracies = [accuracy for accuracy, _, _ in values]
+            _, seconds, merging = min(values, key=lambda value: value[1])
+            runs.append(
+                {
+                    "share": share,
+                    "budget": budgets[share],
+                    "merges": merges,
+                    "averaged": average > 0,
+                    "accuracy": [statistics.mean(accuracies), statistics.stdev(accuracies)],
+                    "seconds": seconds,
+                    "merging": merging,
+                }
+            )
+        result[name] = {"exact": reference, "runs": runs}
+        keep(result)
+    return result
+
+
+def keep(result: dict[str, Any]) -> None:
+    """Write results with the versions they were made with."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    versions = {package: importlib.metadata.version(package) for package in ("numpy", "numba", "scikit-learn")}
+    RESULTS.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
+
+
+# Tables and pictures ----------------------------------------------------------------------------------------------
+
+
+def pick(result: dict[str, Any], name: str, averaged: bool, **wanted: Any) -> list[dict[str, Any]]:
+    """The runs of a data set with these settings."""
+    wanted["averaged"] = averaged
+    return [r for r in result[name]["runs"] if all(r[key] == value for key, value in wanted.items())]
+
+
+def print_tables(result: dict[str, Any]) -> None:
+    """Accuracy, time and the share of merging, a row for each budget, a column for each M."""
+    for name, part in result.items():
+        reference = part["exact"]
+        print(
+            f"\n{name}: exact {reference['accuracy']:.2f} % with {reference['vectors']} support vectors, "
+            f"{reference['seconds']:.1f} s"
+        )
+        for averaged in (False, True):
+            title = "averaged" if averaged else "last iterate"
+            print(f"  accuracy in %, {title}, mean (spread) over {len(SEEDS)} orders")
+            print("      B " + "".join(f"       M={m:<5}" for m in MERGES))
+            for share in SHARES:
+                row = pick(result, name, averaged, share=share)
+                cells = "".join(f"  {r['accuracy'][0]:6.2f} ({r['accuracy'][1]:4.2f})" for r in row)
+                print(f"  {row[0]['budget']:5d} {cells}")
+        for key, title in (("seconds", "training time in s"), ("merging", "share of the time spent merging")):
+            print(f"  {title}")
+            print("      B " + "".join(f"   M={m:<4}" for m in MERGES))
+            for share in SHARES:
+                row = pick(result, name, False, share=share)
+                cells = "".join(f"  {r[key]:6.3f} " for r in row)
+                print(f"  {row[0]['budget']:5d} {cells}")
+
+
+def draw(result: dict[str, Any]) -> None:
+    """The paper's figures: accuracy and time over budgets, the share of merging, and the trade-off on a9a."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+
+    PICTURES.mkdir(exist_ok=True)
+    shown = (2, 3, 4, 5, 8, 11)
+    colors = dict(zip(shown, pyplot.get_cmap("viridis")(np.linspace(0.0, 0.9, len(shown))), strict=True))
+
+    figure, axes = pyplot.subplots(len(result), 3, figsize=(15, 4 * len(result)), squeeze=False)
+    for (name, part), row in zip(result.items(), axes, strict=True):
+        for axis, averaged in zip(row, (False, True), strict=False):
+            for merges in shown:
+                runs = pick(result, name, averaged, merges=merges)
+                axis.errorbar(
+                    [r["budget"] for r in runs],
+                    [r["accuracy"][0] for r in runs],
+                    yerr=[r["accuracy"][1] for r in runs],
+                    color=colors[merges],
+                    label=f"M = {merges}",
+                    capsize=2,
+                    marker="o",
+                    markersize=3,
+                )
+            axis.axhline(part["exact"]["accuracy"], color="black", linestyle=":", label="exact")
+            axis.set(xscale="log", xlabel="budget", ylabel="test accuracy (%)")
+            axis.set_title(f"{name}, {'averaged' if averaged else 'last iterate'}")
+        row[0].sharey(row[1])
+        for merges in shown:
+            runs = pick(result, name, False, merges=merges)
+            row[2].plot(
+                [r["budget"] for r in runs],
+                [1e3 * r["seconds"] for r in runs],
+                color=colors[merges],
+                marker="o",
+                markersize=3,
+            )
+        row[2].set(xscale="log", yscale="log", xlabel="budget", ylabel="training time (ms)", title=name)
+    axes[0, 0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(PICTURES / "multi-merge-accuracy-time.png", dpi=110)
+    pyplot.close(figure)
+
+    figure, axes = pyplot.subplots(1, len(result), figsize=(5 * len(result), 4), sharey=True, squeeze=False)
+    for axis, name in zip(axes[0], result, strict=True):
+        for merges in shown:
+            runs = pick(result, name, False, merges=merges)
+            axis.plot(
+                [r["budget"] for r in runs],
+                [100.0 * r["merging"] for r in runs],
+                color=colors[merges],
+                marker="o",
+                markersize=3,
+                label=f"M = {merges}",
+            )
+        axis.set(xscale="log", ylim=(0, 100), xlabel="budget", title=name)
+    axes[0, 0].set_ylabel("share of the time spent merging (%)")
+    axes[0, 0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(PICTURES / "multi-merge-share.png", dpi=110)
+    pyplot.close(figure)
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(12, 5), sharey=True)
+    markers = dict(zip(SHARES, "os^Dv", strict=True))
+    palette = pyplot.get_cmap("viridis")(np.linspace(0.0, 0.95, len(MERGES)))
+    for axis, averaged in zip(axes, (False, True), strict=True):
+        points = []
+        for share in SHARES:
+            runs = pick(result, "a9a", averaged, share=share)
+            x, y = [1e3 * r["seconds"] for r in runs], [r["accuracy"][0] for r in runs]
+            axis.plot(x, y, color="gray", linestyle=":", linewidth=0.8)
+            axis.scatter(x, y, c=palette, marker=markers[share], label=f"B = {runs[0]['budget']}")
+            points += list(zip(x, y, strict=True))
+        front = [p for p in sorted(points) if all(q[1] < p[1] or q == p for q in points if q[0] <= p[0])]
+        axis.plot(*zip(*front, strict=True), color="black", linewidth=1.0, label="best trade-offs")
+        axis.axhline(result["a9a"]["exact"]["accuracy"], color="black", linestyle=":", linewidth=0.8)
+        axis.set(xscale="log", xlabel="training time (ms)", title=f"a9a, {'averaged' if averaged else 'last iterate'}")
+        axis.set_xticks([10, 20, 50, 100, 200], ["10", "20", "50", "100", "200"])
+        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
+    axes[0].set_ylabel("test accuracy (%)")
+    axes[1].legend(fontsize=8, loc="lower right")
+    scale = pyplot.cm.ScalarMappable(pyplot.Normalize(2, 11), "viridis")
+    figure.colorbar(scale, ax=axes, label="M")
+    figure.savefig(PICTURES / "multi-merge-trade-off.png", dpi=110, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Measure unless told not to, then show."""
+    result = json.loads(RESULTS.read_text())["result"] if sys.argv[1:] == ["pictures"] else measure()
+    print_tables(result)
+    draw(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,451 @@
+"""The budgeted kernel machine as an online learner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.kernels import budgeted as kernels
+from streamsvm.kernels import rows as layout
+from streamsvm.kernels.arena import Arena
+from streamsvm.models import ArchiveError, KernelExpansion
+from streamsvm.online import base
+
+LOSSES = {"hinge": kernels.HINGE, "log": kernels.LOG}
+MAINTENANCES = {
+    "merge": kernels.MERGE,
+    "merge-at-once": kernels.MERGE_AT_ONCE,
+    "remove": kernels.REMOVE,
+    "project": kernels.PROJECT,
+}
+SEARCHES = {"table": kernels.LOOKUP, "golden": kernels.GOLDEN}
+METRICS = ("fixed", "learned")
+# Without scaling values are cut here, so that their squares do not overflow in float32.
+LARGEST_UNSCALED = 1e15
+
+
+class BSGDClassifier(base.OnlineClassifier):
+    """Budgeted kernel machine: a Gaussian-kernel classifier of at most `budget` support vectors, learned by the event.
+
+    Each class has a score f_c(x) = sum_b A_cb k(x, v_b), k(x, v) = exp(-gamma |x - v|^2), over support vectors v that
+    all classes share; the largest wins. The coefficients A minimise
+
+        l2 / 2 |f|^2 + mean [1 - f_y(x) + max_{c != y} f_c(x)]+        (loss "hinge", Crammer and Singer's)
+        l2 / 2 |f|^2 - mean log softmax(f(x))_y                        (loss "log")
+
+    by stochastic gradient descent: an event that violates its margin becomes a support vector. When there are more than
+    the budget allows, `merges` of them are merged into one, so that f changes least. An event of n present features
+    costs O((n + n_classes) * budget).
+
+    Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
+    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Nothing is drawn at random.
+
+    Predicting while another thread learns is not safe.
+
+    Parameters
+    ----------
+    budget
+        The most support vectors. More follow finer boundaries and remember longer, at proportional cost.
+    gamma
+        Of the kernel, for scaled values: larger is more local. None: `gamma_factor` / the mean square norm of the
+        events so far, which is scikit-learn's gamma="scale" as it runs.
+    gamma_factor
+        See `gamma`.
+    loss
+        `"hinge"`, for classes that can be told apart, or `"log"`, for noisy or overlapping ones.
+    learning_rate
+        A constant step, for streams that drift; None for Pegasos' steps 1 / (l2 t).
+    l2
+        Strength of the penalty. For two classes, the C of a support vector machine on n events is l2 = 2 / (C n).
+    horizon
+        With Pegasos' steps, t counts no further than this, so that a long stream is still followed.
+    heads
+        Several (loss, learning_rate) pairs instead of one: each has coefficients of its own over the shared support
+        vectors, at little cost, and they vote by their recent accuracies.
+    average
+        Predict with coefficients averaged over about so many events, 0 for the latest ones. Steadier, slower to follow.
+    bias
+        Whether f_c has a constant, that takes the same steps and is not shrunk.
+    metric
+        `"fixed"`, or `"learned"`: each column's part in the distance is learned by the same loss, so that gamma hardly
+        matters and irrelevant columns fade. Costs up to twice as much on events that change the model.
+    metric_rate
+        The step of the learned metric.
+    absorb
+        An event whose kernel value with the nearest support vector is larger than this changes that one's coefficients
+        instead of joining; 1 for never.
+    maintenance
+        `"merge"`: one after another (the paper's MM-BSGD), `"merge-at-once"` (MM-GD), or the baselines `"remove"` the
+        smallest, and `"project"` it onto the others, which takes O(budget^3).
+    merges
+        How many are merged into one, 2 to 11. More are cheaper, and lose more. Only support vectors whose coefficients
+        point the same way are merged; where the smallest has none such, it is removed.
+    search
+        How the point on the line between two support vectors is found: `"table"`, precomputed, or `"golden"`, exact and
+        slower.
+    scaling
+        `"standard"`: numbers are centred and divided by their standard deviation so far; `"decayed"`: the same over
+        the last values, with half-life `scaling_window`; `"rank"`: by the rank among the last `scaling_window` values,
+        immune to outliers; `"none"`. A column absent in most events is not centred, so that absent means zero.
+    scaling_window
+        See `scaling`.
+    class_weight
+        A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
+    max_features
+        The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+
+    Attributes
+    ----------
+    classes_ : list
+        The labels, in order of first arrival.
+
+    Examples
+    --------
+
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamsvm import BSGDClassifier
+
+    >>> model = BSGDClassifier()
+    >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+    Accuracy: 90.31%
+
+    Notes
+    -----
+    Support vectors are kept scaled, in single precision. Two classes keep one signed coefficient; Crammer and Singer's
+    machine at l2 is then the binary one at l2 / 2. The log loss acts only on events whose label has less than 0.7 of
+    the probability, because every event it acts on becomes a support vector. Probabilities are the softmax of f for the
+    log loss, and of 3 f for the hinge.
+
+    The learned metric follows the columns an event has a value other than zero in. A column that never had one in an
+    event learned before weighs nothing yet.
+
+    The paper's machine is metric="fixed", absorb=1.0, learning_rate=None, scaling="none" with its M as `merges`; with
+    more than two merged at once, average coefficients together with a bias. The defaults are good single choices over
+    fourteen streams; heads=(("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2)) gains another
+    point on average, most with many or noisy classes, for two to three times the time.
+
+    References
+    ----------
+    [^1]: [Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the Curse of Kernelization: Budgeted Stochastic Gradient
+    Descent for Large-Scale SVM Training. JMLR 13](https://jmlr.org/papers/v13/wang12b.html)
+    [^2]: [Qaadan, S., Glasmachers, T. (2018). Multi-Merge Budget Maintenance for Stochastic Gradient Descent SVM
+    Training](https://arxiv.org/abs/1806.10179)
+    [^3]: [Glasmachers, T., Qaadan, S. (2018). Speeding Up Budgeted Stochastic Gradient Descent SVM Training with
+    Precomputed Golden Section Search](https://arxiv.org/abs/1806.10180)
+    """
+
+    _kernels: ClassVar[ModuleType] = kernels
+    _saved: ClassVar[dict[str, int]] = {
+        "params": layout.PARAMS,
+        "stats": layout.STATS,
+        "ring": layout.RING,
+        "ranks": layout.RANKS,
+        "vectors": kernels.VECTORS,
+        "coefs": kernels.COEFS,
+        "averaged": kernels.AVERAGED,
+        "norms": kernels.NORMS,
+        "biases": kernels.BIASES,
+        "mean_biases": kernels.MEAN_BIASES,
+        "heads": kernels.HEADS,
+        "class_fields": kernels.CLASSES,
+        "metric": kernels.METRIC,
+    }
+
+    def __init__(
+        self,
+        budget: int = 200,
+        gamma: float | None = None,
+        gamma_factor: float = 1.0,
+        loss: str = "hinge",
+        learning_rate: float | None = 0.3,
+        l2: float = 3e-4,
+        horizon: int = 100_000,
+        heads: tuple[tuple[str, float | None], ...] | None = None,
+        average: int = 0,
+        bias: bool = False,
+        metric: str = "learned",
+        metric_rate: float = 0.05,
+        absorb: float = 0.9,
+        maintenance: str = "merge",
+        merges: int = 2,
+        search: str = "table",
+        scaling: str = "standard",
+        scaling_window: int = 1_000,
+        class_weight: dict[Any, float] | str | None = None,
+        max_features: int = 65_536,
+    ) -> None:
+        base.check_number("budget", budget, 1, 1_000_000, whole=True)
+        if gamma is not None:
+            base.check_number("gamma", gamma, 1e-12, 1e12)
+        base.check_number("gamma_factor", gamma_factor, 1e-12, 1e12)
+        _check_head("", loss, learning_rate)
+        base.check_number("l2", l2, 1e-12, 1e6)
+        base.check_number("horizon", horizon, 2)
+        if heads is not None:
+            _check_heads(heads)
+        for rate in (learning_rate, *(rate for _, rate in heads or ())):
+            if rate is not None and rate * l2 >= 1.0:
+                raise ValueError(f"`learning_rate` times `l2` must be below 1, got {rate!r} times {l2!r}")
+        base.check_number("average", average, 0)
+        if not isinstance(bias, bool):
+            raise TypeError(f"`bias` must be a bool, got {bias!r}")
+        base.check_choice("metric", metric, METRICS)
+        base.check_number("metric_rate", metric_rate, 1e-6, 1.0)
+        base.check_number("absorb", absorb, 0.0, 1.0)
+        base.check_choice("maintenance", maintenance, tuple(MAINTENANCES))
+        base.check_number("merges", merges, 2, kernels.MOST_MERGES, whole=True)
+        base.check_choice("search", search, tuple(SEARCHES))
+        base.check_choice("scaling", scaling, base.SCALINGS)
+        base.check_number("scaling_window", scaling_window, 2, whole=True)
+        base.check_class_weight(class_weight)
+        base.check_number("max_features", max_features, 1, whole=True)
+        self.budget = budget
+        self.gamma = gamma
+        self.gamma_factor = gamma_factor
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.l2 = l2
+        self.horizon = horizon
+        self.heads = heads
+        self.average = average
+        self.bias = bias
+        self.metric = metric
+        self.metric_rate = metric_rate
+        self.absorb = absorb
+        self.maintenance = maintenance
+        self.merges = merges
+        self.search = search
+        self.scaling = scaling
+        self.scaling_window = scaling_window
+        self.class_weight = class_weight
+        self.max_features = max_features
+        self._reset()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"budget": 20, "metric": "fixed", "absorb": 1.0, "merges": 3}
+        yield {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1}
+        yield {"budget": 10, "average": 100, "scaling": "rank", "class_weight": "balanced", "bias": True}
+        yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1)), "average": 10}
+        yield {"budget": 10, "learning_rate": None, "maintenance": "merge-at-once", "merges": 5, "scaling": "decayed"}
+        yield {"budget": 10, "gamma": 0.1, "maintenance": "project", "absorb": 1.0}
+
+    # Memory ------------------------------------------------------------------------------------------------------
+
+    def _new_arena(self, n_columns: int, n_classes: int) -> Arena:
+        window = self.scaling_window if self.scaling == "rank" else 0
+        heads = self._heads()
+        # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
+        stride = (self.budget // (2 * kernels.LANES)) * 2 * kernels.LANES + kernels.LANES
+        stride += 2 * kernels.LANES * (stride <= self.budget)
+        coefs = (len(heads), n_classes, stride)
+        scores = (len(heads), n_classes)
+        projecting = self.maintenance == "project"
+        most = kernels.MOST_MERGES
+        single = np.float32
+        arena = Arena(
+            [
+                *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, window),
+                (n_columns, stride),
+                coefs,
+                coefs if self.average else (0, 0, 0),
+                (stride,),
+                (stride, -(-n_columns // 64)),
+                scores,
+                scores,
+                (len(heads), kernels.HEAD_FIELDS),
+                (n_classes, kernels.CLASS_FIELDS),
+                (kernels.METRIC_FIELDS, n_columns if self.metric == "learned" else 0),
+                (stride + 1, stride) if projecting else (0, 0),
+                scores,
+                scores,
+                scores,
+                (stride,),
+                (5, stride),
+                (2, n_columns + 1 + (n_columns + 1) % 2),
+                (4 * most + 2 * most**2,),
+            ],
+            n_columns,
+            {
+                kernels.VECTORS: single,
+                kernels.COEFS: single,
+                kernels.AVERAGED: single,
+                kernels.NORMS: single,
+                kernels.TOUCHED: np.uint64,
+                kernels.KERNEL: single,
+                kernels.ROOM: single,
+                kernels.PAIRS: single,
+            },
+        )
+        base.set_scaling(arena, self.scaling, window, self.scaling_window)
+        arena.layout[[kernels.BUDGET, kernels.STRIDE, kernels.N_HEADS]] = self.budget, stride, len(heads)
+        arena.layout[kernels.TABLE] = _table().ctypes.data
+        arena[kernels.METRIC][kernels.RELEVANCE] = 1.0
+        arena[kernels.CLASSES][:, kernels.WEIGHT] = 1.0
+        fields = arena[kernels.HEADS]
+        fields[:, [kernels.A, kernels.Q]] = 1.0
+        fields[:, kernels.VOTE] = 1.0 / len(heads)
+        arena[layout.PARAMS][kernels.GAMMA_NOW] = 1.0 if self.gamma is None else self.gamma
+        self._set_params(arena)
+        return arena
+
+    def _heads(self) -> tuple[tuple[str, float | None], ...]:
+        return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
+
+    def _set_params(self, arena: Arena) -> None:
+        """Write the settings that the step reads."""
+        params = arena[layout.PARAMS]
+        params[kernels.L2] = self.l2
+        params[kernels.HORIZON] = self.horizon
+        params[kernels.AVERAGE] = self.average
+        params[kernels.BALANCED] = self.class_weight == "balanced"
+        params[kernels.BIAS] = self.bias
+        params[kernels.ABSORB] = self.absorb
+        params[kernels.METRIC_RATE] = self.metric_rate if self.metric == "learned" else 0.0
+        params[kernels.GAMMA] = self.gamma or 0.0
+        params[kernels.GAMMA_FACTOR] = self.gamma_factor
+        params[kernels.MERGES] = self.merges
+        params[kernels.MAINTENANCE] = MAINTENANCES[self.maintenance]
+        params[kernels.SEARCH] = SEARCHES[self.search]
+        if self.scaling == "none":
+            params[layout.LIMIT] = LARGEST_UNSCALED
+        for fields, (loss, rate) in zip(arena[kernels.HEADS], self._heads(), strict=True):
+            fields[kernels.LOSS], fields[kernels.RATE] = LOSSES[loss], rate or 0.0
+
+    def _settle(self, arena: Arena) -> None:
+        n, known = int(arena.layout[kernels.N_VECTORS]), int(arena.layout[kernels.N_KNOWN])
+        if not 0 <= n <= self.budget:
+            raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
+        if not 0 <= known <= len(self._space):
+            raise ArchiveError(f"{known} columns were learned, but there are {len(self._space)}")
+        self._set_params(arena)
+        _mark_touched(arena)
+
+    def _weight_class(self, label: Any, code: int) -> None:
+        weights = self.class_weight if isinstance(self.class_weight, dict) else {}
+        self._arena[kernels.CLASSES][code, kernels.WEIGHT] = weights.get(label, 1.0)
+
+    # What it knows -----------------------------------------------------------------------------------------------
+
+    @property
+    def n_support_vectors(self) -> int:
+        """How many support vectors there are."""
+        return int(self._layout[kernels.N_VECTORS])
+
+    @property
+    def relevance(self) -> dict[Any, float]:
+        """The part of each column in the distance, by name; 1 for all where the metric is fixed."""
+        n = len(self._space)
+        values = self._arena[kernels.METRIC][kernels.RELEVANCE, :n] if self.metric == "learned" else np.ones(n)
+        return dict(zip(self._space.names, values.tolist(), strict=True))
+
+    @property
+    def model(self) -> KernelExpansion:
+        """What it predicts with, as plain arrays, with the scaling they live in; of several heads, the leading one."""
+        d, c, n = len(self._space), int(self._layout[layout.N_CLASSES]), self.n_support_vectors
+        head = int(self._arena[kernels.HEADS][:, kernels.VOTE].argmax())
+        fields = self._arena[kernels.HEADS][head]
+        coefs = self._arena[kernels.COEFS][head, :c, :n].astype(float)
+        biases = self._arena[kernels.MEAN_BIASES if self.average else kernels.BIASES][head, :c].copy()
+        if self.average:
+            averaged = self._arena[kernels.AVERAGED][head, :c, :n].astype(float)
+            coefs = fields[kernels.P] * coefs + fields[kernels.Q] * averaged
+        else:
+            coefs = fields[kernels.A] * coefs
+        if c == 2:
+            coefs[0], biases[0] = -coefs[1], -biases[1]
+        return KernelExpansion(
+            self.classes_[:c],
+            self._arena[kernels.VECTORS][:d, :n].T.astype(float),
+            coefs,
+            biases,
+            float(self._arena[layout.PARAMS][kernels.GAMMA_NOW]),
+            np.array(list(self.relevance.values()), float),
+            self._scaler(),
+        )
+
+    def adopt(self, model: KernelExpansion) -> None:
+        """Forget all, and go on from another expansion with its scaling; every head takes it over.
+
+        Two classes keep half the difference of their coefficients, which leaves the decision as it is. With Pegasos'
+        steps, these go on as after a long stream. Where gamma follows the data, it starts from the model's.
+
+        Raises
+        ------
+        ValueError
+            Where there are more support vectors than the budget, too many columns, another gamma or metric than this
+            learner's, or the ways of scaling do not go together.
+        """
+        n, d = model.vectors.shape
+        c = len(model.classes)
+        if n > self.budget:
+            raise ValueError(f"the model has {n} support vectors, the budget is {self.budget}")
+        if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
+            raise ValueError(f"the model's gamma is {model.gamma}, this learner's {self.gamma}")
+        if self.metric == "fixed" and not (model.relevance == 1.0).all():
+            raise ValueError("the model's metric is a learned one, this learner's is fixed (see `metric`)")
+        self._reset()
+        self._adopt_scaler(model.scaler)
+        for label in model.classes:
+            self._code(label)
+        self._make_room()
+        arena = self._arena
+        kernels.open_classes(self._values, self._layout, c)
+        coefs, biases = model.coefs, model.biases
+        if c == 2:
+            coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
+        arena[kernels.VECTORS][:d, :n] = model.vectors.T
+        arena[kernels.COEFS][:, :c, :n] = coefs
+        arena[kernels.BIASES][:, :c] = arena[kernels.MEAN_BIASES][:, :c] = biases
+        if self.average:
+            arena[kernels.AVERAGED][:, :c, :n] = coefs
+        arena[kernels.HEADS][:, kernels.STEPS] = self.horizon
+        params = arena[layout.PARAMS]
+        params[kernels.GAMMA_NOW] = model.gamma
+        params[kernels.SUM_OF_SQUARES] = self.gamma_factor * params[layout.SEEN] / model.gamma
+        if self.metric == "learned":
+            fields = arena[kernels.METRIC]
+            fields[kernels.RELEVANCE, :d] = model.relevance
+            fields[kernels.THETA, :d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
+                kernels.LEAST_THETA, kernels.MOST_THETA
+            )
+        self._layout[kernels.N_VECTORS], self._layout[kernels.N_KNOWN] = n, d
+        _mark_touched(arena)
+        for b in range(n):
+            arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)
+
+
+@cache
+def _table() -> NDArray[np.float32]:
+    """The table all learners share, computed when the first of them is made."""
+    table = np.zeros(2 * kernels.GRID**2, np.float32)
+    kernels.fill_table(table)
+    return table
+
+
+def _mark_touched(arena: Arena) -> None:
+    """Mark the columns in which each slot holds something other than zero."""
+    vectors, touched = arena[kernels.VECTORS], arena[kernels.TOUCHED]
+    for first in range(0, len(vectors), 64):
+        bits = vectors[first : first + 64] != 0.0
+        shifts = np.arange(len(bits), dtype=np.uint64)[:, None]
+        touched[:, first // 64] = np.bitwise_or.reduce(bits.astype(np.uint64) << shifts, axis=0)
+
+
+def _check_head(place: str, loss: Any, rate: Any) -> None:
+    base.check_choice(f"{place}loss", loss, tuple(LOSSES))
+    if rate is not None:
+        base.check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
+
+
+def _check_heads(heads: Any) -> None:
+    if not isinstance(heads, tuple) or not heads or not all(isinstance(h, tuple) and len(h) == 2 for h in heads):
+        raise TypeError(f"`heads` must be a tuple of (loss, learning_rate) pairs or None, got {heads!r}")
+    for i, (loss, rate) in enumerate(heads):
+        _check_head(f"heads[{i}].", loss, rate)

@@ -1,0 +1,343 @@
+"""Running scaling, against a twin that keeps all values and computes every statistic anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.kernels import rows
+from streamsvm.kernels.arena import Arena
+from streamsvm.online.base import RANKED_MOST, common_shapes, set_scaling
+
+NAN = math.nan
+SCALINGS = ("none", "standard", "decayed", "rank")
+
+
+class TwinColumn:
+    """One column as the documentation has it."""
+
+    def __init__(self, scaling: str, window: int, indicator: bool = False) -> None:
+        self.scaling, self.window, self.indicator = scaling, window, indicator
+        self.values: list[float] = []
+        self.born = 0
+        self.due = 0.0
+        self.shift, self.scale = (0.0, 1.0) if scaling == "none" or indicator else (0.0, 0.0)
+        self.centred = False
+
+    def sparse(self, seen: int) -> bool:
+        present, events = len(self.values), seen - self.born
+        return 2 * present < events or (present < events and len(set(self.values)) == 1)
+
+    def scaled(self, x: float) -> float:
+        if self.scaling == "rank" and self.centred:
+            recent = np.array(self.values[-self.window :])
+            below, equal = np.sum(recent < x), np.sum(recent == x)
+            return float(((below + equal / 2.0) / len(recent) - 0.5) * math.sqrt(12.0))
+        limit = math.inf if self.scaling == "none" else rows.CLIP
+        return min(max((x - self.shift) * self.scale, -limit), limit)
+
+    def observe(self, x: float, seen: int) -> None:
+        """Take in a value of the event that is number `seen`."""
+        if not self.values:
+            self.born = seen - 1
+        self.values.append(x)
+        if self.scaling != "none" and not self.indicator and len(self.values) >= self.due:
+            self.renew(seen)
+            self.due = len(self.values) + min(max(len(self.values) / 32, 1), 64)
+
+    def renew(self, seen: int) -> None:
+        values = np.array(self.values)
+        half_life = self.window if self.scaling == "decayed" else math.inf
+        weights = 0.5 ** (np.arange(len(values))[::-1] / half_life)
+        mean = np.average(values, weights=weights)
+        self.centred = not self.sparse(seen)
+        if not self.centred:
+            self.shift, square = 0.0, np.average(values**2, weights=weights)
+        else:
+            self.shift, square = mean, np.average((values - mean) ** 2, weights=weights)
+        constant = len(set(self.values)) == 1 and self.centred
+        self.scale = 0.0 if constant or square == 0.0 else 1.0 / math.sqrt(square)
+
+
+class Twin:
+    def __init__(self, scaling: str, window: int, indicators: Sequence[bool]) -> None:
+        self.columns = [TwinColumn(scaling, window, indicator) for indicator in indicators]
+        self.seen = 0
+
+    def scaled(self, row: Sequence[float]) -> list[float]:
+        """Scaled values, 0 where missing."""
+        pairs = zip(self.columns, row, strict=True)
+        return [0.0 if math.isnan(x) else column.scaled(x) for column, x in pairs]
+
+    def observe(self, row: Sequence[float]) -> None:
+        self.seen += 1
+        for column, x in zip(self.columns, row, strict=True):
+            if not math.isnan(x):
+                column.observe(x, self.seen)
+
+
+class Kernel:
+    """The compiled scaling, fed row by row, either whole or as pairs of what is present."""
+
+    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool) -> None:
+        n = len(indicators)
+        self.arena = Arena(common_shapes(n, 1, 3, window if scaling == "rank" else 0), n)
+        set_scaling(self.arena, scaling, window if scaling == "rank" else 0, window)
+        stats = self.arena[rows.STATS]
+        stats[rows.DUE, list(indicators)], stats[rows.SCALE, list(indicators)] = -1.0, 1.0
+        self.whole = whole
+
+    def _entries(self, row: Sequence[float]) -> tuple[Any, ...]:
+        values, columns = np.array(row, float), np.arange(len(row))
+        if not self.whole:
+            present = ~np.isnan(values)
+            values, columns = values[present], columns[present]
+        return self.arena.values, self.arena.layout, values, columns, 0, len(values), self.whole
+
+    def load(self, row: Sequence[float]) -> int:
+        return int(rows.load(*self._entries(row)))
+
+    def scaled(self, row: Sequence[float]) -> list[float]:
+        m = self.load(row)
+        assert m >= 1
+        at = self.arena.layout[rows.ROWS_AT]
+        weight_rows = self.arena.layout[at : at + m]
+        out = np.zeros(len(row) + 1)
+        out[weight_rows] = self.arena[rows.SCALED][:m]
+        assert weight_rows[0] == 0
+        assert out[0] == 1.0  # the bias
+        assert (np.diff(weight_rows) > 0).all()
+        return out[1:].tolist()
+
+    def observe(self, row: Sequence[float]) -> None:
+        rows.observe(*self._entries(row))
+
+
+def assert_like_twin(
+    table: Sequence[Sequence[float]], scaling: str, window: int, indicators: Sequence[bool], whole: bool
+) -> None:
+    twin, kernel = Twin(scaling, window, indicators), Kernel(scaling, window, indicators, whole)
+    for row in table:
+        np.testing.assert_allclose(kernel.scaled(row), twin.scaled(row), rtol=1e-7, atol=1e-7)
+        twin.observe(row)
+        kernel.observe(row)
+
+
+# Quarters, so that means and variances are far from rounding; few distinct values, so that ties and constants come.
+cells = st.one_of(st.integers(-3, 3), st.integers(-4000, 4000), st.none())
+tables = st.integers(1, 4).flatmap(
+    lambda d: st.tuples(
+        st.lists(st.lists(cells, min_size=d, max_size=d), max_size=60), st.lists(st.booleans(), min_size=d, max_size=d)
+    )
+)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+@given(table=tables, window=st.sampled_from([2, 7, 100]))
+def test_scaling_is_that_of_the_twin(scaling, whole, table, window):
+    cells, indicators = table
+    numbers = [
+        [NAN if cell is None else 1.0 if one else cell / 4 for cell, one in zip(row, indicators, strict=True)]
+        for row in cells
+    ]
+    assert_like_twin(numbers, scaling, window, indicators, whole)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_long_streams_with_missing_values_and_a_drift_are_scaled_like_the_twin(scaling, whole):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 5)) * [1.0, 1e-3, 1e4, 1.0, 1.0] + [0.0, 1e3, -1e6, 0.0, 7.0]
+    X[300:, 0] += 5.0
+    X[:, 3] = rng.integers(0, 4, 600)
+    X[rng.random((600, 5)) < [0.0, 0.2, 0.45, 0.6, 0.9]] = NAN
+    assert_like_twin(X.tolist(), scaling, 50, [False] * 5, whole)
+
+
+def test_both_ways_of_arriving_give_the_same_bits():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(300, 4))
+    X[rng.random(X.shape) < 0.3] = NAN
+    whole, pairs = (Kernel("standard", 50, [False] * 4, whole) for whole in (True, False))
+    for row in X.tolist():
+        assert whole.scaled(row) == pairs.scaled(row)
+        whole.observe(row)
+        pairs.observe(row)
+    np.testing.assert_array_equal(whole.arena[rows.STATS], pairs.arena[rows.STATS])
+
+
+def test_standard_scaling_is_the_mean_and_deviation_of_the_events_before():
+    kernel = Kernel("standard", 0, [False], True)
+    assert kernel.scaled([5.0]) == [0.0]  # nothing is known of it yet
+    for x in (1.0, 3.0):
+        kernel.observe([x])
+    assert kernel.scaled([4.0]) == [2.0]  # mean 2, deviation 1
+
+
+def test_a_constant_column_is_zero():
+    kernel = Kernel("standard", 0, [False, False], True)
+    for _ in range(100):
+        kernel.observe([0.1, 1e9 + 0.1])
+    assert kernel.scaled([0.1, 1e9 + 0.1]) == [0.0, 0.0]
+    assert kernel.scaled([5.0, 0.0]) == [0.0, 0.0]  # there is no unit to measure by
+
+
+def test_a_column_absent_in_most_events_is_not_centred():
+    kernel = Kernel("standard", 0, [False, False], False)
+    for i in range(300):
+        kernel.observe([1.0, 10.0 if i % 3 == 0 else NAN])
+    assert kernel.arena[rows.STATS][rows.SHIFT, 1] == 0.0
+    assert kernel.scaled([NAN, 10.0])[1] == pytest.approx(1.0)  # divided by its root mean square
+
+
+def test_a_column_is_centred_as_long_as_half_of_the_events_since_it_came_have_it():
+    kernel = Kernel("standard", 0, [False, False], False)
+    for i in range(300):
+        kernel.observe([1.0, NAN if i < 200 else 9.0 + 2.0 * (i % 2)])
+    assert kernel.scaled([NAN, 11.0])[1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_indicators_stay_one(scaling):
+    kernel = Kernel(scaling, 10, [True, False], False)
+    for i in range(50):
+        kernel.observe([1.0 if i % 2 else NAN, float(i)])
+    assert kernel.scaled([1.0, 3.0])[0] == 1.0
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_missing_values_become_zero_and_leave_the_statistics_alone(scaling):
+    kernel = Kernel(scaling, 10, [False, False], True)
+    for i in range(20):
+        kernel.observe([float(i), 1.0 + i % 3])
+    before = {i: kernel.arena[i].copy() for i in (rows.RING, rows.RANKS)}
+    stats = kernel.arena[rows.STATS].copy()
+    assert kernel.scaled([NAN, 1.0])[0] == 0.0
+    kernel.observe([NAN, NAN])
+    np.testing.assert_array_equal(kernel.arena[rows.STATS], stats)
+    for i, section in before.items():
+        np.testing.assert_array_equal(kernel.arena[i], section)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "decayed"])
+def test_scaled_values_are_cut(scaling):
+    kernel = Kernel(scaling, 100, [False], True)
+    for i in range(50):
+        kernel.observe([float(i % 2)])
+    assert kernel.scaled([1e6]) == [rows.CLIP]
+    assert kernel.scaled([-1e90]) == [-rows.CLIP]
+
+
+def test_without_scaling_values_stay_as_they_are():
+    kernel = Kernel("none", 0, [False], True)
+    kernel.observe([3.0])
+    for x in (1e6, -0.1, rows.LARGEST):
+        assert kernel.scaled([x]) == [x]
+
+
+def test_ranks_are_immune_to_monotone_transforms():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=200)
+    plain, bent = (Kernel("rank", 64, [False], False) for _ in range(2))
+    for value in x:
+        assert plain.scaled([value]) == bent.scaled([math.exp(3.0 * value)])
+        plain.observe([value])
+        bent.observe([math.exp(3.0 * value)])
+
+
+def test_ranks_have_mean_zero_and_variance_one():
+    kernel = Kernel("rank", 500, [False], False)
+    for i in range(500):
+        kernel.observe([float((i * 7) % 500)])
+    scaled = [kernel.scaled([i - 0.5])[0] for i in range(501)]
+    assert np.mean(scaled) == pytest.approx(0.0, abs=1e-9)
+    assert np.var(scaled) == pytest.approx(1.0, rel=0.01)
+    assert scaled == sorted(scaled)
+
+
+def test_columns_beyond_the_first_hundreds_are_standardised_instead_of_ranked():
+    n = RANKED_MOST + 1
+    kernel = Kernel("rank", 4, [False] * n, False)
+    for i in range(50):
+        kernel.observe([float(i % 2)] * n)
+    scaled = kernel.scaled([1.0] * n)
+    assert scaled[0] == pytest.approx(0.25 * math.sqrt(12.0))
+    assert scaled[-1] == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, 1.1e100, -1.1e100])
+def test_values_too_large_are_refused_by_their_place(bad, whole):
+    kernel = Kernel("standard", 0, [False] * 5, whole)
+    assert kernel.load([1.0, 2.0, 3.0, bad, bad]) == -1 - 3
+    assert kernel.load([NAN, 2.0, 3.0, bad, bad]) == -1 - (3 if whole else 2)
+
+
+def test_the_largest_values_taken_do_not_overflow():
+    kernel = Kernel("standard", 0, [False], True)
+    for i in range(100):
+        kernel.observe([rows.LARGEST * (-1) ** i])
+    assert np.isfinite(kernel.arena.values).all()
+    assert kernel.scaled([rows.LARGEST])[0] == pytest.approx(1.0, rel=0.05)
+
+
+def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
+    kernel = Kernel("standard", 0, [False], True)
+    rng = np.random.default_rng(6)
+    renewed, last = [], None
+    for i, x in enumerate(rng.normal(size=10_000).tolist(), start=1):
+        kernel.observe([x])
+        scale = kernel.arena[rows.STATS][rows.SCALE, 0]
+        if scale != last or i == 1:
+            renewed.append(i)
+        last = scale
+    assert renewed[:33] == list(range(1, 34))
+    gaps = np.diff(renewed)
+    assert gaps.max() == 64
+    assert (gaps <= np.array(renewed[:-1]) / 32 + 1.0).all()
+
+
+@pytest.mark.parametrize("scaling", ["standard", "decayed"])
+def test_a_small_spread_on_a_large_offset_is_seen(scaling):
+    kernel = Kernel(scaling, 1e6, [False], True)
+    rng = np.random.default_rng(7)
+    x = 1e9 + 1e-3 * rng.normal(size=2_000)
+    for value in x:
+        kernel.observe([value])
+    assert kernel.scaled([1e9 + 1e-3])[0] == pytest.approx(1.0, abs=0.1)
+
+
+def test_decayed_scaling_follows_a_drift():
+    kernel = Kernel("decayed", 50, [False], True)
+    rng = np.random.default_rng(8)
+    for value in np.concatenate([rng.normal(size=1_000), 100.0 + rng.normal(size=1_000)]):
+        kernel.observe([value])
+    assert kernel.scaled([100.0])[0] == pytest.approx(0.0, abs=0.5)
+
+
+def test_all_rows_observed_at_once_leave_the_statistics_up_to_date():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(500, 3)) * [1.0, 10.0, 0.0] + 3.0
+    kernel = Kernel("standard", 0, [False] * 3, True)
+    rows.observe_rows(
+        kernel.arena.values, kernel.arena.layout, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True
+    )
+    np.testing.assert_allclose(kernel.arena[rows.STATS][rows.SHIFT], X.mean(axis=0))
+    np.testing.assert_allclose(kernel.arena[rows.STATS][rows.SCALE, :2], 1.0 / X.std(axis=0)[:2])
+    assert kernel.arena[rows.STATS][rows.SCALE, 2] == 0.0
+
+
+def test_a_flag_that_is_there_only_when_set_keeps_its_one():
+    kernel = Kernel("standard", 100, [False, False], whole=False)
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        kernel.observe([rng.normal(), 1.0 if rng.random() < 0.8 else NAN])
+    assert kernel.scaled([0.0, 1.0])[1] == pytest.approx(1.0)
+    assert kernel.scaled([0.0, NAN])[1] == 0.0

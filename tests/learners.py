@@ -1,0 +1,39 @@
+"""What the tests of learners share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from streamsvm.online.base import OnlineClassifier
+
+
+def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """All a learner knows, to the bit."""
+    header, arrays = model.state()
+    return header, {name: array.tobytes() for name, array in arrays.items()}
+
+
+def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> None:
+    """Both learners know exactly the same (where a zero's sign is of no account)."""
+    (header, arrays), (other_header, other_arrays) = one.state(), other.state()
+    assert header == other_header
+    assert arrays.keys() == other_arrays.keys()
+    for name in arrays:
+        np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
+
+
+def dicts(X: np.ndarray[Any, Any]) -> list[dict[int, float]]:
+    """Rows as events: NaN is left out."""
+    return [{j: value for j, value in enumerate(row) if not math.isnan(value)} for row in X.tolist()]
+
+
+def ring(n: int, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """A disc in a ring, which no line separates."""
+    rng = np.random.default_rng(seed)
+    y = rng.random(n) < 0.5
+    radius = np.where(y, rng.uniform(0.0, 1.0, n), rng.uniform(1.4, 2.4, n))
+    angle = rng.uniform(0.0, 2.0 * math.pi, n)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), y

@@ -1,0 +1,405 @@
+"""The budgeted kernel machine as a River classifier."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+from river import checks
+
+import streamsvm
+from streamsvm import BSGDClassifier
+from streamsvm.models import ArchiveError
+from streamsvm.online import base
+
+ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
+
+
+def river_checks():
+    for i, settings in enumerate(ALL_SETTINGS):
+        model = BSGDClassifier(**settings)
+        for check in checks.yield_checks(model):
+            name = getattr(check, "__name__", None) or check.func.__name__
+            yield pytest.param(check, model, id=f"{name}-{i}")
+
+
+@pytest.mark.parametrize(("check", "model"), list(river_checks()))
+def test_river(check, model):
+    check(model.clone())
+
+
+def rings(n, seed=0, flip=False):
+    """Two classes that no line divides: inside a circle, and outside."""
+    X = np.random.default_rng(seed).normal(size=(n, 4))
+    y = ((X[:, :2] ** 2).sum(axis=1) > 1.4) != flip
+    return X, y.tolist()
+
+
+def blobs(n, n_classes, seed=0, d=5):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
+
+
+def dicts(X):
+    return [dict(enumerate(row)) for row in X.tolist()]
+
+
+def bits(model):
+    _, arrays = model.state()
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def accuracy(model, X, y):
+    predicted = model.test_then_train(X, y)
+    return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
+
+
+# It learns --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"loss": "log"},
+        {"metric": "fixed"},
+        {"maintenance": "merge-at-once", "merges": 5},
+        {"maintenance": "project", "budget": 40},
+        {"search": "golden"},
+        {"average": 200},
+        {"absorb": 1.0, "bias": True},
+        {"learning_rate": None, "l2": 1e-3},
+        {"heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1))},
+        {"scaling": "rank"},
+    ],
+    ids=str,
+)
+def test_learns_what_no_line_divides(settings):
+    X, y = rings(4_000)
+    model = BSGDClassifier(**{"budget": 100, **settings})
+    model.learn_many(X, y)
+    X, y = rings(1_000, seed=1)
+    assert np.mean(model.predict_many(X) == np.array(y)) > 0.86
+    assert model.n_support_vectors <= model.budget
+
+
+def test_follows_a_drift_and_a_recurrence():
+    model = BSGDClassifier(budget=100)
+    for i, flip in enumerate((False, True, False, True)):
+        accuracy(model, *rings(2_000, seed=i, flip=flip))
+        X, y = rings(500, seed=100 + i, flip=flip)
+        assert np.mean(model.predict_many(X) == np.array(y)) > 0.85
+
+
+def test_learned_metric_drops_irrelevant_features():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(5_000, 20))
+    y = (X[:, 0] * X[:, 1] > 0.0).tolist()
+    fixed, learned = BSGDClassifier(budget=100, metric="fixed"), BSGDClassifier(budget=100)
+    assert accuracy(learned, X, y) > accuracy(fixed, X, y) + 0.1
+    relevance = learned.relevance
+    assert min(relevance[0], relevance[1]) > 10.0 * max(relevance[j] for j in range(2, 20))
+
+
+def test_never_more_than_the_budget():
+    X, y = blobs(1_000, 3)
+    for settings in ALL_SETTINGS:
+        model = BSGDClassifier(**settings)
+        for x, label in zip(dicts(X[:300]), y, strict=False):
+            model.learn_one(x, label)
+            assert model.n_support_vectors <= model.budget
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3])
+@pytest.mark.parametrize("maintenance", ["merge", "merge-at-once", "remove", "project"])
+def test_tiny_budgets(budget, maintenance):
+    X, y = blobs(300, 3)
+    model = BSGDClassifier(budget=budget, maintenance=maintenance, merges=11)
+    model.learn_many(X, y)
+    assert 1 <= model.n_support_vectors <= budget
+    assert np.isfinite(model.model.coefs).all()
+
+
+def test_averaging_steadies():
+    X, y = blobs(3_000, 2, d=2)
+    changes = {}
+    for average in (0, 500):
+        model = BSGDClassifier(budget=50, learning_rate=1.0, average=average)
+        model.learn_many(X[:2_000], y[:2_000])
+        scores = []
+        for x, label in zip(dicts(X[2_000:]), y[2_000:], strict=True):
+            model.learn_one(x, label)
+            scores.append(model.predict_proba_one({0: 0.5, 1: 0.5}).get(0))
+        changes[average] = np.abs(np.diff(scores)).mean()
+    assert changes[500] < 0.5 * changes[0]
+
+
+def test_weights_count():
+    X, y = blobs(400, 2)
+    heavy, light = BSGDClassifier(), BSGDClassifier()
+    heavy.learn_many(X, y, w=np.full(400, 2.0))
+    light.learn_many(X, y)
+    assert bits(heavy) != bits(light)
+    unweighted = BSGDClassifier(class_weight={0: 0.0})
+    unweighted.learn_many(X, y)
+    assert set(unweighted.predict_many(X)) == {1}
+
+
+def test_no_weight_is_too_much():
+    X, y = blobs(300, 3)
+    for settings in ALL_SETTINGS:
+        model = BSGDClassifier(**settings)
+        model.learn_many(X, y, w=np.where(np.arange(300) % 3, 1.0, 1e100))
+        assert np.isfinite(model.model.coefs).all()
+        assert all(np.isfinite(array).all() for array in model.state()[1].values())
+
+
+# However rows arrive ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_all_ways_of_learning_agree_bit_for_bit(settings, n_classes):
+    X, y = blobs(250, n_classes)
+    X[::7, 1] = np.nan
+    loop, many, both = (BSGDClassifier(**settings) for _ in range(3))
+    predicted = []
+    for x, label in zip(dicts(X), y, strict=True):
+        predicted.append(loop.predict_one(x))
+        loop.learn_one(x, label)
+    many.learn_many(X[:100], y[:100])
+    many.learn_many(dicts(X[100:]), y[100:])
+    tested = both.test_then_train(X, y).tolist()
+    assert tested == predicted
+    assert bits(loop) == bits(many) == bits(both)
+
+
+def test_sparse_and_dense_rows_agree():
+    X, y = blobs(400, 3)
+    X[np.abs(X) < 0.8] = 0.0
+    dense, sparse = (BSGDClassifier(scaling="none", gamma=0.1, budget=30, metric="fixed") for _ in range(2))
+    assert dense.test_then_train(X, y).tolist() == sparse.test_then_train(scipy.sparse.csr_matrix(X), y).tolist()
+    assert dense.model.coefs == pytest.approx(sparse.model.coefs, rel=1e-5)
+
+
+def test_a_column_met_first_does_not_change_the_prediction():
+    X = [{"a": 1.0}, {"a": -1.0}, {"a": 0.9}, {"a": 0.8, "new": 30.0}]
+    y = ["up", "down", "up", "up"]
+    loop, batch = (BSGDClassifier(scaling="none", gamma=1.0) for _ in range(2))
+    expected = []
+    for x, label in zip(X, y, strict=True):
+        expected.append(loop.predict_proba_one(x).get("up", 0.0))
+        loop.learn_one(x, label)
+    _, proba = batch.test_then_train(X, y, proba=True)
+    assert proba[:, 0].tolist() == expected
+    assert expected[3] > 0.5
+
+
+def test_predicting_changes_nothing():
+    X, y = blobs(300, 3)
+    model = BSGDClassifier(budget=20, average=50)
+    model.learn_many(X, y)
+    before = bits(model)
+    model.predict_many(X)
+    model.predict_proba_one(dicts(X)[0])
+    model.predict_one(dicts(X)[0])
+    assert bits(model) == before
+
+
+def test_model_predicts_as_the_learner_does():
+    for settings in ({}, {"average": 100}, {"metric": "fixed"}, {"scaling": "rank"}, {"bias": True, "loss": "log"}):
+        for n_classes in (2, 4):
+            X, y = blobs(500, n_classes)
+            model = BSGDClassifier(budget=40, **settings)
+            model.learn_many(X, y)
+            assert np.mean(np.array(model.model.predict(X)) == model.predict_many(X)) > 0.995
+
+
+@pytest.mark.parametrize("settings", [{}, {"metric": "fixed"}, {"average": 50}, {"learning_rate": None}], ids=str)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_adopts_a_model(settings, n_classes):
+    X, y = blobs(500, n_classes)
+    first, second = (BSGDClassifier(budget=40, **settings) for _ in range(2))
+    first.learn_many(X, y)
+    second.adopt(first.model)
+    assert (second.predict_many(X) == first.predict_many(X)).mean() > 0.995
+    assert second.n_support_vectors == first.n_support_vectors
+    second.learn_many(X, y)
+
+
+def test_refuses_a_model_that_does_not_fit():
+    X, y = blobs(500, 3)
+    first = BSGDClassifier(budget=40)
+    first.learn_many(X, y)
+    with pytest.raises(ValueError, match="the budget is 10"):
+        BSGDClassifier(budget=10).adopt(first.model)
+    with pytest.raises(ValueError, match="learned"):
+        BSGDClassifier(metric="fixed").adopt(first.model)
+    with pytest.raises(ValueError, match="gamma"):
+        BSGDClassifier(gamma=7.0).adopt(first.model)
+
+
+# Saving -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
+def test_continues_bit_for_bit(settings, tmp_path):
+    X, y = blobs(600, 4)
+    model = BSGDClassifier(**settings)
+    model.learn_many(X[:300], y[:300])
+    model.save(tmp_path / "model")
+    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    model.learn_many(X[300:], y[300:])
+    for other in others:
+        assert other.n_support_vectors <= other.budget
+        other.learn_many(X[300:], y[300:])
+        assert bits(other) == bits(model)
+
+
+def test_continues_in_another_process(tmp_path):
+    X, y = blobs(400, 3)
+    model = BSGDClassifier(budget=20)
+    model.learn_many(X[:200], y[:200])
+    (tmp_path / "model").write_bytes(pickle.dumps(model))
+    program = (
+        "import pickle, sys; from pathlib import Path; import numpy as np; model = pickle.loads(Path(sys.argv[1])"
+        ".read_bytes()); X = np.load(sys.argv[2]); print(model.predict_many(X).tolist())"
+    )
+    np.save(tmp_path / "X.npy", X)
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "model", tmp_path / "X.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(model.predict_many(X).tolist())
+
+
+def test_refuses_a_state_beyond_the_budget():
+    X, y = blobs(200, 2)
+    model = BSGDClassifier(budget=20)
+    model.learn_many(X, y)
+    header, arrays = model.state()
+    arrays["counters"] = arrays["counters"].copy()
+    arrays["counters"][2] = 21
+    with pytest.raises(ArchiveError, match="budget of 20"):
+        BSGDClassifier.from_state(header, arrays)
+
+
+def test_same_events_same_bits():
+    X, y = blobs(500, 4)
+    first, second = BSGDClassifier(budget=30), BSGDClassifier(budget=30)
+    first.learn_many(X, y)
+    second.learn_many(X, y)
+    assert bits(first) == bits(second)
+
+
+# Strange streams --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())) or "default")
+def test_degenerate_events(settings):
+    model = BSGDClassifier(**settings)
+    assert model.predict_one({"a": 1.0}) is None
+    assert model.predict_proba_one({"a": 1.0}) == {}
+    for i in range(50):
+        model.learn_one({"a": 1.0, "b": 5.0}, i % 2)  # duplicates of both classes, constant features
+    model.learn_one({}, 0)
+    model.learn_one({"a": None, "b": float("nan")}, 1)
+    model.learn_one({"a": 1e99, "b": -1e99}, 1)
+    model.learn_one({"c": "text"}, 2)
+    for i in range(50):
+        model.learn_one({"a": 1.0 + i, "b": 5.0, "c": "text"}, i % 3)
+    proba = model.predict_proba_one({"a": 3.0})
+    assert sum(proba.values()) == pytest.approx(1.0)
+    assert np.isfinite(model.model.coefs).all()
+
+
+def test_huge_values_without_scaling():
+    model = BSGDClassifier(budget=5, scaling="none")
+    for i in range(60):
+        model.learn_one({"a": 10.0 ** (i % 90), "b": -(10.0 ** (i % 7))}, i % 3)
+    assert np.isfinite(list(model.predict_proba_one({"a": 1e90}).values())).all()
+
+
+def test_one_class_only():
+    X, _ = blobs(100, 1)
+    model = BSGDClassifier()
+    model.learn_many(X, ["only"] * 100)
+    assert model.predict_one({0: 1.0}) == "only"
+    assert model.predict_proba_one({0: 1.0}) == {"only": 1.0}
+    assert model.n_support_vectors == 0
+
+
+def test_thousands_of_late_classes():
+    rng = np.random.default_rng(5)
+    model = BSGDClassifier(budget=50)
+    for i in range(3_000):
+        model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
+    assert len(model.classes_) == 1_501
+    proba = model.predict_proba_one({0: 0.0, 1: 0.0})
+    assert len(proba) == 1_501
+    assert sum(proba.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("metric", ["fixed", "learned"])
+def test_very_wide_sparse_rows(metric):
+    rng = np.random.default_rng(6)
+    X = scipy.sparse.random(600, 30_000, density=0.001, random_state=rng, format="csr")
+    y = (np.asarray(X[:, :15_000].sum(axis=1))[:, 0] > np.asarray(X[:, 15_000:].sum(axis=1))[:, 0]).tolist()
+    model = BSGDClassifier(budget=40, metric=metric)
+    model.test_then_train(X, y)
+    assert model.n_support_vectors > 20
+    # Single precision, with room for twice the columns at most.
+    vectors = model._arena[7]
+    assert vectors.nbytes <= 4 * 2 * X.shape[1] * 64
+
+
+def test_columns_and_classes_that_arrive_late_have_room():
+    model = BSGDClassifier(budget=20, average=20)
+    rng = np.random.default_rng(7)
+    for i in range(400):
+        model.learn_one({j: float(rng.normal()) for j in range(1 + i // 5)}, i // 50)
+    assert len(model.classes_) == 8
+    assert np.isfinite(model.model.vectors).all()
+
+
+# Parameters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"budget": 0}, ValueError, "`budget`"),
+        ({"budget": 2.5}, TypeError, "`budget`"),
+        ({"gamma": -0.5}, ValueError, "`gamma`"),
+        ({"loss": "square"}, ValueError, "`loss` must be one of 'hinge', 'log'"),
+        ({"learning_rate": 0.0}, ValueError, "`learning_rate`"),
+        ({"heads": ()}, TypeError, "`heads`"),
+        ({"heads": (("hinge", -1.0),)}, ValueError, r"`heads\[0\].learning_rate`"),
+        ({"heads": (("lin", 1.0),)}, ValueError, r"`heads\[0\].loss`"),
+        ({"learning_rate": 1.0, "l2": 1.0}, ValueError, "below 1"),
+        ({"merges": 12}, ValueError, "`merges`"),
+        ({"merges": 1}, ValueError, "`merges`"),
+        ({"maintenance": "forget"}, ValueError, "`maintenance`"),
+        ({"search": "random"}, ValueError, "`search`"),
+        ({"metric": "own"}, ValueError, "`metric`"),
+        ({"absorb": 1.5}, ValueError, "`absorb`"),
+        ({"bias": 1}, TypeError, "`bias`"),
+        ({"class_weight": "even"}, ValueError, "`class_weight`"),
+    ],
+)
+def test_refuses_bad_parameters(settings, error, text):
+    with pytest.raises(error, match=text):
+        BSGDClassifier(**settings)
+
+
+def test_is_known_to_load_and_to_the_base():
+    assert issubclass(BSGDClassifier, base.OnlineClassifier)
+    assert "BSGDClassifier" in streamsvm.__all__

@@ -1,0 +1,418 @@
+"""All ways into a learner lead to the same step: properties over forms of rows, cuts into batches, and bad input."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import checks
+
+from connectors.events import SparseRows
+from streamsvm import BSGDClassifier, CPMClassifier
+from streamsvm.features import BadRows
+from streamsvm.online.base import OnlineClassifier
+from tests.learners import assert_same_knowledge, ring, snapshot
+
+NAN = math.nan
+
+MAKERS = [
+    partial(CPMClassifier),
+    partial(CPMClassifier, n_faces=1, scaling="none"),
+    partial(CPMClassifier, n_faces=9, average=7, scaling="rank", scaling_window=5, class_weight="balanced"),
+    partial(CPMClassifier, entropy=0.9, memory=3, scaling="decayed", scaling_window=4, horizon=5),
+    partial(CPMClassifier, max_features=2, class_weight={"a": 2.0}),
+    partial(BSGDClassifier, budget=4),
+    partial(BSGDClassifier, budget=3, scaling="none", metric="fixed", absorb=1.0, merges=3, average=5, bias=True),
+    partial(BSGDClassifier, budget=3, scaling="rank", scaling_window=5, heads=(("hinge", 1.0), ("log", None))),
+    partial(BSGDClassifier, budget=2, maintenance="project", max_features=2, class_weight="balanced", loss="log"),
+]
+
+
+def csr(X: np.ndarray[Any, Any]) -> scipy.sparse.csr_array:
+    """NaN is left out; zeros are stored."""
+    present = ~np.isnan(X)
+    indptr = np.concatenate([[0], present.sum(axis=1).cumsum()])
+    return scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
+
+
+def sparse_rows(X: np.ndarray[Any, Any]) -> SparseRows:
+    matrix = csr(X)
+    return SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
+
+
+FORMS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
+    "dicts": lambda X: [dict(enumerate(row)) for row in X.tolist()],
+    "array": lambda X: X,
+    "objects": lambda X: X.astype(object),
+    "csr": csr,
+    "csc": lambda X: csr(X).tocsc(),
+    "sparse rows": sparse_rows,
+    "pandas": pd.DataFrame,
+    "nullable": lambda X: pd.DataFrame(X).convert_dtypes(),
+    "table": lambda X: dict(enumerate(X.T.copy())),
+}
+
+cells = st.one_of(st.just(NAN), st.integers(-2, 2).map(float), st.floats(-1e3, 1e3))
+rows = st.integers(1, 5).flatmap(lambda d: st.lists(st.lists(cells, min_size=d, max_size=d), min_size=1, max_size=25))
+labels = st.sampled_from(["a", "a", "b", "b", 3, (1, "late"), None, NAN])
+weights = st.sampled_from([0.0, 1.0, 1.0, 1.0, 0.25, 7.0])
+
+
+def loop(model: OnlineClassifier, events: list[Any], y: list[Any], w: list[float]) -> list[Any]:
+    """What River would do; None and NaN are no labels."""
+    answers = []
+    for x, label, weight in zip(events, y, w, strict=True):
+        answers.append((model.predict_one(x), model.predict_proba_one(x)))
+        if label is not None and label == label:
+            model.learn_one(x, label, weight)
+    return answers
+
+
+def assert_answers(expected: list[Any], predicted: list[Any], proba: np.ndarray[Any, Any], classes: list[Any]) -> None:
+    assert [answer for answer, _ in expected] == list(predicted)
+    for (_, one), row in zip(expected, proba.tolist(), strict=True):
+        many = dict(zip(classes, row, strict=True))
+        assert one == {label: many.pop(label) for label in one}
+        assert not any(many.values())  # 0 for classes that were not known yet
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=40)
+@given(data=st.data(), cells=rows, make=st.sampled_from(MAKERS))
+def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
+    X, n = np.array(cells), len(cells)
+    y = data.draw(st.lists(labels, min_size=n, max_size=n))
+    w = data.draw(st.lists(weights, min_size=n, max_size=n))
+    cuts = sorted({0, n, *data.draw(st.lists(st.integers(0, n), max_size=4))})
+    events = FORMS["dicts"](X)
+    single, many, silent = (make() for _ in range(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for start, stop in pairwise(cuts):
+            part = slice(start, stop)
+            batch = FORMS[form](X[part])
+            expected = loop(single, events[part], y[part], w[part])
+            predicted, proba = many.test_then_train(batch, y[part], w=w[part], proba=True)
+            assert_answers(expected, predicted, proba, many.classes_)
+            learned = [label is not None and label == label for label in y[part]]
+            silent.learn_many(
+                FORMS[form](X[part][learned]),
+                [label for label, one in zip(y[part], learned, strict=True) if one],
+                [weight for weight, one in zip(w[part], learned, strict=True) if one],
+            )
+            assert_same_knowledge(single, many)
+            assert_same_knowledge(single, silent)
+    batch, events = FORMS[form](X), FORMS["dicts"](X)
+    assert list(many.predict_many(batch)) == [single.predict_one(x) for x in events]
+    proba = np.asarray(many.predict_proba_many(batch))
+    assert [dict(zip(many.classes_, row, strict=True)) for row in proba.tolist()] == [
+        single.predict_proba_one(x) for x in events
+    ]
+
+
+@pytest.mark.parametrize("backend", ["polars", "pyarrow"])
+@settings(max_examples=40)
+@given(data=st.data(), make=st.sampled_from(MAKERS))
+def test_typed_frames_are_a_loop(backend, data, make):
+    n = data.draw(st.integers(1, 25))
+
+    def column(cell: Any) -> list[Any]:
+        return data.draw(st.lists(st.one_of(st.none(), cell), min_size=n, max_size=n))
+
+    frame = pl.DataFrame(
+        {
+            "f": pl.Series(column(st.floats(-1e3, 1e3)), dtype=pl.Float64),
+            "i": pl.Series(column(st.integers(-5, 5)), dtype=pl.Int16),
+            "s": pl.Series(column(st.sampled_from("xyz")), dtype=pl.String),
+            "b": pl.Series(column(st.booleans()), dtype=pl.Boolean),
+        }
+    ).select(data.draw(st.permutations("fisb")))
+    y = data.draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=n, max_size=n))
+    single, many = make(), make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = loop(single, frame.to_dicts(), y, [1.0] * n)
+        predicted, proba = many.test_then_train(frame if backend == "polars" else frame.to_arrow(), y, proba=True)
+    assert_answers(
+        expected, predicted.to_list() if backend == "polars" else predicted.to_pylist(), proba, many.classes_
+    )
+    assert_same_knowledge(single, many)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.filterwarnings("ignore:all 2 columns:RuntimeWarning")
+def test_a_batch_run_without_learning_is_predicting(make):
+    X, y = ring(200)
+    model = make()
+    codes, scores = model.run_batch(X, y.tolist())
+    before = snapshot(model)
+    assert codes[0] == -1
+    assert math.isnan(scores[0])
+    codes, scores = model.run_batch(X, [None] * 200, learn=False)
+    assert [model.classes_[code] for code in codes] == model.predict_many(X).tolist()
+    np.testing.assert_array_equal(scores, model.predict_proba_many(X).max(axis=1))
+    model.run_batch(X, [None] * 200)
+    model.test_then_train(X, [NAN] * 200)
+    model.learn_many(X, y, np.zeros(200))
+    assert snapshot(model) == before
+
+
+# Labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [1, 0, None, 1],
+        (1, 0, None, 1),
+        np.array([1.0, 0.0, NAN, 1.0]),
+        np.array([1, 0, None, 1], object),
+        pd.Series([1, 0, None, 1]),
+        pd.Series([1, 0, None, 1], dtype="Int64"),
+        pd.Series([1, 0, None, 1], dtype="category"),
+        pd.Series([1, 0, None, 1], dtype="int64[pyarrow]"),
+        pl.Series([1, 0, None, 1]),
+        pl.Series([1, 0, None, 1]).to_arrow(),
+    ],
+    ids=lambda y: f"{type(y).__module__.split('.')[0]} {getattr(y, 'dtype', type(y).__name__)}",
+)
+def test_labels_come_in_any_series_and_the_missing_are_only_predicted(y):
+    X = np.array([[0.0], [1.0], [1.0], [0.0]])
+    expected = CPMClassifier()
+    expected.learn_many(X[[0, 1, 3]], [1, 0, 1])
+    model = CPMClassifier()
+    model.test_then_train(X, y)
+    assert model.classes_ == [1, 0]
+    np.testing.assert_array_equal(model.state()[1]["weights"], expected.state()[1]["weights"])
+
+
+@pytest.mark.parametrize("missing", [NAN, np.float32("nan"), pd.NA, pd.NaT], ids=repr)
+def test_a_missing_label_is_not_learned_from(missing):
+    model = CPMClassifier()
+    model.learn_one({"a": 1.0}, "x")
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="label is NaN"):
+        model.learn_one({"b": 1.0}, missing)
+    with pytest.raises(ValueError, match="label of row 1 is NaN: leave the row out, or use test_then_train"):
+        model.learn_many([{"a": 1.0}, {"b": 1.0}], ["x", missing])
+    with pytest.raises(ValueError, match="no label may be NaN"):
+        model.fit([{"a": 1.0}, {"b": 1.0}], ["x", missing])
+    assert snapshot(model) == before
+
+
+def test_none_may_be_a_label_of_events_that_are_learned():
+    one, many = CPMClassifier(), CPMClassifier()
+    for x, y in (({"a": 1.0}, None), ({"a": 2.0}, 1)):
+        one.learn_one(x, y)
+    many.learn_many([{"a": 1.0}, {"a": 2.0}], [None, 1])
+    assert one.classes_ == many.classes_ == [None, 1]
+    assert_same_knowledge(one, many)
+    many.test_then_train([{"a": 1.0}], [None])  # here it stays what is missing
+    assert_same_knowledge(one, many)
+
+
+def test_series_of_predictions_go_with_their_frame():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=[7, 7, 9])
+    for y, dtype in (
+        ([True, False, True], bool),
+        ([3, 4, 3], np.int64),
+        ([0.5, 1.5, 0.5], float),
+        (["x", 1, "x"], object),
+    ):
+        model = CPMClassifier()
+        model.learn_many(frame, y)
+        series = model.predict_many(frame)
+        assert series.dtype == dtype
+        assert series.index.equals(frame.index)
+        proba = model.predict_proba_many(frame)
+        assert proba.index.equals(frame.index)
+        assert proba.columns.tolist() == list(dict.fromkeys(y))
+
+
+def test_polars_columns_are_named_by_labels_that_stay_apart():
+    frame = pl.DataFrame({"a": [1.0, 2.0]})
+    for y, names in (([1, 2], ["1", "2"]), ([1, "1"], ["1", "'1'"]), ([True, None], ["True", "None"])):
+        model = CPMClassifier()
+        model.learn_many(frame, y)
+        assert model.predict_proba_many(frame).columns == names
+
+
+def test_polars_predictions_keep_their_type_where_the_first_are_unknown():
+    frame = pl.DataFrame({"a": [1.0, 2.0, 3.0]})
+    assert CPMClassifier().test_then_train(frame, [5, 5, 5]).to_list() == [None, 5, 5]
+    assert CPMClassifier().test_then_train(frame, ["x", "x", "x"]).to_list() == [None, "x", "x"]
+
+
+# Bad input changes nothing ---------------------------------------------------------------------------------------
+
+GOOD = [{"a": 1.0, "b": 2.0}, {"a": 3.0, "s": "x"}]
+
+
+def bad_batches() -> list[Any]:
+    infinite, nested = {"new": 1.0, "a": math.inf}, {"new": 1.0, "a": [1]}
+    return [
+        pytest.param([GOOD[0], infinite], [0, 1], None, BadRows, id="infinite"),
+        pytest.param([GOOD[0], nested], [0, 1], None, BadRows, id="nested"),
+        pytest.param([GOOD[0], infinite], [0, None], None, BadRows, id="infinite without label"),
+        pytest.param(np.array([[1.0, 2.0], [-math.inf, 1.0]]), [0, 1], None, BadRows, id="infinite in an array"),
+        pytest.param(pd.DataFrame({"new": [1.0, math.inf]}), [0, 1], None, BadRows, id="infinite in a frame"),
+        pytest.param(pl.DataFrame({"new": [[1], [2]]}), [0, 1], None, BadRows, id="nested in a frame"),
+        pytest.param(scipy.sparse.csr_array([[1.0], [math.inf]]), [0, 1], None, BadRows, id="infinite in a matrix"),
+        pytest.param({"new": [1.0], "a": [1.0, 2.0]}, [0, 1], None, ValueError, id="unequal columns"),
+        pytest.param([{"new": 1.0}, GOOD[0]], [0, [1]], None, TypeError, id="unhashable label"),
+        pytest.param([{"new": 1.0}, GOOD[0]], [0], None, ValueError, id="too few labels"),
+        pytest.param([{"new": 1.0}, GOOD[0]], [0, 1, 2], None, ValueError, id="too many labels"),
+        pytest.param([{"new": 1.0}, GOOD[0]], ["new", 1], [1.0], ValueError, id="too few weights"),
+        pytest.param([{"new": 1.0}, GOOD[0]], ["new", 1], [1.0, -1.0], ValueError, id="negative weight"),
+        pytest.param([{"new": 1.0}, GOOD[0]], ["new", 1], [1.0, NAN], ValueError, id="weight NaN"),
+        pytest.param([{"new": 1.0}, GOOD[0]], ["new", 1], [1.0, 1e101], ValueError, id="weight too large"),
+        pytest.param("text", [0, 1], None, TypeError, id="no rows"),
+        pytest.param(np.ones(2), [0, 1], None, ValueError, id="one dimension"),
+    ]
+
+
+@pytest.mark.parametrize("way", ["learn_many", "test_then_train", "fit"])
+@pytest.mark.parametrize(("X", "y", "w", "error"), bad_batches())
+def test_a_bad_batch_changes_nothing(way, X, y, w, error):
+    if way == "fit" and None in y:
+        y = [0, 1]
+    model = CPMClassifier()
+    model.learn_many(GOOD * 5, [0, 1] * 5)
+    before = snapshot(model)
+    with pytest.raises(error):
+        getattr(model, way)(X, y, w=w)
+    assert snapshot(model) == before
+    model.learn_many(GOOD, [0, 1])  # and it goes on
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "w", "error"),
+    [
+        ({"new": 1.0, "a": math.inf}, 0, 1.0, ValueError),
+        ({"a": 1.0, "b": 1e101}, 0, 1.0, ValueError),
+        ({"new": 1.0, "a": (1, 2)}, "new", 1.0, TypeError),
+        ({"new": 1.0}, NAN, 1.0, ValueError),
+        ({"new": 1.0}, [0], 1.0, TypeError),
+        ({"new": 1.0}, "new", -1.0, ValueError),
+        ({"new": 1.0}, "new", NAN, ValueError),
+        ({"new": 1.0}, "new", math.inf, ValueError),
+        ({"new": 1.0}, "new", "heavy", ValueError),
+        ([1.0, 2.0], 0, 1.0, (TypeError, AttributeError)),
+    ],
+    ids=str,
+)
+def test_a_bad_event_changes_nothing(x, y, w, error):
+    model = CPMClassifier()
+    for i in range(10):
+        model.learn_one({"a": float(i), "b": 1.0}, i % 2)
+    before = snapshot(model)
+    with pytest.raises(error):
+        model.learn_one(x, y, w)
+    assert snapshot(model) == before
+
+
+def test_predicting_changes_nothing():
+    model = CPMClassifier(average=5, scaling="rank")
+    model.learn_many(GOOD * 5, [0, 1] * 5)
+    before = snapshot(model)
+    for x in ({"a": 9.0}, {"unseen": 1.0}, {"s": "unseen"}, {"s": 1.0}, {}, Counter(a=1, unseen=2)):
+        model.predict_one(x)
+        model.predict_proba_one(x)
+        model.predict_many([x])
+        model.predict_proba_many([x])
+    assert snapshot(model) == before
+
+
+# Parameters ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"n_faces": 0}, ValueError, "`n_faces` must be an integer of at least 1 and at most 10000, got 0"),
+        ({"n_faces": 2.0}, TypeError, "`n_faces` must be an integer of at least 1 and at most 10000, got 2.0"),
+        ({"n_faces": True}, TypeError, "`n_faces` must be an integer .*, got True"),
+        ({"l2": 0}, ValueError, "`l2` must be a number of at least 1e-12 and at most 1e.06, got 0"),
+        ({"l2": NAN}, ValueError, "`l2` must be a number of .*, got nan"),
+        ({"l2": "0.1"}, TypeError, "`l2` must be a number of .*, got '0.1'"),
+        ({"horizon": 1}, ValueError, "`horizon` must be a number of at least 2, got 1"),
+        ({"horizon": math.inf}, ValueError, "`horizon` must be a number of at least 2, got inf"),
+        ({"entropy": 1.0}, ValueError, "`entropy` must be a number of at least 0 and at most 0.999, got 1.0"),
+        ({"memory": 0}, ValueError, "`memory` must be a number of at least 1, got 0"),
+        ({"average": 0.5}, TypeError, "`average` must be an integer of at least 0, got 0.5"),
+        (
+            {"scaling": "minmax"},
+            ValueError,
+            "`scaling` must be one of 'none', 'standard', 'decayed', 'rank', got 'minmax'",
+        ),
+        ({"scaling_window": 1}, ValueError, "`scaling_window` must be an integer of at least 2, got 1"),
+        (
+            {"class_weight": "even"},
+            ValueError,
+            "`class_weight` must be a dict of weights, 'balanced' or None, got 'even'",
+        ),
+        ({"class_weight": {"a": -1}}, ValueError, r"`class_weight\['a'\]` must be a number of at least 0 .*, got -1"),
+        (
+            {"class_weight": {1: math.inf}},
+            ValueError,
+            r"`class_weight\[1\]` must be a number of at least 0 .*, got inf",
+        ),
+        ({"max_features": 0}, ValueError, "`max_features` must be an integer of at least 1, got 0"),
+    ],
+    ids=str,
+)
+def test_parameters_are_refused_by_name_with_what_they_may_be(params, error, message):
+    with pytest.raises(error, match=message):
+        CPMClassifier(**params)
+
+
+def test_numpy_numbers_are_parameters():
+    model = CPMClassifier(
+        n_faces=np.int64(3), l2=np.float32(0.5), horizon=np.int32(50), class_weight={1: np.float64(2)}
+    )
+    model.learn_many(np.eye(2), [0, 1])
+    kept = CPMClassifier.from_state(*model.state())
+    assert_same_knowledge(model, kept)
+
+
+# River -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_check_of_river_for_mini_batch_classifiers_is_there():
+    """River leaves some out without a word where pandas or scikit-learn is not installed."""
+    assert importlib.util.find_spec("pandas")
+    assert importlib.util.find_spec("sklearn")
+    general, on_data, n_data_sets, on_long_streams = 14, 15, 3, 1
+    for params in CPMClassifier._unit_test_params():
+        n_checks = len(list(checks.yield_checks(CPMClassifier(**params))))
+        assert n_checks == general + (on_data + on_long_streams) * n_data_sets
+    assert CPMClassifier()._unit_test_skips() == set()
+
+
+# What faces are for ----------------------------------------------------------------------------------------------
+
+
+def test_ten_faces_go_round_a_disc_and_one_does_not():
+    X, y = ring(3_000)
+    train, test = slice(0, 2_000), slice(2_000, 3_000)
+
+    def error(n_faces: int) -> float:
+        model = CPMClassifier(n_faces=n_faces, l2=1e-4, horizon=10**9, entropy=0.8)
+        model.fit(X[train], y[train], n_steps=100_000)
+        return float(np.mean(model.predict_many(X[test]) != y[test]))
+
+    assert error(1) > 0.3
+    assert error(10) < 0.02

@@ -1,0 +1,59 @@
+"""The house as planned: who may import whom, what starting up costs, and the state of the code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("-c", "from importlinter.cli import lint_imports_command as c; c()"), id="import directions"),
+        pytest.param(("-m", "ruff", "check"), id="ruff check"),
+        pytest.param(("-m", "ruff", "format", "--check"), id="ruff format"),
+        pytest.param(("-m", "mypy"), id="mypy"),
+    ],
+)
+def test_the_code_is_clean(command):
+    done = run(sys.executable, *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def loaded(statement: str) -> set[str]:
+    done = run(sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+HEAVY = {"matplotlib", "pyarrow", "pandas", "polars", "sklearn", "kafka", "dask"}
+
+
+def test_a_learner_brings_nothing_heavy():
+    assert not HEAVY & loaded("from streamsvm import CPMClassifier; CPMClassifier()")
+
+
+def test_the_command_line_starts_without_learners():
+    assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.cli")
+
+
+def test_connectors_stand_alone():
+    assert not (HEAVY | {"river", "numba", "streamsvm"}) & loaded("import connectors")
+
+
+def test_nothing_is_compiled_at_import():
+    statement = (
+        "import numba.core.dispatcher as d; "
+        "d.Dispatcher.compile = lambda *a: (_ for _ in ()).throw(AssertionError('compiled')); "
+        "import streamsvm.online, streamsvm.kernels.rows, streamsvm.kernels.polytope, streamsvm.kernels.budgeted"
+    )
+    loaded(statement)

@@ -1,0 +1,463 @@
+"""Archives, labels on disk, and models as plain arrays."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamsvm
+from streamsvm import CPMClassifier
+from streamsvm.models import (
+    FORMAT,
+    VERSION,
+    ArchiveError,
+    Polytopes,
+    Scaler,
+    decode_label,
+    encode_label,
+    read_archive,
+    write_archive,
+)
+from tests.learners import snapshot
+
+NAN = math.nan
+ROOT = Path(__file__).resolve().parents[1]
+
+ARRAYS = {
+    "floats": np.arange(6.0).reshape(2, 3),
+    "small": np.float32([1.5, -0.0]),
+    "whole": np.arange(3),
+    "flags": np.array([True, False]),
+    "empty": np.zeros((0, 4)),
+    "single": np.array(2.5),
+    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+}
+
+
+def learner() -> CPMClassifier:
+    model = CPMClassifier(n_faces=2, average=5, class_weight={0: 2.0})
+    for i in range(12):
+        model.learn_one({"a": float(i % 4), "s": "xy"[i % 2], 3: i * 0.5}, i % 3)
+    return model
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.svm"
+    learner().save(path)
+    return path
+
+
+# Archives --------------------------------------------------------------------------------------------------------
+
+
+def test_header_and_arrays_come_back_as_they_were(tmp_path):
+    write_archive(tmp_path / "file", {"what": "test", "list": [1, None, "ä"]}, ARRAYS)
+    header, arrays = read_archive(tmp_path / "file")
+    assert header == {"format": FORMAT, "version": VERSION, "what": "test", "list": [1, None, "ä"]}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        assert arrays[name].shape == array.shape
+        assert arrays[name].tobytes() == array.tobytes()
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path):
+    for name in "ab":
+        write_archive(tmp_path / name, {"b": 1, "a": 2}, dict(sorted(ARRAYS.items(), reverse=name == "b")))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_an_archive_is_a_zip_file_that_numpy_and_json_read(saved):
+    with zipfile.ZipFile(saved) as archive:
+        assert json.loads(archive.read("header.json"))["class"] == "CPMClassifier"
+        assert np.load(io.BytesIO(archive.read("weights.npy"))).dtype == float
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_archive(tmp_path / "no" / "file", {}, {})
+    with pytest.raises(FileNotFoundError):
+        read_archive(tmp_path / "no")
+
+
+@pytest.mark.parametrize(
+    ("header", "arrays"),
+    [({}, {"a": np.array([object()])}), ({"a": object()}, {}), ({"a": b"bytes"}, {})],
+    ids=["objects", "no JSON", "bytes"],
+)
+def test_what_cannot_be_kept_leaves_the_old_file(saved, header, arrays):
+    before = saved.read_bytes()
+    with pytest.raises((TypeError, ValueError)):
+        write_archive(saved, header, arrays)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_an_error_in_the_middle_leaves_the_old_file_and_no_other(saved, step, monkeypatch):
+    before = saved.read_bytes()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    target = {"write": "numpy.lib.format.write_array", "fsync": "os.fsync", "replace": "pathlib.Path.replace"}[step]
+    monkeypatch.setattr(target, full)
+    with pytest.raises(OSError, match="No space left"):
+        CPMClassifier().save(saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+@pytest.mark.parametrize("step", ["numpy.lib.format.write_array", "os.fsync", "pathlib.Path.replace"])
+def test_being_killed_in_the_middle_leaves_the_old_file(saved, step):
+    before = saved.read_bytes()
+    program = (
+        "import os, signal, unittest.mock, streamsvm\n"
+        "model = streamsvm.CPMClassifier()\n"
+        f"with unittest.mock.patch({step!r}, lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)):\n"
+        f"    model.save({str(saved)!r})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+    )
+    assert done.returncode == -9
+    assert saved.read_bytes() == before
+    learner().save(saved)  # what was left behind is in nobody's way
+    assert streamsvm.load(saved).classes_ == [0, 1, 2]
+
+
+def test_a_symbol_for_the_current_folder_is_not_needed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    learner().save("model")
+    assert snapshot(streamsvm.load("model")) == snapshot(learner())
+
+
+# Files that are not ours, or no longer ----------------------------------------------------------------------------
+
+
+def remade(path: Path, **changes: Any) -> Path:
+    """The archive with members changed, left out (None) or added."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members |= {name.replace("_npy", ".npy").replace("_json", ".json"): content for name, content in changes.items()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return path
+
+
+def header_with(path: Path, **changes: Any) -> Path:
+    header, _ = read_archive(path)
+    return remade(path, header_json=json.dumps(header | changes))
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"hello\n" * 100, pickle.dumps({"a": 1}), npy(np.zeros(3))])
+def test_foreign_files_are_refused(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ArchiveError, match=r"file is not a whole streamsvm file"):
+        streamsvm.load(tmp_path / "file")
+
+
+def test_other_zip_files_are_refused(tmp_path):
+    np.savez(tmp_path / "file.npz", a=np.zeros(3))
+    with pytest.raises(ArchiveError, match="not a whole streamsvm file"):
+        streamsvm.load(tmp_path / "file.npz")
+
+
+@pytest.mark.parametrize("header", ["[]", "{}", '{"format": "other", "version": 1}', "null", '"streamsvm"'])
+def test_other_headers_are_refused(saved, header):
+    with pytest.raises(ArchiveError, match="its header names no such format"):
+        streamsvm.load(remade(saved, header_json=header))
+
+
+@pytest.mark.parametrize("version", [VERSION + 1, "1", None, 1.0])
+def test_newer_files_are_refused_with_what_to_do(saved, version):
+    with pytest.raises(ArchiveError, match=rf"format version .* reads up to {VERSION}: install a newer one"):
+        streamsvm.load(header_with(saved, version=version))
+
+
+def test_files_of_other_classes_are_refused(saved):
+    with pytest.raises(ArchiveError, match="holds 'Other', which is none of BSGDClassifier, CPMClassifier"):
+        streamsvm.load(header_with(saved, **{"class": "Other"}))
+    with pytest.raises(ArchiveError, match="the state of a Other, not of a CPMClassifier"):
+        CPMClassifier.load(saved)
+
+
+@pytest.mark.parametrize("at", np.linspace(0, 1, 40, endpoint=False))
+def test_truncated_files_are_refused(saved, at):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(at * len(content))])
+    with pytest.raises(ArchiveError, match=r"model\.svm"):
+        streamsvm.load(saved)
+
+
+def test_a_flipped_bit_is_seen_or_of_no_consequence(saved):
+    content, known = saved.read_bytes(), snapshot(learner())
+    rng = np.random.default_rng(0)
+    refused = 0
+    # Anywhere, and at every byte of the directory's end, where reading starts.
+    places = [*rng.integers(0, len(content), 300), *range(len(content) - 22, len(content))]
+    for at in places:
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        saved.write_bytes(damaged)
+        try:
+            assert snapshot(streamsvm.load(saved)) == known
+        except ArchiveError:
+            refused += 1
+    assert refused > len(places) / 2
+
+
+class Trap:
+    """What a pickle can do to whoever opens it."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("trapped",)
+
+
+def test_nothing_in_a_file_is_executed(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    objects = npy(np.array([Trap()], object), allow_pickle=True)
+    for name in ("weights_npy", "more_npy"):
+        with pytest.raises(ArchiveError, match="not a whole streamsvm file"):
+            streamsvm.load(remade(saved, **{name: objects}))
+    saved.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(ArchiveError):
+        streamsvm.load(saved)
+    assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize("member", ["weights", "class_fields", "stats", "params", "counters", "is_indicator"])
+def test_an_array_that_is_missing_or_of_another_shape_or_type_is_refused(tmp_path, member):
+    _, arrays = learner().state()
+    array = arrays[member]
+    others = [None, npy(array[:-1]), npy(array.astype("f4")), npy(array.astype("U8"))]
+    if array.dtype == float:
+        others += [npy(np.full_like(array, NAN)), npy(np.full_like(array, math.inf))]
+    for i, other in enumerate(others):
+        path = tmp_path / f"{i}"
+        learner().save(path)
+        with pytest.raises(ArchiveError):
+            streamsvm.load(remade(path, **{f"{member}_npy": other}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"params": None},
+        {"params": {}, "names": []},
+        {"params": {"n_faces": -1}},
+        {"params": {"unknown": 1}},
+        {"params": {"n_faces": {"tuple": 3}}},
+        {"params": {"l2": {"float": "text"}}},
+        {"classes": []},
+        {"classes": None},
+        {"classes": [0, 1, {"other": 1}]},
+        {"names": ["a"]},
+        {"names": 5},
+        {"n_refused": "many"},
+    ],
+    ids=str,
+)
+def test_headers_that_do_not_fit_are_refused(saved, changes):
+    with pytest.raises(ArchiveError):
+        streamsvm.load(header_with(saved, **changes))
+
+
+@pytest.mark.parametrize("counters", [[-1, 3], [4, 3], [3, 99], [3, -1]])
+def test_counters_out_of_range_are_refused(saved, counters):
+    _, arrays = read_archive(saved)
+    changed = arrays["counters"].copy()
+    changed[:2] = counters
+    with pytest.raises(ArchiveError):
+        streamsvm.load(remade(saved, counters_npy=npy(changed)))
+
+
+# Labels ----------------------------------------------------------------------------------------------------------
+
+labels = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.lists(inner, max_size=3).map(tuple),
+    max_leaves=5,
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    return all(map(same, a, b)) and len(a) == len(b) if isinstance(a, tuple) else repr(a) == repr(b)
+
+
+@given(labels)
+def test_labels_come_back_as_they_were(label):
+    assert same(decode_label(json.loads(json.dumps(encode_label(label)))), label)
+
+
+def test_labels_that_look_alike_stay_apart():
+    look_alikes = [True, 1, 1.0, "1", "True", (1,), ("1",), (True,), None, "None", (), (None,), "null"]
+    texts = [json.dumps(encode_label(label)) for label in look_alikes]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("label", "python"),
+    [(np.bool_(True), True), (np.int64(3), 3), (np.float32(0.5), 0.5), (np.str_("x"), "x"), ((np.int8(1),), (1,))],
+    ids=repr,
+)
+def test_numpy_scalars_become_those_of_python(label, python):
+    assert same(decode_label(encode_label(label)), python)
+
+
+@pytest.mark.parametrize(
+    "label", [b"bytes", 1j, frozenset(), np.datetime64("2020-01-01"), object, (1, [2])], ids=lambda x: repr(x)[:20]
+)
+def test_other_labels_are_named_and_may_not_be_saved(label):
+    with pytest.raises(TypeError, match=r"of type \w+ cannot be saved.* bool, int, float, str, None, and tuples"):
+        encode_label(label)
+
+
+def test_a_learner_with_other_labels_or_names_works_and_its_old_file_stays(saved):
+    before = saved.read_bytes()
+    for x, y in (({"a": 1.0}, frozenset({1})), ({b"name": 1.0}, 1)):
+        model = CPMClassifier()
+        model.learn_one(x, y)
+        assert model.predict_one(x) == y
+        with pytest.raises(TypeError, match=r"frozenset|bytes"):
+            model.save(saved)
+        assert pickle.loads(pickle.dumps(model)).predict_one(x) == y
+        assert saved.read_bytes() == before
+
+
+@pytest.mark.parametrize("value", [{}, {"float": "0x1p0", "tuple": []}, {"set": [1]}])
+def test_what_is_no_label_is_refused(value):
+    with pytest.raises(ArchiveError, match="is not a label"):
+        decode_label(value)
+
+
+# Models ----------------------------------------------------------------------------------------------------------
+
+
+def scaler(**changes: Any) -> Scaler:
+    fields = {
+        "names": ["a", "b"],
+        "is_indicator": np.zeros(2, bool),
+        "shift": np.array([1.0, 0.0]),
+        "scale": np.array([0.5, 2.0]),
+        "count": np.array([9.0, 9.0]),
+    }
+    return Scaler(**(fields | changes))
+
+
+def test_a_scaler_shifts_scales_cuts_and_takes_missing_as_zero():
+    X = np.array([[3.0, 1.0], [NAN, -100.0]])
+    np.testing.assert_array_equal(scaler()(X), [[1.0, 2.0], [0.0, -200.0]])
+    np.testing.assert_array_equal(scaler(limit=10.0)(X), [[1.0, 2.0], [0.0, -10.0]])
+
+
+def test_a_scaler_ranks_columns_with_a_window():
+    ranked = scaler(windows=[np.array([1.0, 2.0, 2.0, 3.0]), np.zeros(0)])
+    X = np.array([[0.0, 1.0], [2.0, 1.0], [9.0, NAN], [NAN, 1.0]])
+    half = math.sqrt(12.0) / 2.0
+    np.testing.assert_allclose(ranked(X), [[-half, 2.0], [0.0, 2.0], [half, 0.0], [0.0, 2.0]])
+
+
+@pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
+def test_polytopes_predict_as_the_learner_they_come_from(scaling):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)) * 3.0 + 1.0
+    X[rng.random(X.shape) < 0.2] = NAN
+    X[0] = 0.0
+    y = np.nansum(X, axis=1) > 4.0
+    model = CPMClassifier(scaling=scaling, scaling_window=50)
+    model.learn_many(X, y)
+    polytopes = model.model
+    f = polytopes.decision_function(X)
+    proba = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(proba, model.predict_proba_many(X), rtol=1e-9)
+    assert polytopes.predict(X) == model.predict_many(X).tolist()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((2, 3, 1), (2, 3)), "2 classes, biases of shape .* and 1 columns; got 2, .* and 2"),
+        (((2, 3, 2), (3, 2)), "faces of shape"),
+        (((1, 3, 2), (1, 3)), "need 1 classes"),
+    ],
+)
+def test_polytopes_of_shapes_that_do_not_go_together_are_refused(shapes, message):
+    faces, biases = map(np.zeros, shapes)
+    with pytest.raises(ValueError, match=message):
+        Polytopes(["x", "y"], faces, biases, scaler())
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf])
+def test_polytopes_are_finite(bad):
+    for faces, biases in ((np.full((2, 3, 2), bad), np.zeros((2, 3))), (np.zeros((2, 3, 2)), np.full((2, 3), bad))):
+        with pytest.raises(ValueError, match="finite"):
+            Polytopes(["x", "y"], faces, biases, scaler())
+
+
+@pytest.mark.parametrize("average", [0, 20])
+@pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
+def test_an_adopted_model_predicts_the_same_and_goes_on_learning(scaling, average):
+    rng = np.random.default_rng(1)
+    X = np.where(rng.random((400, 5)) < [0.0, 0.0, 0.2, 0.9, 0.0], NAN, rng.normal(size=(400, 5)) + 2.0)
+    y = np.where(np.nan_to_num(X[:, 0]) > 2.0, "up", "down")
+    first = CPMClassifier(scaling=scaling, scaling_window=50)
+    first.learn_many(X, y)
+    second = CPMClassifier(scaling=scaling, scaling_window=50, average=average)
+    second.adopt(first.model)
+    assert second.classes_ == first.classes_
+    np.testing.assert_allclose(second.predict_proba_many(X), first.predict_proba_many(X), rtol=1e-9)
+    second.learn_many(X, y)
+    assert np.mean(second.predict_many(X) == y) > 0.8
+    assert second.classes_ == first.classes_
+
+
+def test_an_adopted_model_knows_its_strings():
+    first = learner()
+    second = CPMClassifier(n_faces=2)
+    second.adopt(first.model)
+    for x in ({"a": 1.0, "s": "x"}, {"s": "y", 3: 1.0}, {"s": "z"}, {}):
+        assert second.predict_proba_one(x) == pytest.approx(first.predict_proba_one(x))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_faces": 3}, "the model has 2 faces a class, this learner 3"),
+        ({"n_faces": 2, "scaling": "none"}, "scaled in another way"),
+        ({"n_faces": 2, "scaling": "rank"}, "scaled in another way"),
+        ({"n_faces": 2, "max_features": 3}, "4 columns, `max_features` allows 3"),
+    ],
+    ids=str,
+)
+def test_a_model_that_does_not_fit_is_not_adopted(settings, message):
+    model = CPMClassifier(**settings)
+    model.learn_one({"kept": 1.0}, "kept")
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=message):
+        model.adopt(learner().model)
+    assert snapshot(model) == before
