@@ -114,6 +114,9 @@ RELEVANCE, THETA, GRADIENT, SQUARE, METRIC_FIELDS = range(5)
 LANES = 16
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
+# Where an average is longer than the memory of the coefficients, P V and Q U grow and cancel each other: they are
+# brought together when P is so many times A.
+MOST_CANCELLED = 100.0
 # Changes of coefficients are cut here, so that their squares do not overflow in float32, whatever an event weighs.
 LARGEST_CHANGE = 1e15
 # The log loss acts on events whose label has less than 1 - LEAST_ERROR of the probability: if it acted on all, each
@@ -640,11 +643,12 @@ def average(arena, layout):
         if params[BIAS] > 0.0:
             for c in range(at + first_class(layout), at + n):
                 means[c] += share * (biases[c] - means[c])
-        if heads[base + Q] < SMALLEST:
-            averaged, q = single(arena, layout, AVERAGED), f32(heads[base + Q])
+        if heads[base + Q] < SMALLEST or heads[base + P] > MOST_CANCELLED * heads[base + A]:
+            coefs, averaged = single(arena, layout, COEFS), single(arena, layout, AVERAGED)
+            p, q = f32(heads[base + P]), f32(heads[base + Q])
             for i in range(at * stride, (at + room) * stride):
-                averaged[u(i)] *= q
-            heads[base + Q] = 1.0
+                averaged[u(i)] = p * coefs[u(i)] + q * averaged[u(i)]
+            heads[base + P], heads[base + Q] = 0.0, 1.0
 
 
 # The metric -------------------------------------------------------------------------------------------------------
@@ -702,7 +706,7 @@ def relearn_metric(arena, layout, m):
         for b in range(slots):
             norms[u(b)] += more * (vectors[at + u(b)] * vectors[at + u(b)])
     layout[N_RELEARNED] += 1
-    if layout[N_RELEARNED] >= layout[ROW_LENGTH] + 64:
+    if layout[N_RELEARNED] >= layout[N_KNOWN] + 64:
         layout[N_RELEARNED] = 0
         for b in range(n_vectors):
             norms[b] = vector_norm(arena, layout, b)
@@ -991,7 +995,7 @@ def golden_section(ratio, cosine, log_kappa):
 def refine(h, ratio, cosine, log_kappa):
     """A better h, by Newton's method from the best of a few points: h is the best if the cosine is 1."""
     best = kept(h, ratio, cosine, log_kappa)
-    for start in (0.5 * (1.0 + h), 0.25 * (3.0 + h), 1.0):
+    for start in (0.25 * (1.0 + 3.0 * h), 0.5 * (1.0 + h), 0.25 * (3.0 + h), 1.0):
         value = kept(start, ratio, cosine, log_kappa)
         if value > best:
             h, best = start, value

@@ -46,6 +46,9 @@ A, STEPS, P, Q, NEXT_COUNT, COUNT, LOG_COUNT, N_LOG_N, WEIGHT, LEARNED, CLASS_FI
 
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
+# Where an average is longer than the memory of the weights, P V and Q U grow and cancel each other: they are brought
+# together when P is so many times A.
+MOST_CANCELLED = 1e6
 
 
 @inlined
@@ -284,6 +287,8 @@ def step(arena, layout, rows, values, m, label, weight, previous):
         classes[base + u(A)] = a
         if params[AVERAGE] > 0.0:
             classes[base + u(P)] += max(1.0 / t, 1.0 / params[AVERAGE]) * a
+            if classes[base + u(P)] > MOST_CANCELLED * a:
+                settle_average(arena, layout, c)
         if a < SMALLEST:
             fold(section(arena, layout, V), stride, c * k, k, a)
             classes[base + u(A)] = 1.0
@@ -329,6 +334,18 @@ def average(arena, layout, rows, values, m, low, high):
         if classes[base + Q] < SMALLEST:
             fold(averaged, stride, c * k, k, classes[base + Q])
             classes[base + Q] = 1.0
+
+
+@kernel
+def settle_average(arena, layout, c):
+    """Write the average of class c into U alone."""
+    k, stride, base = layout[N_FACES], layout[STRIDE], c * CLASS_FIELDS
+    weights, averaged = section(arena, layout, V), section(arena, layout, U)
+    classes = section(arena, layout, CLASSES)
+    for row in range(0, weights.size, stride):
+        for f in range(row + c * k, row + (c + 1) * k):
+            averaged[f] = classes[base + P] * weights[f] + classes[base + Q] * averaged[f]
+    classes[base + P], classes[base + Q] = 0.0, 1.0
 
 
 @kernel

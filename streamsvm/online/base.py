@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import compress, repeat
@@ -25,6 +26,8 @@ from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, r
 SCALINGS = ("none", "standard", "decayed", "rank")
 # Ranks keep two windows of values a column, so only the first so many columns have them.
 RANKED_MOST = 512
+# So many events can be counted in a float64.
+MOST_EVENTS = 2.0**53
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -41,6 +44,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
     _predict_event: ClassVar[Any]
     _learn_event: ClassVar[Any]
     _saved: ClassVar[dict[str, int]]
+    # The parameters that are no settings.
+    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN,)
 
     max_features: int
 
@@ -385,12 +390,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 self._codes[label] = len(self._codes)
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
             arena = self._new_arena(len(self._space), len(self._codes))
+            settings = arena[layout.PARAMS].copy()
             for name, number in cls._saved.items():
                 _fill(arena[number], arrays[name], name)
+            for number in cls._changing:
+                settings[number] = arena[layout.PARAMS][number]
+            arena[layout.PARAMS][:] = settings
             _fill(arena.layout[: layout.N_CHANGING], arrays["counters"], "counters")
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
+            _check_statistics(arena)
             self._settle(arena)
             roomy = self._new_arena(*self._room)
             roomy.take(arena)
@@ -558,7 +568,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
     upto = f" and at most {high:g}" if high < math.inf else ""
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         raise TypeError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
-    if not low <= float(value) <= high or math.isinf(value):
+    if not low <= value <= min(high, sys.float_info.max):  # type: ignore[operator]
         raise ValueError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
 
 
@@ -656,6 +666,27 @@ def _fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
     if source.dtype.kind == "f" and not np.isfinite(source).all():
         raise ArchiveError(f"array {name!r} holds values that are not finite")
     target[...] = source
+
+
+def _check_statistics(arena: Arena) -> None:
+    """Refuse statistics from an archive that no stream can have left."""
+    stats, params = arena[layout.STATS], arena[layout.PARAMS]
+    within("statistics", stats[[layout.N, layout.S2, layout.SCALE]], 0.0, math.inf)
+    within("statistics", stats[[layout.PRESENT, layout.BORN]], 0.0, MOST_EVENTS)
+    within("statistics", stats[layout.SHIFT], -layout.LARGEST, layout.LARGEST)
+    within("statistics", stats[layout.N][stats[layout.PRESENT] > 0.0], 1.0, MOST_EVENTS)
+    within("parameters", params[layout.SEEN], 0.0, MOST_EVENTS)
+    ring, ranks = arena[layout.RING], arena[layout.RANKS]
+    for j, present in enumerate(stats[layout.PRESENT, : len(ranks)]):
+        held = min(int(present), ranks.shape[1])
+        if not np.array_equal(np.sort(ring[j, :held]), ranks[j, :held]):
+            raise ArchiveError(f"the sorted values of column {j} are not its values")
+
+
+def within(name: str, values: Any, low: float, high: float) -> None:
+    """Refuse values of an archive beyond their bounds."""
+    if not ((values >= low) & (values <= high)).all():
+        raise ArchiveError(f"{name} hold values that are not between {low:g} and {high:g}")
 
 
 def _encode_param(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
@@ -155,6 +156,8 @@ class BSGDClassifier(base.OnlineClassifier):
         "class_fields": kernels.CLASSES,
         "metric": kernels.METRIC,
     }
+
+    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES)
 
     def __init__(
         self,
@@ -324,6 +327,16 @@ class BSGDClassifier(base.OnlineClassifier):
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
         if not 0 <= known <= len(self._space):
             raise ArchiveError(f"{known} columns were learned, but there are {len(self._space)}")
+        heads, metric = arena[kernels.HEADS], arena[kernels.METRIC]
+        base.within("heads", heads[:, [kernels.A, kernels.Q]], 1e-300, 1.0)
+        base.within("heads", heads[:, [kernels.VOTE, kernels.ACCURACY]], 0.0, 1.0)
+        base.within("heads", heads[:, kernels.STEPS], 0.0, base.MOST_EVENTS)
+        base.within("heads", heads[:, kernels.P], 0.0, 1e300)
+        if self.metric == "learned":
+            base.within("relevances", metric[kernels.RELEVANCE], 0.0, math.exp(kernels.MOST_THETA) * 1.001)
+            base.within("thetas", metric[kernels.THETA], kernels.LEAST_THETA, kernels.MOST_THETA)
+            base.within("metric", metric[kernels.SQUARE], 0.0, math.inf)
+        base.within("vectors", arena[kernels.VECTORS], -LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
         self._set_params(arena)
         _mark_touched(arena)
 
@@ -366,7 +379,8 @@ class BSGDClassifier(base.OnlineClassifier):
             coefs,
             biases,
             float(self._arena[layout.PARAMS][kernels.GAMMA_NOW]),
-            np.array(list(self.relevance.values()), float),
+            # A column in which no value other than zero was learned has no part in the distance yet.
+            np.array(list(self.relevance.values())) * (np.arange(d) < self._layout[kernels.N_KNOWN]),
             self._scaler(),
         )
 
@@ -388,7 +402,8 @@ class BSGDClassifier(base.OnlineClassifier):
             raise ValueError(f"the model has {n} support vectors, the budget is {self.budget}")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
             raise ValueError(f"the model's gamma is {model.gamma}, this learner's {self.gamma}")
-        if self.metric == "fixed" and not (model.relevance == 1.0).all():
+        known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
+        if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
             raise ValueError("the model's metric is a learned one, this learner's is fixed (see `metric`)")
         self._reset()
         self._adopt_scaler(model.scaler)
@@ -415,7 +430,7 @@ class BSGDClassifier(base.OnlineClassifier):
             fields[kernels.THETA, :d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
                 kernels.LEAST_THETA, kernels.MOST_THETA
             )
-        self._layout[kernels.N_VECTORS], self._layout[kernels.N_KNOWN] = n, d
+        self._layout[kernels.N_VECTORS], self._layout[kernels.N_KNOWN] = n, known
         _mark_touched(arena)
         for b in range(n):
             arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)

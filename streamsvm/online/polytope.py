@@ -182,6 +182,14 @@ class CPMClassifier(base.OnlineClassifier):
         arena[kernels.CLASSES][:, kernels.WEIGHT] = 1.0
         return arena
 
+    def _settle(self, arena: Arena) -> None:
+        fields = arena[kernels.CLASSES][: int(arena.layout[layout.N_CLASSES])]
+        base.within("class fields", fields[:, [kernels.A, kernels.Q]], 1e-300, 1.0)
+        base.within("class fields", fields[:, [kernels.STEPS, kernels.LEARNED]], 0.0, base.MOST_EVENTS)
+        base.within("class fields", fields[:, [kernels.P, kernels.COUNT, kernels.WEIGHT]], 0.0, 1e300)
+        base.within("class fields", fields[:, kernels.NEXT_COUNT], 1e-300, 1e300)
+        base.within("counts", arena[kernels.COUNTS][:, :, 0], 0.0, 1e300)
+
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
         self._arena[kernels.CLASSES][code, kernels.WEIGHT] = weights.get(label, 1.0)

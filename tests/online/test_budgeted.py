@@ -403,3 +403,73 @@ def test_refuses_bad_parameters(settings, error, text):
 def test_is_known_to_load_and_to_the_base():
     assert issubclass(BSGDClassifier, base.OnlineClassifier)
     assert "BSGDClassifier" in streamsvm.__all__
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"learning_rate": 1.0, "l2": 0.01, "average": 1000},
+        {"learning_rate": None, "horizon": 100, "average": 1000},
+        {"learning_rate": None, "horizon": 1000, "average": 10_000},
+    ],
+    ids=str,
+)
+def test_an_average_may_be_longer_than_the_memory(params):
+    rng = np.random.default_rng(20)
+    X = rng.normal(size=(10_000, 3))
+    y = (X**2).sum(axis=1) > 2.3
+    model = BSGDClassifier(**params)
+    right = model.test_then_train(X, y.tolist()) == y
+    assert right[5000:].mean() > 0.9
+    assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()
+
+
+def test_columns_that_come_late_change_nothing_before():
+    rng = np.random.default_rng(21)
+    rows = [{f"f{j}": float(v) for j, v in enumerate(rng.normal(size=4))} for _ in range(600)]
+    labels = [int(x["f0"] * x["f1"] > 0) for x in rows]
+    for i in range(300, 600):
+        rows[i][f"n{i % 100}"] = 1.0
+    one, many = BSGDClassifier(), BSGDClassifier()
+    for x, y in zip(rows, labels, strict=True):
+        one.learn_one(x, y)
+    many.learn_many(rows, labels)
+    for name, values in one.state()[1].items():
+        assert np.array_equal(values, many.state()[1][name]), name
+
+
+def test_a_column_that_was_only_zero_has_no_part_in_the_model():
+    model = BSGDClassifier(scaling="none", gamma=1.0, metric="fixed")
+    for i in range(40):
+        model.learn_one({"a": float(i % 2), "b": 0.0}, i % 2)
+    X = np.array([[0.0, 5.0], [1.0, -5.0]])
+    rows = [dict(zip(model.model.scaler.names, row, strict=True)) for row in X]
+    assert model.model.predict(X) == [model.predict_one(x) for x in rows]
+    other = BSGDClassifier(scaling="none", gamma=1.0, metric="fixed")
+    other.adopt(model.model)
+    assert [other.predict_one(x) for x in rows] == [model.predict_one(x) for x in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value"),
+    [
+        ("stats", (5, 0), 1e300),
+        ("stats", (5, 0), -1.0),
+        ("stats", (2, 0), -1.0),
+        ("heads", (0, 0), 0.0),
+        ("heads", (0, 8), 1e300),
+        ("metric", (0, 0), -1.0),
+        ("metric", (3, 0), -1.0),
+        ("vectors", (0, 0), 1e30),
+        ("params", (0,), -1.0),
+        ("ranks", (0, 0), 1e9),
+    ],
+)
+def test_a_state_no_stream_can_have_left_is_refused(name, index, value):
+    model = BSGDClassifier(scaling="rank", scaling_window=20)
+    rng = np.random.default_rng(22)
+    model.learn_many(rng.normal(size=(100, 3)), rng.integers(0, 2, 100).tolist())
+    header, arrays = model.state()
+    arrays[name][index] = value
+    with pytest.raises(ArchiveError):
+        BSGDClassifier.from_state(header, arrays)

@@ -482,3 +482,14 @@ def test_one_against_one():
     model = multiclass.OneVsOneClassifier(CPMClassifier())
     score = evaluate.progressive_val_score(datasets.ImageSegments().take(1000), model, metrics.Accuracy())
     assert score.get() > 0.6
+
+
+@pytest.mark.parametrize("horizon", [100, 1000])
+def test_an_average_may_be_longer_than_the_memory(horizon):
+    rng = np.random.default_rng(14)
+    X = rng.normal(size=(20_000, 3))
+    y = X[:, 0] + X[:, 1] > 0
+    model = CPMClassifier(horizon=horizon, average=10 * horizon)
+    right = model.test_then_train(X, y.tolist()) == y
+    assert right[10_000:].mean() > 0.95
+    assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()
