@@ -131,6 +131,7 @@ VOTE_SHARPNESS, VOTE_DECAY = 60.0, 0.998
 GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
 LEAST_THETA, MOST_THETA = -6.0, 4.0
+LARGEST_GRADIENT = 1e100
 # The most vectors merged into one.
 MOST_MERGES = 11
 
@@ -688,6 +689,7 @@ def relearn_metric(arena, layout, m):
             near, far = x - vectors[at + u(b)], x - vectors[at + u(half + b)]
             sums[u(b)] = co[u(b)] * near * near + co[u(half + b)] * far * far
         g = -params[GAMMA_NOW] * relevance[j] * halve(sums, half)
+        g = g if abs(g) < LARGEST_GRADIENT else 0.0  # one that overflowed teaches nothing
         gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
         square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
         common += theta[j]
