@@ -102,8 +102,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """See that all columns and classes known have their place."""
         n_columns, n_classes = len(self._space), len(self._codes)
         if n_columns > self._room[0] or n_classes > self._room[1]:
-            columns = max(self._room[0], min(_roomy(n_columns), self.max_features))
-            self._room = (columns, max(self._room[1], _roomy(n_classes)))
+            columns = max(self._room[0], min(roomy(n_columns), self.max_features))
+            self._room = (columns, max(self._room[1], roomy(n_classes)))
             arena = self._new_arena(*self._room)
             arena.take(self._arena)
             self._use(arena)
@@ -360,7 +360,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "n_refused": space.n_refused,
         }
         arrays: dict[str, NDArray[Any]] = {name: tight[section].copy() for name, section in self._saved.items()}
-        arrays["counters"] = tight.layout[: layout.N_CHANGING].copy()
+        arrays["counters"] = tight.counters.copy()
         arrays["is_indicator"] = np.array(space.is_indicator, bool)
         return header, arrays
 
@@ -385,9 +385,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 self._codes[label] = len(self._codes)
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
             arena = self._new_arena(len(self._space), len(self._codes))
-            for name, number in cls._saved.items():
+            for name, number in self._saved.items():
                 _fill(arena[number], arrays[name], name)
-            _fill(arena.layout[: layout.N_CHANGING], arrays["counters"], "counters")
+            _fill(arena.counters, arrays["counters"], "counters")
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
@@ -434,7 +434,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)
-        state["_memory"] = (self._values.copy(), self._layout[: layout.N_CHANGING].copy())
+        state["_memory"] = (self._values.copy(), self._arena.counters.copy())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -444,7 +444,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space = FeatureSpace(self.max_features)
         self._space.restore(*columns)
         arena = self._new_arena(*self._room)
-        arena.values[:], arena.layout[: layout.N_CHANGING] = values, counters
+        arena.values[:], arena.counters[...] = values, counters
         self._use(arena)
 
     # Models ------------------------------------------------------------------------------------------------------
@@ -577,7 +577,8 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def _roomy(n: int) -> int:
+def roomy(n: int) -> int:
+    """How many columns or classes room is made for, where n are asked for."""
     return 1 << max(n - 1, 0).bit_length()
 
 
