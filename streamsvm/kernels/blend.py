@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from streamsvm.kernels import budgeted, inlined, kernel, polytope
 from streamsvm.kernels.polytope import add_faces, dot_faces
 from streamsvm.kernels.rows import (
@@ -188,28 +190,13 @@ def add_vote(scores, at, n, sharpness, vote, proba):
 
 
 @kernel
-def learn(arena, layout, label, weight):
-    """Learn the event in hand, whose scores and probabilities are at hand."""
-    n, params = layout[N_CLASSES], section(arena, layout, PARAMS)
+def count(arena, layout, label):
+    """Take how well the event in hand was predicted into the votes and the power."""
+    n = layout[N_CLASSES]
     if n >= 2:
         count_votes(arena, layout, label)
         if label < n:
-            temper(params, section(arena, layout, PROBA), n, label)
-    members = section(arena, layout, MEMBERS)
-    for i in range(layout[N_MEMBERS]):
-        own, kind = part(layout, FIRST_PART + i), members[i * MEMBER_FIELDS + KIND]
-        m = int(members[i * MEMBER_FIELDS + PAIRS])
-        section(arena, own, PARAMS)[SEEN] = params[SEEN]
-        if kind == KERNEL:
-            # How often norms are renewed must not depend on columns that only later events have.
-            own[ROW_LENGTH] = own[budgeted.N_KNOWN]
-            budgeted.learn(arena, own, m, label, weight)
-            continue
-        rows, scaled = in_hand(arena, own)
-        if kind == POLYTOPE:
-            polytope.step(arena, own, rows, scaled, m, label, weight, -1)
-        else:
-            step_linear(arena, own, rows, scaled, m, label, weight)
+            temper(section(arena, layout, PARAMS), section(arena, layout, PROBA), n, label)
     layout[N_CLASSES] = max(n, label + 1)
 
 
@@ -251,6 +238,16 @@ def temper(params, proba, n, label):
 
 
 @kernel
+def step_plain(arena, own, kind, m, label, weight):
+    """One step of a member that is a polytope or linear."""
+    rows, scaled = in_hand(arena, own)
+    if kind == POLYTOPE:
+        polytope.step(arena, own, rows, scaled, m, label, weight, -1)
+    else:
+        step_linear(arena, own, rows, scaled, m, label, weight)
+
+
+@kernel
 def step_linear(arena, own, rows, scaled, m, label, weight):
     """One step of logistic regression for each head."""
     own[N_CLASSES] = max(own[N_CLASSES], label + 1)
@@ -271,7 +268,7 @@ def step_linear(arena, own, rows, scaled, m, label, weight):
     add_faces(section(arena, own, WEIGHTS), scores.size, 0, scores.size, rows, scaled, m, update)
 
 
-@inlined
+@kernel
 def observe_event(arena, layout, values, columns, start, end, shared):
     """Take a learned row into the statistics."""
     observe(arena, layout, values, columns, start, end, shared)
@@ -280,44 +277,65 @@ def observe_event(arena, layout, values, columns, start, end, shared):
 
 
 # Entry points -----------------------------------------------------------------------------------------------------
+#
+# One compiled function holds the steps of all members: compiling it takes long, and each caller would do so again.
 
 
 @kernel
-def answer(arena, layout):
-    """Scores, probabilities, and the best class, -1 where there is none."""
-    evaluate(arena, layout)
-    spread(arena, layout)
-    n = layout[N_CLASSES]
-    return best_class(section(arena, layout, PROBA), 0, n) if n > 0 else -1
-
-
-@kernel
-def predict_event(arena, layout):
-    """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
-
-    Returns the best class, -1 where there is none, or -2 - i where value i cannot be used.
-    """
+def run(arena, layout, values, columns, indptr, shared, labels, weights, predicting, codes, scores, probas):
+    """`run_rows`; where indptr is empty, for the event in section ROW, and codes[0] is -2 - i where i cannot be used."""
     arena, layout = borrow(arena), borrow(layout)
-    row, columns = section(arena, layout, ROW), layout[layout[COUNT_AT] :]
-    bad = load_event(arena, layout, row, columns, 0, layout[ROW_LENGTH], True)
-    return bad - 1 if bad < 0 else answer(arena, layout)
+    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
+    labels, weights, codes = borrow(labels), borrow(weights), borrow(codes)
+    proba, params, members = (
+        section(arena, layout, PROBA),
+        section(arena, layout, PARAMS),
+        section(arena, layout, MEMBERS),
+    )
+    is_event, n_rows = indptr.size == 0, max(indptr.size - 1, 1)
+    start, end = 0, layout[ROW_LENGTH]
+    if is_event:
+        values, columns = section(arena, layout, ROW), layout[layout[COUNT_AT] :]
+    elif indptr.size == 1:
+        n_rows = 0
+    for i in range(n_rows):
+        if not is_event:
+            start, end = indptr[i], indptr[i + 1]
+        bad = load_event(arena, layout, values, columns, start, end, shared)
+        if bad < 0:
+            if is_event:
+                codes[0] = bad - 1
+            return i
+        evaluate(arena, layout)
+        spread(arena, layout)
+        n = layout[N_CLASSES]
+        if predicting:
+            best = best_class(proba, 0, n) if n > 0 else -1
+            codes[i] = best
+            if best >= 0 and scores.size > 0:
+                scores[i] = proba[best]
+                for c in range(min(n, probas.shape[1])):
+                    probas[i, c] = proba[c]
+        if labels[i] < 0 or not weights[i] > 0.0:
+            continue
+        label, weight = labels[i], weights[i]
+        count(arena, layout, label)
+        for j in range(layout[N_MEMBERS]):
+            own, kind = part(layout, FIRST_PART + j), members[j * MEMBER_FIELDS + KIND]
+            m = int(members[j * MEMBER_FIELDS + PAIRS])
+            section(arena, own, PARAMS)[SEEN] = params[SEEN]
+            if kind == KERNEL:
+                # How often norms are renewed must not depend on columns that only later events have.
+                own[ROW_LENGTH] = own[budgeted.N_KNOWN]
+                budgeted.step(arena, own, m, label, weight)
+                if own[budgeted.N_VECTORS] > own[budgeted.BUDGET]:
+                    budgeted.make_room(arena, own)
+            else:
+                step_plain(arena, own, kind, m, label, weight)
+        observe_event(arena, layout, values, columns, start, end, shared)
+    return n_rows
 
 
-@kernel
-def learn_event(arena, layout, label, weight):
-    """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
-    arena, layout = borrow(arena), borrow(layout)
-    row, columns, n = section(arena, layout, ROW), layout[layout[COUNT_AT] :], layout[ROW_LENGTH]
-    bad = load_event(arena, layout, row, columns, 0, n, True)
-    if bad < 0:
-        return bad - 1
-    answer(arena, layout)
-    learn(arena, layout, label, weight)
-    observe_event(arena, layout, row, columns, 0, n, True)
-    return 0
-
-
-@kernel
 def run_rows(
     arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
 ):
@@ -325,23 +343,40 @@ def run_rows(
 
     Parameters and returns are those of `polytope.run_rows`.
     """
-    arena, layout = borrow(arena), borrow(layout)
-    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
-    labels, weights, out_codes = borrow(labels), borrow(weights), borrow(out_codes)
-    proba = section(arena, layout, PROBA)
-    for i in range(indptr.size - 1):
-        start, end = indptr[i], indptr[i + 1]
-        if load_event(arena, layout, values, columns, start, end, shared) < 0:
-            return i
-        learning = labels[i] >= 0 and weights[i] > 0.0
-        best = answer(arena, layout)
-        if predicting:
-            out_codes[i] = best
-            if best >= 0 and out_scores.size > 0:
-                out_scores[i] = proba[best]
-                for c in range(min(layout[N_CLASSES], out_proba.shape[1])):
-                    out_proba[i, c] = proba[c]
-        if learning:
-            learn(arena, layout, labels[i], weights[i])
-            observe_event(arena, layout, values, columns, start, end, shared)
-    return indptr.size - 1
+    return run(
+        arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
+    )
+
+
+# What `run` takes of a single event.
+NO_VALUES, NO_COLUMNS, NO_SCORES, NO_PROBA = np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0))
+
+
+def predict_event(arena, layout):
+    """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
+
+    Returns the best class, -1 where there is none, or -2 - i where value i cannot be used.
+    """
+    codes = np.array([-1])
+    run(arena, layout, NO_VALUES, NO_COLUMNS, NO_COLUMNS, True, codes, NO_SCORES, True, codes, NO_SCORES, NO_PROBA)
+    return int(codes[0])
+
+
+def learn_event(arena, layout, label, weight):
+    """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
+    codes = np.zeros(1, np.int64)
+    run(
+        arena,
+        layout,
+        NO_VALUES,
+        NO_COLUMNS,
+        NO_COLUMNS,
+        True,
+        np.array([label]),
+        np.array([weight]),
+        False,
+        codes,
+        NO_SCORES,
+        NO_PROBA,
+    )
+    return int(codes[0])
