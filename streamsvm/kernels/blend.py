@@ -349,7 +349,8 @@ def run_rows(
 
 
 # What `run` takes of a single event.
-NO_VALUES, NO_COLUMNS, NO_SCORES, NO_PROBA = np.zeros(0), np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0))
+NO_LABEL, ONE_WEIGHT, NO_COLUMNS = np.array([-1]), np.ones(1), np.zeros(0, np.int64)
+NO_VALUES, NO_PROBA = np.zeros(0), np.zeros((0, 0))
 
 
 def predict_event(arena, layout):
@@ -357,26 +358,15 @@ def predict_event(arena, layout):
 
     Returns the best class, -1 where there is none, or -2 - i where value i cannot be used.
     """
-    codes = np.array([-1])
-    run(arena, layout, NO_VALUES, NO_COLUMNS, NO_COLUMNS, True, codes, NO_SCORES, True, codes, NO_SCORES, NO_PROBA)
+    codes = np.zeros(1, np.int64)
+    rows = NO_VALUES, NO_COLUMNS, NO_COLUMNS, True
+    run(arena, layout, *rows, NO_LABEL, ONE_WEIGHT, True, codes, NO_VALUES, NO_PROBA)
     return int(codes[0])
 
 
 def learn_event(arena, layout, label, weight):
     """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
     codes = np.zeros(1, np.int64)
-    run(
-        arena,
-        layout,
-        NO_VALUES,
-        NO_COLUMNS,
-        NO_COLUMNS,
-        True,
-        np.array([label]),
-        np.array([weight]),
-        False,
-        codes,
-        NO_SCORES,
-        NO_PROBA,
-    )
+    rows = NO_VALUES, NO_COLUMNS, NO_COLUMNS, True
+    run(arena, layout, *rows, np.array([label]), np.array([weight]), False, codes, NO_VALUES, NO_PROBA)
     return int(codes[0])

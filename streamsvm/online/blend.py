@@ -37,7 +37,7 @@ MEMBERS: dict[str, tuple[int, int, float, bool]] = {
 # What an effort stands for: members, and the budget.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
     "low": (("standard", "linear"), 100),
-    "normal": (("standard", "ranks", "linear", "polytope"), 200),
+    "normal": (("standard", "ranks", "standard-large", "linear", "polytope"), 200),
     "high": (("standard", "ranks", "standard-large", "ranks-large", "linear", "polytope"), 200),
 }
 
