@@ -142,7 +142,8 @@ def _add_model(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--model",
         metavar="NAME",
-        help="cpm, bsgd, blend, or the path of any River classifier, as river.linear_model.LogisticRegression (default cpm)",
+        help="cpm, bsgd, blend, or the path of any River classifier, as river.linear_model.LogisticRegression "
+        "(default cpm)",
     )
     group.add_argument(
         "--param",

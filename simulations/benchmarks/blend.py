@@ -76,7 +76,7 @@ def keep(name: str, result: Any) -> None:
 
 
 def prequential(model: OnlineClassifier, X: Any, y: list[Any]) -> dict[str, float]:
-    """Accuracy in %, us an event, log loss and expected calibration error; each event predicted before it is learned."""
+    """Accuracy in %, us an event, log loss and calibration error; each event predicted before it is learned."""
     rows = model._space.encode(X, np.ones(len(y), bool))
     start = time.perf_counter()
     predicted, proba = model.test_then_train(rows, y, proba=True)
@@ -114,12 +114,11 @@ def streams(names: tuple[str, ...] = CHOOSING + CONFIRMING) -> None:
         X, y = data.load_stream(name)
         runs = {title: prequential(make(**settings), X, y) for title, (make, settings) in LEARNERS.items()}
         result[name] = {"peer": PEERS.get(name), "runs": runs}
-        peer = "{0:6.2f} {1:6s}".format(*PEERS[name]) if name in PEERS else " " * 13
+        peer = f"{PEERS[name][0]:6.2f} {PEERS[name][1]:6s}" if name in PEERS else " " * 13
         cells = "".join(f"{run['accuracy']:10.2f} {run['us']:6.1f} us" for run in runs.values())
         blend = runs["blend"]
-        print(
-            f"{name:15s}{peer}{cells}   {blend['log loss']:6.3f}, {100.0 * blend['calibration error']:.1f} %", flush=True
-        )
+        calibration = f"{blend['log loss']:6.3f}, {100.0 * blend['calibration error']:.1f} %"
+        print(f"{name:15s}{peer}{cells}   {calibration}", flush=True)
         keep("streams", result)
     for title in LEARNERS:
         gains = [r["runs"][title]["accuracy"] - r["peer"][0] for r in result.values() if r["peer"]]

@@ -283,7 +283,7 @@ def observe_event(arena, layout, values, columns, start, end, shared):
 
 @kernel
 def run(arena, layout, values, columns, indptr, shared, labels, weights, predicting, codes, scores, probas):
-    """`run_rows`; where indptr is empty, for the event in section ROW, and codes[0] is -2 - i where i cannot be used."""
+    """`run_rows`; where indptr is empty, for the event in section ROW: codes[0] is -2 - i if value i cannot be used."""
     arena, layout = borrow(arena), borrow(layout)
     values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
     labels, weights, codes = borrow(labels), borrow(weights), borrow(codes)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from streamsvm.kernels import blend as kernels
-from streamsvm.kernels import budgeted, polytope
+from streamsvm.kernels import budgeted
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, JoinedArena
 from streamsvm.models import ArchiveError
@@ -84,7 +84,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.31%
+    Accuracy: 90.79%
     """
 
     _kernels: ClassVar[ModuleType] = kernels

@@ -116,7 +116,9 @@ def test_relevance_is_by_name_the_most_relevant_first():
     X, y = ring(3_000)
     noise = np.random.default_rng(2).normal(size=(3_000, 3))
     model = StreamSVMClassifier()
-    model.learn_many([{"a": a, "b": b, "n1": n, "n2": m, "n3": o} for (a, b), (n, m, o) in zip(X, noise, strict=True)], y)
+    model.learn_many(
+        [{"a": a, "b": b, "n1": n, "n2": m, "n3": o} for (a, b), (n, m, o) in zip(X, noise, strict=True)], y
+    )
     assert set(list(model.relevance)[:2]) == {"a", "b"}
     assert StreamSVMClassifier(members=("linear",)).relevance == {}
 
