@@ -164,7 +164,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         w = _weight(w)
         if is_nan(y):
             self._code(y)  # raises
-        rows = _one_row(*self._space.encode_event(x, learn=w > 0.0))
+        rows = one_row(*self._space.encode_event(x, learn=w > 0.0))
         if w > 0.0:
             code = self._code(y)
             self._make_room()
@@ -182,12 +182,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 code = self._predict_event(values, counters)
                 if code >= -1:
                     return self._answers[code]
-        codes, _, _ = self._run(_one_row(*self._space.encode_event(x, learn=False)))
+        codes, _, _ = self._run(one_row(*self._space.encode_event(x, learn=False)))
         return self._answers[codes[0]]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        rows = _one_row(*self._space.encode_event(x, learn=False))
+        rows = one_row(*self._space.encode_event(x, learn=False))
         n = int(self._layout[layout.N_CLASSES])
         _, _, proba = self._run(rows, n_proba=n)
         return dict(zip(self._answers[:n], proba[0].tolist(), strict=True))
@@ -582,7 +582,8 @@ def roomy(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
+def one_row(columns: list[int], values: list[float]) -> EncodedRows:
+    """A single event as rows."""
     indptr = np.array([0, len(columns)])
     return EncodedRows(np.array(values, float), np.array(columns, np.int64), indptr, False)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Hashable, Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
@@ -20,7 +21,7 @@ from streamsvm.online.polytope import CPMClassifier
 
 # The heads of every kernel member, and the steps of those of the linear one.
 HEADS = (("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2))
-LINEAR_RATES = (0.003, 0.03, 0.1)
+LINEAR_RATES = (0.003, 0.03, 0.3)
 # What the large members hold, in budgets.
 LARGE = 5
 # Ranks are among so many values.
@@ -256,16 +257,75 @@ class StreamSVMClassifier(base.OnlineClassifier):
         """
         n = len(self._space)
         total, thetas = 0.0, np.zeros(n)
-        for i, fields in enumerate(self._arena[kernels.MEMBERS]):
-            if fields[kernels.KIND] == kernels.KERNEL:
-                first, heads = int(fields[kernels.FIRST]), int(fields[kernels.HEADS])
-                vote = float(self._arena[kernels.VOTERS][first : first + heads, kernels.VOTE].sum()) + 1e-12
-                thetas += vote * self._arena[1 + i, budgeted.METRIC][budgeted.THETA, :n]
-                total += vote
+        for i, vote in self._kernel_votes():
+            thetas += (vote + 1e-12) * self._arena[i, budgeted.METRIC][budgeted.THETA, :n]
+            total += vote + 1e-12
         if total == 0.0:
             return {}
         values = np.exp(thetas / total)
         return {self._space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable")}
+
+    def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
+        """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
+
+        Returns
+        -------
+        list of dict
+            At most n, the nearest first: the `similarity` (the kernel's, at most 1), the `label` it speaks for most,
+            and its `features` by name, in the units of the stream. Features it has no value for, or the mean, are left
+            out; a vector merged of several events lies between them.
+
+        Examples
+        --------
+        >>> model = StreamSVMClassifier()
+        >>> for i in range(100):
+        ...     model.learn_one({"a": float(i % 2)}, "odd" if i % 2 else "even")
+        >>> model.nearest({"a": 0.9}, n=1)[0]["label"]
+        'odd'
+        """
+        base.check_number("n", n, 1, whole=True)
+        votes = self._kernel_votes()
+        if not votes:
+            return []
+        self._run(base.one_row(*self._space.encode_event(x, learn=False)))
+        i, _ = max(votes, key=lambda vote: vote[1])
+        fields = self._arena[kernels.MEMBERS][i - 1]
+        n_classes, n_vectors = (int(self._arena.counters[1 + i, c]) for c in (layout.N_CLASSES, budgeted.N_VECTORS))
+        similarity = self._arena[i, budgeted.KERNEL][:n_vectors]
+        heads = self._arena[i, budgeted.HEADS]
+        # Vectors that only heads with little to say have asked for are those heads' to label.
+        weights = (heads[:, budgeted.VOTE] + 1e-6) * heads[:, budgeted.A] / heads[:, budgeted.RATE]
+        coefs = np.tensordot(weights, self._arena[i, budgeted.COEFS][:, :n_classes, :n_vectors], 1)
+        vectors = self._arena[i, budgeted.VECTORS]
+        return [
+            {
+                "similarity": float(similarity[b]),
+                "label": self.classes_[int(coefs[1, b] > 0.0) if n_classes == 2 else int(coefs[:, b].argmax())],
+                "features": {
+                    self._space.names[j]: self._unscaled(int(j), float(vectors[j, b]), bool(fields[kernels.ON_RANKS]))
+                    for j in np.flatnonzero(vectors[: len(self._space), b])
+                },
+            }
+            for b in np.argsort(-similarity, kind="stable")[:n]
+        ]
+
+    def _kernel_votes(self) -> list[tuple[int, float]]:
+        """The kernel members' parts of the arena, and their shares of the vote."""
+        members, votes = self._arena[kernels.MEMBERS], self._arena[kernels.VOTERS][:, kernels.VOTE]
+        return [
+            (i, float(votes[int(fields[kernels.FIRST]) :][: int(fields[kernels.HEADS])].sum()))
+            for i, fields in enumerate(members, start=1)
+            if fields[kernels.KIND] == kernels.KERNEL
+        ]
+
+    def _unscaled(self, j: int, z: float, ranked: bool) -> float:
+        """A scaled value of column j in the units of the stream."""
+        stats = self._arena[0, layout.STATS] if ranked else self._arena[layout.STATS]
+        if ranked and j < base.RANKED_MOST and stats[layout.CENTRED, j] > 0.0:
+            held = self._arena[0, layout.RANKS][j, : int(min(stats[layout.PRESENT, j], RANKS_WINDOW))]
+            return float(np.quantile(held, min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0)))
+        scale = stats[layout.SCALE, j]
+        return float(z / scale + stats[layout.SHIFT, j]) if scale > 0.0 else float(stats[layout.SHIFT, j])
 
 
 # Members ----------------------------------------------------------------------------------------------------------

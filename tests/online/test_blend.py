@@ -123,6 +123,27 @@ def test_relevance_is_by_name_the_most_relevant_first():
     assert StreamSVMClassifier(members=("linear",)).relevance == {}
 
 
+@pytest.mark.parametrize("name", ["standard", "ranks"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
+    X, y = blobs(1_000, n_classes)
+    X = 100.0 + 7.0 * X
+    model = StreamSVMClassifier(members=(name, "linear"))
+    assert model.nearest({0: 1.0}) == []
+    model.learn_many(X, y)
+    right, near = [], []
+    for x in X[:100]:
+        event = dict(enumerate(x.tolist()))
+        nearest = model.nearest(event, n=3)
+        similarities = [one["similarity"] for one in nearest]
+        assert similarities == sorted(similarities, reverse=True)
+        right.append(nearest[0]["label"] == model.predict_one(event))
+        near.append(np.mean([abs(event[j] - value) for j, value in nearest[0]["features"].items()]))
+    assert np.mean(right) > 0.8
+    assert np.mean(near) < np.mean(np.abs(X - np.roll(X, 1, axis=0)))
+    assert StreamSVMClassifier(members=("linear",)).nearest({0: 1.0}) == []
+
+
 # Streams of all sorts ---------------------------------------------------------------------------------------------
 
 
