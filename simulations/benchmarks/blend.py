@@ -23,6 +23,7 @@ import numpy as np
 from simulations import data
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.blend import EFFORTS, MEMBERS
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -52,18 +53,14 @@ LEARNERS: dict[str, tuple[type[OnlineClassifier], dict[str, Any]]] = {
     "blend high": (StreamSVMClassifier, {"effort": "high"}),
 }
 
+NORMAL = EFFORTS["normal"][0]
 SETS: dict[str, tuple[str, ...]] = {
-    "standard": ("standard",),
-    "ranks": ("ranks",),
-    "linear": ("linear",),
-    "polytope": ("polytope",),
+    "normal": NORMAL,
+    **{f"without {name}": tuple(other for other in NORMAL if other != name) for name in NORMAL},
+    **{f"{name} alone": (name,) for name in MEMBERS},
     "standard, linear": ("standard", "linear"),
-    "ranks, linear": ("ranks", "linear"),
     "standard, ranks": ("standard", "ranks"),
-    "standard, ranks, linear": ("standard", "ranks", "linear"),
-    "standard, ranks, polytope": ("standard", "ranks", "polytope"),
-    "standard, ranks, linear, polytope": ("standard", "ranks", "linear", "polytope"),
-    "large, linear, polytope": ("standard-large", "ranks-large", "linear", "polytope"),
+    "all": tuple(MEMBERS),
 }
 
 
@@ -131,18 +128,18 @@ def streams(names: tuple[str, ...] = CHOOSING + CONFIRMING) -> None:
 
 
 def members(names: tuple[str, ...] = CHOOSING) -> None:
-    """Each set of members on each stream."""
+    """Each set of members on the first 20,000 rows of each stream."""
     result: dict[str, Any] = {}
     warm(StreamSVMClassifier)
     loaded = {name: data.load_stream(name, 20_000) for name in names}
-    print(f"{'':36s}" + "".join(f"{name[:11]:>12s}" for name in names) + "    mean  us (median)")
+    print(f"{'':24s}" + "".join(f"{name[:11]:>12s}" for name in names) + "    mean  us (median)")
     for title, chosen in SETS.items():
         runs = {name: prequential(StreamSVMClassifier(members=chosen), X, y) for name, (X, y) in loaded.items()}
         result[title] = runs
         accuracies = [run["accuracy"] for run in runs.values()]
         cost = statistics.median(run["us"] for run in runs.values())
         print(
-            f"{title:36s}"
+            f"{title:24s}"
             + "".join(f"{a:12.2f}" for a in accuracies)
             + f"  {math.fsum(accuracies) / len(accuracies):6.2f}  {cost:6.1f}",
             flush=True,

@@ -13,7 +13,7 @@ from river import checks
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
-from streamsvm.online.blend import EFFORTS, MEMBERS
+from streamsvm.online.blend import EFFORTS, HEADS, MEMBERS
 from tests.learners import assert_same_knowledge, dicts, ring, snapshot
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
@@ -70,8 +70,7 @@ def test_is_about_as_good_as_its_best_member():
 
 def test_a_kernel_member_is_the_kernel_machine():
     X, y = blobs(2_000, 3)
-    heads = (("hinge", 0.1), ("hinge", 0.3), ("hinge", 1.0), ("log", 0.05), ("log", 0.2))
-    machine, model = BSGDClassifier(heads=heads, absorb=0.95), StreamSVMClassifier(members=("standard",))
+    machine, model = BSGDClassifier(heads=HEADS, absorb=0.95), StreamSVMClassifier(members=("standard",))
     machine.learn_many(X, y)
     model.learn_many(X, y)
     np.testing.assert_array_equal(machine.state()[1]["vectors"], model.state()[1]["1.vectors"])
