@@ -57,6 +57,7 @@ NORMAL = EFFORTS["normal"][0]
 SETS: dict[str, tuple[str, ...]] = {
     "normal": NORMAL,
     **{f"without {name}": tuple(other for other in NORMAL if other != name) for name in NORMAL},
+    "with polytope": (*NORMAL, "polytope"),
     **{f"{name} alone": (name,) for name in MEMBERS},
     "standard, linear": ("standard", "linear"),
     "standard, ranks": ("standard", "ranks"),
