@@ -8,9 +8,9 @@ A member has one or more *heads*, each with scores of its own. Every head votes 
 exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by PARAMS[VOTE_DECAY]. The vote's probabilities are raised to the
 power PARAMS[POWER], learned by their log loss.
 
-Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, and the memory
-of the other layouts. A linear member's own are weights in rows of all classes of all heads for each weight row, the
-steps of the heads, scores, and updates.
+Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, the single event
+last predicted, and the memory of the other layouts. A linear member's own are weights in rows of all classes of all
+heads for each weight row, the steps of the heads, scores, and updates.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from streamsvm.kernels.rows import (
     u,
 )
 
-# Counters behind those of every learner: the length of one layout, whether any member sees ranks, and the members.
-LENGTH, RANKED, N_MEMBERS = 12, 13, 14
+# Counters behind those of every learner: the length of one layout, whether any member sees ranks, the members, and 1 +
+# the length of the event in section LAST, whose scores are at hand, 0 where they are not.
+LENGTH, RANKED, N_MEMBERS, AT_HAND = 12, 13, 14, 15
 # Where the layout that ranks is, and the first member's.
 RANKS_PART, FIRST_PART = 1, 2
 
 # Sections and parameters behind those of every learner.
-MEMBERS, VOTERS, MEMORY = range(7, 10)
+MEMBERS, VOTERS, LAST, MEMORY = range(7, 11)
 VOTE_DECAY, POWER, N_PARAMS = range(3, 6)
 
 # Numbers of a member: its kind, whether it sees ranks, its first head and how many, and the pairs of the event in hand.
@@ -113,6 +114,26 @@ def hand_over(arena, giver, taker, m):
         taker[ROWS_AT] = WORK
         for i in range(m):
             taker[u(WORK + i)] = rows[u(i)]
+
+
+@kernel
+def is_at_hand(arena, layout, row, n):
+    """Whether a row of n values is the one predicted last, and nothing has happened since: its scores are there."""
+    if layout[AT_HAND] != n + 1:
+        return False
+    last, same = section(arena, layout, LAST), True
+    for j in range(n):
+        same &= row[j] == last[j] or (math.isnan(row[j]) and math.isnan(last[j]))
+    return same
+
+
+@kernel
+def keep_at_hand(arena, layout, row, n):
+    """Keep a row whose scores have been computed: the event predicted is most often the one learned next."""
+    last = section(arena, layout, LAST)
+    for j in range(n):
+        last[j] = row[j]
+    layout[AT_HAND] = n + 1
 
 
 @kernel
@@ -293,21 +314,24 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
         section(arena, layout, MEMBERS),
     )
     is_event, n_rows = indptr.size == 0, max(indptr.size - 1, 1)
-    start, end = 0, layout[ROW_LENGTH]
+    start, end, at_hand = 0, layout[ROW_LENGTH], False
     if is_event:
         values, columns = section(arena, layout, ROW), layout[layout[COUNT_AT] :]
+        at_hand = is_at_hand(arena, layout, values, end)
     elif indptr.size == 1:
         n_rows = 0
+    layout[AT_HAND] = 0
     for i in range(n_rows):
         if not is_event:
             start, end = indptr[i], indptr[i + 1]
-        bad = load_event(arena, layout, values, columns, start, end, shared)
-        if bad < 0:
-            if is_event:
-                codes[0] = bad - 1
-            return i
-        evaluate(arena, layout)
-        spread(arena, layout)
+        if not at_hand:
+            bad = load_event(arena, layout, values, columns, start, end, shared)
+            if bad < 0:
+                if is_event:
+                    codes[0] = bad - 1
+                return i
+            evaluate(arena, layout)
+            spread(arena, layout)
         n = layout[N_CLASSES]
         if predicting:
             best = best_class(proba, 0, n) if n > 0 else -1
@@ -317,6 +341,8 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
                 for c in range(min(n, probas.shape[1])):
                     probas[i, c] = proba[c]
         if labels[i] < 0 or not weights[i] > 0.0:
+            if is_event:
+                keep_at_hand(arena, layout, values, end)
             continue
         label, weight = labels[i], weights[i]
         count(arena, layout, label)

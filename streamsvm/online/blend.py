@@ -143,6 +143,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, 0),
                 (len(names), kernels.MEMBER_FIELDS),
                 (sum(n_heads), kernels.VOTER_FIELDS),
+                (n_columns,),
             ],
             n_columns,
             [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],

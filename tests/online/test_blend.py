@@ -193,6 +193,21 @@ def test_predicting_changes_nothing():
     assert snapshot(model) == before
 
 
+def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
+    X, y = blobs(400, 3)
+    X[np.random.default_rng(4).random(X.shape) < 0.1] = np.nan
+    plain, predicting = StreamSVMClassifier(budget=20), StreamSVMClassifier(budget=20)
+    for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
+        event = dict(enumerate(x))
+        for other in (event, dict(enumerate(X[i - 1].tolist())), event)[: 1 + i % 3]:
+            predicting.predict_one(other)
+        if i % 5 == 0:
+            predicting.predict_many(X[:3])
+        plain.learn_one(event, label)
+        predicting.learn_one(event, label)
+    assert_same_knowledge(plain, predicting)
+
+
 # Saving -----------------------------------------------------------------------------------------------------------
 
 
