@@ -8,16 +8,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.batch import SmoothedNewton
     from streamsvm.online import load, warmup
+    from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
     from streamsvm.online.polytope import CPMClassifier
 
-__all__ = ["BSGDClassifier", "CPMClassifier", "SmoothedNewton", "__version__", "load", "warmup"]
+__all__ = [
+    "BSGDClassifier",
+    "CPMClassifier",
+    "SmoothedNewton",
+    "StreamSVMClassifier",
+    "__version__",
+    "load",
+    "warmup",
+]
 
 # The public names are found when they are asked for: river and numba take a third of a second to import.
 _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
     "SmoothedNewton": "streamsvm.batch",
+    "StreamSVMClassifier": "streamsvm.online.blend",
     "load": "streamsvm.online",
     "warmup": "streamsvm.online",
 }

@@ -161,7 +161,8 @@ def _add_model(run: argparse.ArgumentParser) -> None:
         "--model",
         type=_text,
         metavar="NAME",
-        help="cpm, bsgd, or the path of any River classifier, as river.linear_model.LogisticRegression (default cpm)",
+        help="cpm, bsgd, blend, or the path of any River classifier, as river.linear_model.LogisticRegression "
+        "(default cpm)",
     )
     group.add_argument(
         "--param",

@@ -51,6 +51,11 @@ class Arena:
         self.layout[COUNT_AT] = count_at
         self.layout[count_at:] = np.arange(n_columns + 1)
 
+    @property
+    def counters(self) -> NDArray[np.int64]:
+        """The counters that change, as a view."""
+        return self.layout[:N_CHANGING]
+
     def start(self, section: int) -> int:
         """Where a section begins in `values`."""
         return int(self.layout[N_COUNTERS + section])
@@ -63,8 +68,56 @@ class Arena:
 
     def take(self, other: Arena) -> None:
         """Take over what another arena has learned, as far as there is room."""
-        self.layout[:N_CHANGING] = other.layout[:N_CHANGING]
-        for i in range(len(self.shapes)):
+        self.counters[...] = other.counters
+        self._take_sections(other, len(self.shapes))
+
+    def _take_sections(self, other: Arena, n: int) -> None:
+        for i in range(n):
             mine, theirs = self[i], other[i]
             common = tuple(slice(0, min(a, b)) for a, b in zip(mine.shape, theirs.shape, strict=True))
             mine[common] = theirs[common]
+
+
+class JoinedArena(Arena):
+    """An arena with others inside: they move into its last section, and their layouts stand behind its own.
+
+    Parameters
+    ----------
+    shapes, n_columns
+        As for `Arena`, without the last section; all have room for the same columns.
+    parts
+        The arenas to take in. They stay what they are, on other memory.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], n_columns: int, parts: Sequence[Arena]) -> None:
+        super().__init__([*shapes, (sum(part.values.size for part in parts),)], n_columns)
+        self.layout = np.concatenate([self.layout, *(part.layout for part in parts)])
+        _, *layouts = np.split(self.layout, len(parts) + 1)
+        self.parts = list(parts)
+        at = self.start(len(shapes))
+        for part, layout in zip(parts, layouts, strict=True):
+            # Most of a new arena is zero, and memory that nothing is written to takes no room.
+            set_already = np.flatnonzero(part.values)
+            self.values[at + set_already] = part.values[set_already]
+            layout[N_COUNTERS : N_COUNTERS + len(part.shapes) + 1] += at
+            at += part.values.size
+            part.layout, part.values, part.buffer = layout, self.values, self.buffer
+
+    @property
+    def counters(self) -> NDArray[np.int64]:
+        """The counters that change, a row for each layout, as a view."""
+        return self.layout.reshape(len(self.parts) + 1, -1)[:, :N_CHANGING]
+
+    def __getitem__(self, section: int | tuple[int, int]) -> NDArray[Any]:
+        """A section, or (i, section) for one of part i."""
+        if isinstance(section, tuple):
+            return self.parts[section[0]][section[1]]
+        return super().__getitem__(section)
+
+    def take(self, other: Arena) -> None:
+        """Take over what another arena of such parts has learned, as far as there is room."""
+        assert isinstance(other, JoinedArena)
+        self.counters[...] = other.counters
+        self._take_sections(other, len(self.shapes) - 1)
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.take(theirs)

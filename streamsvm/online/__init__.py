@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError, read_archive
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 
-LEARNERS: dict[str, type[OnlineClassifier]] = {learner.__name__: learner for learner in (BSGDClassifier, CPMClassifier)}
+LEARNERS: dict[str, type[OnlineClassifier]] = {
+    learner.__name__: learner for learner in (BSGDClassifier, CPMClassifier, StreamSVMClassifier)
+}
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> OnlineClassifier:

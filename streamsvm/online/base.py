@@ -107,8 +107,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """See that all columns and classes known have their place."""
         n_columns, n_classes = len(self._space), len(self._codes)
         if n_columns > self._room[0] or n_classes > self._room[1]:
-            columns = max(self._room[0], min(_roomy(n_columns), self.max_features))
-            self._room = (columns, max(self._room[1], _roomy(n_classes)))
+            columns = max(self._room[0], min(roomy(n_columns), self.max_features))
+            self._room = (columns, max(self._room[1], roomy(n_classes)))
             arena = self._new_arena(*self._room)
             arena.take(self._arena)
             self._use(arena)
@@ -169,7 +169,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         w = _weight(w)
         if is_nan(y):
             self._code(y)  # raises
-        rows = _one_row(*self._space.encode_event(x, learn=w > 0.0))
+        rows = one_row(*self._space.encode_event(x, learn=w > 0.0))
         if w > 0.0:
             code = self._code(y)
             self._make_room()
@@ -187,12 +187,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 code = self._predict_event(values, counters)
                 if code >= -1:
                     return self._answers[code]
-        codes, _, _ = self._run(_one_row(*self._space.encode_event(x, learn=False)))
+        codes, _, _ = self._run(one_row(*self._space.encode_event(x, learn=False)))
         return self._answers[codes[0]]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        rows = _one_row(*self._space.encode_event(x, learn=False))
+        rows = one_row(*self._space.encode_event(x, learn=False))
         n = int(self._layout[layout.N_CLASSES])
         _, _, proba = self._run(rows, n_proba=n)
         return dict(zip(self._answers[:n], proba[0].tolist(), strict=True))
@@ -365,7 +365,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "n_refused": space.n_refused,
         }
         arrays: dict[str, NDArray[Any]] = {name: tight[section].copy() for name, section in self._saved.items()}
-        arrays["counters"] = tight.layout[: layout.N_CHANGING].copy()
+        arrays["counters"] = tight.counters.copy()
         arrays["is_indicator"] = np.array(space.is_indicator, bool)
         return header, arrays
 
@@ -391,12 +391,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
             arena = self._new_arena(len(self._space), len(self._codes))
             settings = arena[layout.PARAMS].copy()
-            for name, number in cls._saved.items():
+            for name, number in self._saved.items():
                 _fill(arena[number], arrays[name], name)
             for number in cls._changing:
                 settings[number] = arena[layout.PARAMS][number]
             arena[layout.PARAMS][:] = settings
-            _fill(arena.layout[: layout.N_CHANGING], arrays["counters"], "counters")
+            _fill(arena.counters, arrays["counters"], "counters")
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
@@ -444,7 +444,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)
-        state["_memory"] = (self._values.copy(), self._layout[: layout.N_CHANGING].copy())
+        state["_memory"] = (self._values.copy(), self._arena.counters.copy())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -454,7 +454,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space = FeatureSpace(self.max_features)
         self._space.restore(*columns)
         arena = self._new_arena(*self._room)
-        arena.values[:], arena.layout[: layout.N_CHANGING] = values, counters
+        arena.values[:], arena.counters[...] = values, counters
         self._use(arena)
 
     # Models ------------------------------------------------------------------------------------------------------
@@ -587,11 +587,13 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def _roomy(n: int) -> int:
+def roomy(n: int) -> int:
+    """How many columns or classes room is made for, where n are asked for."""
     return 1 << max(n - 1, 0).bit_length()
 
 
-def _one_row(columns: list[int], values: list[float]) -> EncodedRows:
+def one_row(columns: list[int], values: list[float]) -> EncodedRows:
+    """A single event as rows."""
     indptr = np.array([0, len(columns)])
     return EncodedRows(np.array(values, float), np.array(columns, np.int64), indptr, False)
 

@@ -338,7 +338,7 @@ class BSGDClassifier(base.OnlineClassifier):
             base.within("metric", metric[kernels.SQUARE], 0.0, math.inf)
         base.within("vectors", arena[kernels.VECTORS], -LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
         self._set_params(arena)
-        _mark_touched(arena)
+        mark_touched(arena)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
@@ -431,7 +431,7 @@ class BSGDClassifier(base.OnlineClassifier):
                 kernels.LEAST_THETA, kernels.MOST_THETA
             )
         self._layout[kernels.N_VECTORS], self._layout[kernels.N_KNOWN] = n, known
-        _mark_touched(arena)
+        mark_touched(arena)
         for b in range(n):
             arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)
 
@@ -444,7 +444,7 @@ def _table() -> NDArray[np.float32]:
     return table
 
 
-def _mark_touched(arena: Arena) -> None:
+def mark_touched(arena: Arena) -> None:
     """Mark the columns in which each slot holds something other than zero."""
     vectors, touched = arena[kernels.VECTORS], arena[kernels.TOUCHED]
     for first in range(0, len(vectors), 64):

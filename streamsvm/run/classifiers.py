@@ -12,7 +12,11 @@ from typing import Any
 
 from streamsvm.run.errors import SetupError
 
-SHORT_NAMES = {"cpm": "streamsvm.CPMClassifier", "bsgd": "streamsvm.BSGDClassifier"}
+SHORT_NAMES = {
+    "cpm": "streamsvm.CPMClassifier",
+    "bsgd": "streamsvm.BSGDClassifier",
+    "blend": "streamsvm.StreamSVMClassifier",
+}
 
 
 def build_classifier(name: str, params: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from river import checks
 
 from connectors.events import SparseRows
-from streamsvm import BSGDClassifier, CPMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.features import BadRows
 from streamsvm.online.base import OnlineClassifier
 from tests.learners import assert_same_knowledge, ring, snapshot
@@ -38,6 +38,8 @@ MAKERS = [
     partial(BSGDClassifier, budget=3, scaling="none", metric="fixed", absorb=1.0, merges=3, average=5, bias=True),
     partial(BSGDClassifier, budget=3, scaling="rank", scaling_window=5, heads=(("hinge", 1.0), ("log", None))),
     partial(BSGDClassifier, budget=2, maintenance="project", max_features=2, class_weight="balanced", loss="log"),
+    partial(StreamSVMClassifier, budget=3),
+    partial(StreamSVMClassifier, members=("ranks-large", "linear"), budget=1, max_features=2, horizon=5.0),
 ]
 
 

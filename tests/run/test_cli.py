@@ -142,7 +142,7 @@ REFUSED = [
     (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm --help\)"),
     (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
     (["--max-events", "ten"], [], "argument --max-events: invalid whole number value: 'ten'"),
-    (["--model", "svm"], [], "unknown model 'svm'; give cpm, bsgd, or a dotted path"),
+    (["--model", "svm"], [], "unknown model 'svm'; give cpm, bsgd, blend, or a dotted path"),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
     (["--model", "river.no.Such"], [], r"cannot find river\.no\.Such: No module named 'river\.no'"),
     (["--model", "collections.Counter"], [], "--model collections.Counter is not a River classifier"),

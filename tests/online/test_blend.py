@@ -1,0 +1,257 @@
+"""The blend as a River classifier."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from river import checks
+
+import streamsvm
+from streamsvm import BSGDClassifier, StreamSVMClassifier
+from streamsvm.models import ArchiveError
+from streamsvm.online.blend import EFFORTS, HEADS, MEMBERS
+from tests.learners import assert_same_knowledge, dicts, ring, snapshot
+
+ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
+
+
+def river_checks():
+    for i, settings in enumerate(ALL_SETTINGS):
+        model = StreamSVMClassifier(**settings)
+        for check in checks.yield_checks(model):
+            name = getattr(check, "__name__", None) or check.func.__name__
+            yield pytest.param(check, model, id=f"{name}-{i}")
+
+
+@pytest.mark.parametrize(("check", "model"), list(river_checks()))
+def test_river(check, model):
+    check(model.clone())
+
+
+def blobs(n, n_classes, seed=0, d=5):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
+
+
+def accuracy(model, X, y):
+    predicted = model.test_then_train(X, y)
+    return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_learns_what_no_line_divides_and_follows_a_change(effort):
+    X, y = ring(3_000)
+    model = StreamSVMClassifier(effort=effort)
+    accuracy(model, X[:1_000], y[:1_000])
+    assert accuracy(model, X[1_000:], y[1_000:]) > 0.97
+    accuracy(model, X, ~y)
+    assert accuracy(model, X, ~y) > 0.97
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_each_member_learns_alone(name):
+    X, y = blobs(1_500, 4)
+    model = StreamSVMClassifier(members=(name,))
+    accuracy(model, X[:500], y[:500])
+    assert accuracy(model, X[500:], y[500:]) > 0.9
+    assert {row["member"] for row in model.leaders()} == {name}
+
+
+def test_is_about_as_good_as_its_best_member():
+    X, y = ring(3_000)
+    alone = [accuracy(StreamSVMClassifier(members=(name,)), X, y) for name in EFFORTS["normal"][0]]
+    assert accuracy(StreamSVMClassifier(), X, y) > max(alone) - 0.005
+
+
+def test_a_kernel_member_is_the_kernel_machine():
+    X, y = blobs(2_000, 3)
+    machine, model = BSGDClassifier(heads=HEADS, absorb=0.95), StreamSVMClassifier(members=("standard",))
+    machine.learn_many(X, y)
+    model.learn_many(X, y)
+    np.testing.assert_array_equal(machine.state()[1]["vectors"], model.state()[1]["1.vectors"])
+    np.testing.assert_array_equal(machine.state()[1]["coefs"], model.state()[1]["1.coefs"])
+
+
+def test_ranks_do_not_mind_monotone_transforms():
+    X, y = ring(1_500)
+    plain, bent = (StreamSVMClassifier(members=("ranks",)) for _ in range(2))
+    assert list(plain.test_then_train(X, y)) == list(bent.test_then_train(np.exp(3.0 * X), y))
+
+
+# Probabilities and insight ----------------------------------------------------------------------------------------
+
+
+def test_probabilities_follow_label_noise():
+    rng = np.random.default_rng(1)
+    X, y = ring(6_000)
+    y = y ^ (rng.random(len(y)) < 0.2)
+    model = StreamSVMClassifier()
+    model.learn_many(X[:4_000], y[:4_000])
+    predicted, proba = model.test_then_train(X[4_000:], y[4_000:], proba=True)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    confidence = proba.max(axis=1).mean()
+    assert abs(confidence - np.mean(predicted == y[4_000:])) < 0.04
+
+
+def test_leaders_are_sorted_and_named():
+    X, y = ring(2_000)
+    model = StreamSVMClassifier()
+    accuracy_of_all = accuracy(model, X, y)
+    leaders = model.leaders()
+    votes = [row["vote"] for row in leaders]
+    assert votes == sorted(votes, reverse=True)
+    assert sum(votes) == pytest.approx(1.0)
+    assert leaders[0]["member"] in ("standard", "ranks", "standard-large")
+    assert leaders[0]["accuracy"] > accuracy_of_all - 0.05
+    assert {row["member"] for row in leaders} == set(EFFORTS["normal"][0])
+
+
+def test_relevance_is_by_name_the_most_relevant_first():
+    X, y = ring(3_000)
+    noise = np.random.default_rng(2).normal(size=(3_000, 3))
+    model = StreamSVMClassifier()
+    model.learn_many(
+        [{"a": a, "b": b, "n1": n, "n2": m, "n3": o} for (a, b), (n, m, o) in zip(X, noise, strict=True)], y
+    )
+    assert set(list(model.relevance)[:2]) == {"a", "b"}
+    assert StreamSVMClassifier(members=("linear",)).relevance == {}
+
+
+@pytest.mark.parametrize("name", ["standard", "ranks"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
+    X, y = blobs(1_000, n_classes)
+    X = 100.0 + 7.0 * X
+    model = StreamSVMClassifier(members=(name, "linear"))
+    assert model.nearest({0: 1.0}) == []
+    model.learn_many(X, y)
+    right, near = [], []
+    for x in X[:100]:
+        event = dict(enumerate(x.tolist()))
+        nearest = model.nearest(event, n=3)
+        similarities = [one["similarity"] for one in nearest]
+        assert similarities == sorted(similarities, reverse=True)
+        right.append(nearest[0]["label"] == model.predict_one(event))
+        near.append(np.mean([abs(event[j] - value) for j, value in nearest[0]["features"].items()]))
+    assert np.mean(right) > 0.8
+    assert np.mean(near) < np.mean(np.abs(X - np.roll(X, 1, axis=0)))
+    assert StreamSVMClassifier(members=("linear",)).nearest({0: 1.0}) == []
+
+
+# Streams of all sorts ---------------------------------------------------------------------------------------------
+
+
+def test_one_class_only():
+    model = StreamSVMClassifier()
+    model.learn_many(np.random.default_rng(0).normal(size=(100, 3)), ["only"] * 100)
+    assert model.predict_one({0: 1.0}) == "only"
+    assert model.predict_proba_one({0: 1.0}) == {"only": 1.0}
+
+
+def test_hundreds_of_late_classes():
+    rng = np.random.default_rng(5)
+    model = StreamSVMClassifier(budget=20)
+    for i in range(600):
+        model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
+    proba = model.predict_proba_one({0: 0.0, 1: 0.0})
+    assert len(proba) == 301
+    assert sum(proba.values()) == pytest.approx(1.0)
+
+
+def test_very_wide_sparse_rows():
+    rng = np.random.default_rng(6)
+    X = scipy.sparse.random(600, 30_000, density=0.001, random_state=rng, format="csr")
+    y = (np.asarray(X[:, :15_000].sum(axis=1))[:, 0] > np.asarray(X[:, 15_000:].sum(axis=1))[:, 0]).tolist()
+    model = StreamSVMClassifier(budget=20)
+    model.test_then_train(X, y)
+    assert model.memory_bytes() <= model.memory_bytes(n_features=X.shape[1], n_classes=2)
+
+
+def test_memory_is_stated_beforehand():
+    X, y = blobs(500, 5, d=40)
+    model = StreamSVMClassifier()
+    stated = model.memory_bytes(n_features=40, n_classes=5)
+    model.learn_many(X, y)
+    assert model.memory_bytes() == stated
+    model.learn_many(X, y)
+    assert model.memory_bytes() == stated
+
+
+def test_predicting_changes_nothing():
+    model = StreamSVMClassifier()
+    model.learn_many([{"a": 1.0, "b": 2.0}, {"a": 3.0, "s": "x"}] * 5, [0, 1] * 5)
+    before = snapshot(model)
+    for x in ({"a": 9.0}, {"unseen": 1.0}, {"s": "unseen"}, {"s": 1.0}, {}, {"a": 1.0, "b": 1.0}):
+        model.predict_one(x)
+        model.predict_proba_one(x)
+        model.predict_many([x])
+    assert snapshot(model) == before
+
+
+def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
+    X, y = blobs(400, 3)
+    X[np.random.default_rng(4).random(X.shape) < 0.1] = np.nan
+    plain, predicting = StreamSVMClassifier(budget=20), StreamSVMClassifier(budget=20)
+    for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
+        event = dict(enumerate(x))
+        for other in (event, dict(enumerate(X[i - 1].tolist())), event)[: 1 + i % 3]:
+            predicting.predict_one(other)
+        if i % 5 == 0:
+            predicting.predict_many(X[:3])
+        plain.learn_one(event, label)
+        predicting.learn_one(event, label)
+    assert_same_knowledge(plain, predicting)
+
+
+# Saving -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
+@pytest.mark.parametrize("holes", [False, True])
+def test_continues_bit_for_bit(settings, holes, tmp_path):
+    X, y = blobs(600, 4)
+    if holes:
+        X[np.random.default_rng(3).random(X.shape) < 0.3] = np.nan
+    model = StreamSVMClassifier(**settings)
+    model.learn_many(X[:300], y[:300])
+    model.save(tmp_path / "model")
+    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    model.learn_many(X[300:], y[300:])
+    for other in others:
+        for x, label in zip(dicts(X[300:]), y[300:], strict=True):
+            other.predict_one(x)
+            other.learn_one(x, label)
+        assert_same_knowledge(other, model)
+
+
+def test_refuses_states_that_do_not_fit():
+    X, y = blobs(200, 2)
+    model = StreamSVMClassifier(budget=20)
+    model.learn_many(X, y)
+    for row, counter, value, text in ((2, 2, 21, "21 support vectors"), (3, 0, 1, "the same classes")):
+        header, arrays = model.state()
+        arrays["counters"][row, counter] = value
+        with pytest.raises(ArchiveError, match=text):
+            StreamSVMClassifier.from_state(header, arrays)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"effort": "most"}, ValueError, "`effort` must be one of 'low', 'normal', 'high', got 'most'"),
+        ({"budget": 0}, ValueError, "`budget`"),
+        ({"members": "linear"}, TypeError, "`members` must be a tuple"),
+        ({"members": ()}, TypeError, "`members` must be a tuple"),
+        ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
+        ({"horizon": 0}, ValueError, "`horizon`"),
+        ({"max_features": 1.5}, TypeError, "`max_features`"),
+    ],
+)
+def test_refuses_bad_parameters(settings, error, text):
+    with pytest.raises(error, match=text):
+        StreamSVMClassifier(**settings)
