@@ -255,9 +255,15 @@ class FeatureSpace:
         _refuse_rows(_infinite_rows(X, names))
         if n > 0 and learn is not None and not all(map(self._numbers.__contains__, names)):
             unknown = [j for j, name in enumerate(names) if name not in self._numbers]
-            met = ~np.isnan(X[:, unknown]) & np.asarray(learn, bool)[:, None]
-            # NaN is missing: a name arrives with its first number.
-            self._arrive(met.argmax(axis=0), met.sum(axis=0), [names[j] for j in unknown])
+            use = np.asarray(learn, bool)
+            first = int(use.argmax())
+            # Mostly all names arrive with the first row, and no look at the others is needed.
+            met = X[first : first + 1, unknown] if use[first] else X[:0, unknown]
+            if np.isnan(met).any() or len(self) + len(unknown) > self.max_features:
+                first, met = 0, np.where(use[:, None], X[:, unknown], np.nan)
+            there = ~np.isnan(met)  # NaN is missing: a name arrives with its first number
+            if len(there):
+                self._arrive(first + there.argmax(axis=0), there.sum(axis=0), [names[j] for j in unknown])
         known = [(self._numbers[name], j) for j, name in enumerate(names) if name in self._numbers]
         known.sort()
         order = [j for _, j in known]
