@@ -9,23 +9,19 @@ Results are kept in `simulations/benchmarks/results`. Times are of `test_then_tr
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
+import argparse
 import math
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simulations import data
+from simulations.benchmarks import keep
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.blend import EFFORTS, MEMBERS
-
-RESULTS = Path(__file__).parent / "results"
 
 # Heads, steps and gamma were chosen on the first half, then looked at on the second. Which members the presets hold was
 # settled on both (without spam), so that these streams confirm that choice no more.
@@ -65,14 +61,6 @@ SETS: dict[str, tuple[str, ...]] = {
     "standard, ranks": ("standard", "ranks"),
     "all": tuple(MEMBERS),
 }
-
-
-def keep(name: str, result: Any) -> None:
-    """Write a result beside this file, with the versions it was made with."""
-    RESULTS.mkdir(exist_ok=True)
-    versions = {package: importlib.metadata.version(package) for package in ("river", "numpy", "numba")}
-    path = RESULTS / f"blend-{name}.json"
-    path.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
 
 
 def prequential(model: OnlineClassifier, X: Any, y: list[Any]) -> dict[str, float]:
@@ -119,7 +107,7 @@ def streams(names: tuple[str, ...] = CHOOSING + CONFIRMING) -> None:
         blend = runs["blend"]
         calibration = f"{blend['log loss']:6.3f}, {100.0 * blend['calibration error']:.1f} %"
         print(f"{name:15s}{peer}{cells}   {calibration}", flush=True)
-        keep("streams", result)
+        keep("blend-streams", result)
     for title in LEARNERS:
         gains = [r["runs"][title]["accuracy"] - r["peer"][0] for r in result.values() if r["peer"]]
         cost = statistics.median(r["runs"][title]["us"] for r in result.values())
@@ -147,13 +135,16 @@ def members(names: tuple[str, ...] = CHOOSING) -> None:
             + f"  {math.fsum(accuracies) / len(accuracies):6.2f}  {cost:6.1f}",
             flush=True,
         )
-        keep("members", result)
+        keep("blend-members", result)
 
 
 def main() -> None:
     """Run what is asked for."""
-    for name in sys.argv[1:] or ("streams", "members"):
-        {"streams": streams, "members": members}[name]()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"streams": streams, "members": members}
+    parser.add_argument("part", nargs="*", choices=parts, default=list(parts))
+    for name in parser.parse_args().part:
+        parts[name]()
 
 
 if __name__ == "__main__":

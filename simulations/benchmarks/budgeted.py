@@ -12,30 +12,17 @@ Results are kept in `simulations/benchmarks/results`. Times are of `test_then_tr
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import itertools
-import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data
+from simulations.benchmarks import keep
 from streamsvm import BSGDClassifier
-
-RESULTS = Path(__file__).parent / "results"
-
-
-def keep(name: str, result: Any) -> None:
-    """Write a result beside this file, with the versions it was made with."""
-    RESULTS.mkdir(exist_ok=True)
-    versions = {package: importlib.metadata.version(package) for package in ("river", "numpy", "numba")}
-    path = RESULTS / f"budgeted-{name}.json"
-    path.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
-
 
 # The paper's training ---------------------------------------------------------------------------------------------
 
@@ -71,7 +58,7 @@ def a9a(n_seeds: int = 10) -> None:
         mean, spread = statistics.mean(accuracies), statistics.stdev(accuracies)
         print(f"  {budget:4d}  {way:16s}  {min(seconds):6.3f}  {mean:14.2f} ({spread:.2f}), {min(accuracies):.2f}")
         result.append({"budget": budget, "way": way, "seconds": seconds, "accuracy": accuracies})
-    keep("a9a", result)
+    keep("budgeted-a9a", result)
 
 
 # Streams ----------------------------------------------------------------------------------------------------------
@@ -161,7 +148,7 @@ def grid() -> None:
                 flush=True,
             )
             result.append({"stream": name, "metric": metric, "goal": goal, "best": best, "runs": runs})
-    keep("grid", result)
+    keep("budgeted-grid", result)
 
 
 # Each beside the defaults, one setting changed: what the choice rests on.
@@ -208,7 +195,7 @@ def defaults() -> None:
         )
     costs = [cost for _, cost in result["defaults"]["runs"].values()]
     print(f"{'defaults, us':15s}" + "".join(f"{cost:12.2f}" for cost in costs))
-    keep("defaults", result)
+    keep("budgeted-defaults", result)
 
 
 def main() -> None:

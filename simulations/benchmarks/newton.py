@@ -12,7 +12,6 @@ begin at `fit` with data in memory. Results are kept in `simulations/benchmarks/
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import math
 import resource
@@ -32,17 +31,10 @@ from sklearn.svm import LinearSVC, l1_min_c
 from threadpoolctl import threadpool_limits
 
 from simulations import data
+from simulations.benchmarks import keep
 from streamsvm import SmoothedNewton
 
-RESULTS = Path(__file__).parent / "results"
-
-
-def keep(name: str, result: Any) -> None:
-    """Write a result beside this file, with the versions it was made with."""
-    RESULTS.mkdir(exist_ok=True)
-    versions = {package: importlib.metadata.version(package) for package in ("scikit-learn", "numpy", "numba", "scipy")}
-    path = RESULTS / f"newton-{name}.json"
-    path.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
+PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -113,7 +105,7 @@ def compare(X: Any, y: Any, C: float, tolerances: tuple[float, ...], repeats: in
 
 def covertype(repeats: int = 3) -> None:
     X, y, _, _ = data.load_covertype()
-    keep("covertype", compare(X, y, 1.0, (0.01,), repeats))
+    keep("newton-covertype", compare(X, y, 1.0, (0.01,), repeats), PACKAGES)
 
 
 def sets(repeats: int = 3) -> None:
@@ -131,7 +123,7 @@ def sets(repeats: int = 3) -> None:
             for C in (0.01, 1.0, 100.0)
             for row in compare(X, np.where(y > 0, 1, -1), C, (0.1,) if big else (0.1, 0.01), 1 if big else repeats)
         ]
-        keep("sets", result)
+        keep("newton-sets", result, PACKAGES)
 
 
 def path(n_mus: int = 50, most: float = 30.0) -> None:
@@ -171,7 +163,7 @@ def path(n_mus: int = 50, most: float = 30.0) -> None:
             "iterations": [int(found.n_iters.sum()), sum(model.n_iter_ for model in fits)],
         }
         print(name, json.dumps(result[name]), flush=True)
-        keep("path", result)
+        keep("newton-path", result, PACKAGES)
 
 
 def growth_once(which: str, n: int) -> dict[str, float]:
@@ -213,7 +205,7 @@ def growth(most: int = 100_000) -> None:
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             found.append(json.loads(done.stdout.splitlines()[-1]))
             print(which, json.dumps(found[-1]), flush=True)
-        keep("growth", result)
+        keep("newton-growth", result, PACKAGES)
     for which, found in result.items():
         slope = np.polyfit(np.log([row["n"] for row in found]), np.log([row["seconds"] for row in found]), 1)[0]
         print(f"{which}: seconds grow as n to the power {slope:.2f}")

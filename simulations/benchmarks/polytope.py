@@ -12,7 +12,6 @@ Results are kept in `simulations/benchmarks/results`; `streams` goes on where it
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import math
 import os
@@ -28,20 +27,10 @@ from typing import Any
 import numpy as np
 
 from simulations import data
+from simulations.benchmarks import RESULTS, keep
 from streamsvm import CPMClassifier
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as layout
-
-RESULTS = Path(__file__).parent / "results"
-
-
-def keep(name: str, result: Any) -> None:
-    """Write a result beside this file, with the versions it was made with."""
-    RESULTS.mkdir(exist_ok=True)
-    versions = {package: importlib.metadata.version(package) for package in ("river", "numpy", "numba")}
-    path = RESULTS / f"polytope-{name}.json"
-    path.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
-
 
 # One event --------------------------------------------------------------------------------------------------------
 
@@ -85,7 +74,7 @@ def event(repeats: int = 9) -> None:
     print(f"River's LogisticRegression, predict + learn   {river:6.2f} us an event")
     print(f"CPMClassifier(n_faces=10), predict + learn    {ours:6.2f} us an event, {ratio:.2f} of River's")
     print(f"test_then_train on an array                   {batch:6.2f} us an event, {gain:.1f} times the rate")
-    keep("event", {"river": river, "event": ours, "rows": batch, "event / river": ratio, "event / rows": gain})
+    keep("polytope-event", {"river": river, "event": ours, "rows": batch, "event / river": ratio, "event / rows": gain})
 
 
 # The paper's training ---------------------------------------------------------------------------------------------
@@ -155,7 +144,7 @@ def a9a(n_steps: int = 5_000_000) -> None:
         for h in (0.0, 0.5)
     }
     print("one polytope, ten faces: microseconds a step", steps)
-    keep("a9a", {"us a step": steps, "double-sided": tune("a9a", train, test, 10, n_steps, 6_000, tries=3)})
+    keep("polytope-a9a", {"us a step": steps, "double-sided": tune("a9a", train, test, 10, n_steps, 6_000, tries=3)})
 
 
 def mnist(n_steps: int = 20_000_000) -> None:
@@ -166,7 +155,7 @@ def mnist(n_steps: int = 20_000_000) -> None:
         return scipy.sparse.csr_matrix(X), y == 2
 
     keep(
-        "mnist",
+        "polytope-mnist",
         tune(
             "mnist 2 vs rest",
             two_or_not("mnist.train"),
@@ -201,7 +190,7 @@ def run(repeats: int = 5) -> None:
         warm = [once(f"{folder}/cache") for _ in range(repeats)]
     result = {"first": first, "warm": warm}
     print(json.dumps({"first": first, "warm": warm[-1]}, indent=1))
-    keep("run", result)
+    keep("polytope-run", result)
 
 
 # Streams ----------------------------------------------------------------------------------------------------------
@@ -258,7 +247,7 @@ def streams(most_seconds: float = 600.0) -> None:
         for learner in learners():
             if learner == "CPM" or learner not in result.get(name, {}):
                 result.setdefault(name, {})[learner] = prequential(learner, name, most_seconds)
-                keep("streams", result)
+                keep("polytope-streams", result)
     names = list(learners())
     print("| stream | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
     for name, row in result.items():

@@ -37,7 +37,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     them. Predicting while another thread learns is not safe: copy the model, or take turns.
 
     A subclass names its kernel file, `_kernels`, with `predict_event`, `learn_event`, `spread` and `run_rows`; the
-    sections it saves, `_saved`; and gives `_new_arena` and `_model`.
+    sections it saves, `_saved`; and gives `_new_arena`.
     """
 
     _kernels: ClassVar[ModuleType]
