@@ -1,0 +1,345 @@
+"""River's classifiers on every stream: what they reach, and at what cost.
+
+    python -m simulations.benchmarks.peers              all that is missing, the most informative first
+    python -m simulations.benchmarks.peers --jobs 4     in as many processes
+    python -m simulations.benchmarks.peers --list       what is missing
+
+Each stream is met by each peer once: every event is predicted, then learned. All together this takes hours; what is
+done is kept in `simulations/benchmarks/results/peers.json` at once, and the same command goes on with the rest. Peers
+have their default settings. They get the rows the learners here get, as dicts: a missing value is an absent name, and
+of sparse rows there are only the values that are not zero. Logistic regression and nearest neighbours see standardised
+numbers and one-hot strings. Times are those of the processor, so that a busy machine changes them little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import math
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from numbers import Number
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulations import data, generators
+from simulations.benchmarks import RESULTS, replace
+
+PATH = RESULTS / "peers.json"
+PACKAGES = ("river", "numpy")
+# Probabilities below count as this in the log loss.
+LEAST = 1e-3
+
+
+# Streams ----------------------------------------------------------------------------------------------------------
+
+
+class Stream(NamedTuple):
+    """A stream by name; those of generators also by seed."""
+
+    name: str
+    seed: int | None = None
+
+    @property
+    def key(self) -> str:
+        """What results are kept under."""
+        return self.name if self.seed is None else f"{self.name} #{self.seed}"
+
+    @property
+    def generated(self) -> bool:
+        """Whether it comes of a generator."""
+        return self.seed is not None
+
+    def load(self) -> tuple[Any, list[Any]]:
+        """The rows every learner gets, and their labels."""
+        return data.load_stream(self.name) if self.seed is None else generators.load(self.name, self.seed)
+
+
+REAL = [Stream(name) for name in data.STREAMS]
+GENERATED = [Stream(name, seed) for seed in generators.SEEDS for name in generators.GENERATORS]
+
+
+def digest(table: Any, labels: list[Any]) -> str:
+    """What tells rows and labels from others."""
+    seen = hashlib.sha256(repr(labels).encode())
+    columns = (
+        table.items() if isinstance(table, dict) else [(n, getattr(table, n)) for n in ("data", "indices", "indptr")]
+    )
+    for name, column in columns:
+        seen.update(str(name).encode())
+        seen.update(repr(column.tolist()).encode() if column.dtype == object else column.astype("<f8").tobytes())
+    return seen.hexdigest()[:12]
+
+
+# Peers ------------------------------------------------------------------------------------------------------------
+
+
+def _numbers_and_strings(model: Any) -> Any:
+    from river import compose, preprocessing
+
+    numbers = compose.SelectType(Number) | preprocessing.StandardScaler()
+    strings = compose.SelectType(str) | preprocessing.OneHotEncoder(drop_zeros=True)
+    return (numbers + strings) | model
+
+
+def _logistic_regression(n_classes: int, seed: int) -> Any:
+    from river import linear_model, multiclass
+
+    model = linear_model.LogisticRegression()
+    return _numbers_and_strings(model if n_classes == 2 else multiclass.OneVsRestClassifier(model))
+
+
+def _neighbours(n_classes: int, seed: int) -> Any:
+    from river import neighbors
+
+    return _numbers_and_strings(neighbors.KNNClassifier(engine=neighbors.SWINN(seed=seed)))
+
+
+def _adaptive_tree(n_classes: int, seed: int) -> Any:
+    from river import tree
+
+    return tree.HoeffdingAdaptiveTreeClassifier(seed=seed)
+
+
+def _adaptive_forest(n_classes: int, seed: int) -> Any:
+    from river import forest
+
+    return forest.ARFClassifier(n_models=10, seed=seed)
+
+
+def _random_patches(n_classes: int, seed: int) -> Any:
+    from river import ensemble
+
+    return ensemble.SRPClassifier(n_models=10, seed=seed)
+
+
+def _leveraging_bagging(n_classes: int, seed: int) -> Any:
+    from river import ensemble, tree
+
+    return ensemble.LeveragingBaggingClassifier(tree.HoeffdingTreeClassifier(), n_models=10, seed=seed)
+
+
+PEERS: dict[str, Callable[[int, int], Any]] = {
+    "LR": _logistic_regression,
+    "HAT": _adaptive_tree,
+    "KNN": _neighbours,
+    "ARF": _adaptive_forest,
+    "LB": _leveraging_bagging,
+    "SRP": _random_patches,
+}
+# Those that know labels as false and true alone when there are two.
+TRUTHS = {"LR"}
+
+
+# Measures ---------------------------------------------------------------------------------------------------------
+
+
+def measures(right: NDArray[Any], of_label: NDArray[Any], confidence: NDArray[Any]) -> dict[str, float]:
+    """Accuracy in %, log loss, and calibration error in %."""
+    return {
+        "accuracy": 100.0 * float(right.mean()),
+        "log loss": -float(np.log(np.maximum(of_label, LEAST)).mean()),
+        "ECE": 100.0 * calibration_error(confidence, right),
+    }
+
+
+def calibration_error(confidence: NDArray[Any], right: NDArray[Any], n_bins: int = 15) -> float:
+    """How far confidence and accuracy are apart, on average over bins of confidence."""
+    bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
+    gaps = np.bincount(bins, right - confidence, n_bins)
+    return float(np.abs(gaps).sum() / len(right))
+
+
+def judged(probas: Iterable[dict[Hashable, float]], labels: list[Any]) -> dict[str, float]:
+    """The measures of predictions as River gives them; it predicts the most probable label."""
+    rows = []
+    for proba, label in zip(probas, labels, strict=True):
+        total = sum(p for p in proba.values() if math.isfinite(p)) or 1.0
+        best = max(proba, key=proba.__getitem__, default=None)
+        confidence = proba[best] / total if best is not None else 0.0
+        rows.append((best == label and best is not None, proba.get(label, 0.0) / total, confidence))
+    right, of_label, confidence = np.nan_to_num(np.array(rows, float)).T
+    return measures(right, of_label, confidence)
+
+
+def prequential(model: Any, rows: list[dict[Any, Any]], labels: list[Any]) -> dict[str, float]:
+    """Measures and us an event of a River classifier that predicts every event before it learns it."""
+    predict, learn, probas = model.predict_proba_one, model.learn_one, []
+    start = time.process_time()
+    for x, label in zip(rows, labels, strict=True):
+        probas.append(predict(x))
+        learn(x, label)
+    seconds = time.process_time() - start
+    return judged(probas, labels) | {"us": 1e6 * seconds / len(labels)}
+
+
+# Cells ------------------------------------------------------------------------------------------------------------
+
+
+class Cell(NamedTuple):
+    """A stream met by a peer."""
+
+    stream: Stream
+    peer: str
+
+
+@lru_cache(maxsize=1)
+def _loaded(stream: Stream) -> tuple[list[dict[Any, Any]], list[Any], dict[str, Any]]:
+    """Rows and labels as River wants them, and what identifies them."""
+    table, labels = stream.load()
+    facts = {"rows": len(labels), "classes": len(set(labels)), "digest": digest(table, labels)}
+    return data.rows_of(table), labels, facts
+
+
+def measure(cell: Cell) -> tuple[dict[str, Any], dict[str, float]]:
+    """What identifies the stream, and what the peer reaches on it."""
+    rows, labels, facts = _loaded(cell.stream)
+    if cell.peer in TRUTHS and facts["classes"] == 2:
+        labels = [label == labels[0] for label in labels]
+    model = PEERS[cell.peer](facts["classes"], cell.stream.seed or 0)
+    return facts, {name: float(f"{value:.5g}") for name, value in prequential(model, rows, labels).items()}
+
+
+# How much an event costs a peer, roughly and in us: for any, and for each feature.
+COSTS = {"LR": (10, 1.5), "HAT": (40, 8), "KNN": (1_000, 40), "ARF": (450, 15), "LB": (500, 100), "SRP": (600, 80)}
+# Rows, and features present, where many or few.
+SIZES = {
+    "electricity": (45_312, 7),
+    "insects 2013": (5_325, 49),
+    "insects abrupt": (5_325, 49),
+    "keystroke": (1_600, 10),
+    "luxembourg": (1_901, 31),
+    "ozone": (2_534, 72),
+    "power supply": (29_928, 2),
+    "usenet1": (1_500, 99),
+    "SEA 50k": (50_000, 3),
+    "posture": (50_000, 3),
+    "spam": (9_324, 500),
+    "airlines": (26_969, 7),
+    "RBF incremental": (20_000, 20),
+    "LED gradual": (20_000, 24),
+}
+
+
+def seconds(cell: Cell) -> float:
+    """About how long a cell takes."""
+    n, n_features = SIZES.get(cell.stream.name, (generators.LENGTH, 10))
+    fixed, each = COSTS[cell.peer]
+    return 1e-6 * n * (fixed + each * n_features)
+
+
+def _worth(cell: Cell) -> int:
+    """The turn of a cell: real streams and those who do well at little cost come first."""
+    if cell.stream.name == "spam" and cell.peer not in ("LR", "HAT", "ARF"):
+        return 9
+    if cell.stream.seed:
+        return {"LR": 5, "HAT": 5, "ARF": 5, "KNN": 6, "LB": 7, "SRP": 8}[cell.peer]
+    if cell.stream.generated:
+        return {"LR": 2, "HAT": 2, "ARF": 2, "KNN": 4, "LB": 4, "SRP": 4}[cell.peer]
+    return {"LR": 0, "HAT": 0, "ARF": 1, "KNN": 3, "LB": 3, "SRP": 3}[cell.peer]
+
+
+def cells() -> list[Cell]:
+    """All cells, the most informative first, and among equals the quickest."""
+    every = [Cell(stream, peer) for stream in REAL + GENERATED for peer in PEERS]
+    return sorted(every, key=lambda cell: (_worth(cell), seconds(cell)))
+
+
+# Results ----------------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """What the times are of."""
+    model = platform.processor() or platform.machine()
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        names = [line for line in listing.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":")[1].strip() if names else model
+    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+class Results:
+    """The cells that are done, in a file that is always whole."""
+
+    def __init__(self, path: Path = PATH) -> None:
+        self.path = path
+        versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+        kept = json.loads(path.read_text()) if path.exists() else {"versions": versions, "machine": machine()}
+        if kept["versions"]["river"] != versions["river"]:
+            raise SystemExit(
+                f"{path} holds results of river {kept['versions']['river']}, this is {versions['river']}: "
+                "put it aside, or install that version"
+            )
+        self.head = {name: kept[name] for name in ("versions", "machine")}
+        self.streams: dict[str, dict[str, Any]] = kept.get("streams", {})
+
+    def __contains__(self, cell: Cell) -> bool:
+        return cell.peer in self.streams.get(cell.stream.key, {}).get("peers", {})
+
+    def add(self, cell: Cell, facts: dict[str, Any], measured: dict[str, float]) -> None:
+        """Keep a cell at once. Rows other than those of the other peers replace what these have reached."""
+        known = self.streams.get(cell.stream.key, {})
+        peers = known["peers"] if known.get("digest") == facts["digest"] else {}
+        self.streams[cell.stream.key] = facts | {"peers": peers | {cell.peer: measured}}
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(self.streams[key])}" for key in sorted(self.streams))
+        head = json.dumps(self.head)[1:-1]
+        replace(self.path, f'{{{head},\n"streams": {{\n{lines}\n}}}}\n')
+
+
+def run(todo: list[Cell], results: Results, jobs: int) -> None:
+    """Measure cells in processes of their own; each is kept as it comes."""
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(measure, cell): cell for cell in todo}
+        for i, future in enumerate(as_completed(futures), start=1):
+            cell = futures[future]
+            try:
+                facts, measured = future.result()
+            except Exception as error:  # a peer that fails on a stream must not cost the others theirs
+                print(f"{i}/{len(todo)}  {cell.stream.key}, {cell.peer}: {type(error).__name__}: {error}", flush=True)
+                continue
+            results.add(cell, facts, measured)
+            print(
+                f"{i}/{len(todo)}  {cell.stream.key:26s} {cell.peer:4s} {measured['accuracy']:6.2f} %"
+                f"  log loss {measured['log loss']:.3f}  ECE {measured['ECE']:4.1f} %  {measured['us']:7.0f} us",
+                flush=True,
+            )
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="these alone")
+    parser.add_argument("--streams", nargs="*", metavar="NAME", help="these alone, of all seeds")
+    parser.add_argument("--list", action="store_true", help="show what is missing, and about how long it takes")
+    options = parser.parse_args()
+    names = {stream.name for stream in REAL + GENERATED}
+    wanted = set(options.streams or names)
+    if wanted - names:
+        parser.error(f"unknown streams: {', '.join(sorted(wanted - names))}")
+    results = Results()
+    todo = [
+        cell for cell in cells() if cell not in results and cell.peer in options.peers and cell.stream.name in wanted
+    ]
+    if options.list:
+        for cell in todo:
+            print(f"{cell.stream.key:26s} {cell.peer:4s} {seconds(cell):7.0f} s")
+        print(
+            f"{len(todo)} of {len(cells())} cells missing, about {sum(map(seconds, todo)) / 3600:.1f} hours of one core"
+        )
+        return
+    run(todo, results, options.jobs)
+
+
+if __name__ == "__main__":
+    main()

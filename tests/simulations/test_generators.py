@@ -1,0 +1,84 @@
+"""The generators' streams: the same for the same seed, as long as said, and drifting where said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulations import generators
+from simulations.generators import GENERATORS, LENGTH
+
+# What decides the labels of each concept, as the papers of the generators write it.
+SEA_THRESHOLDS = (8.0, 9.0, 7.0, 9.5)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_seed_names_a_stream(name):
+    table, labels = generators.load(name, 1, 300)
+    again, same = generators.load(name, 1, 300)
+    other, _ = generators.load(name, 2, 300)
+    assert labels == same
+    assert all(np.array_equal(table[key], again[key]) for key in table)
+    assert any(not np.array_equal(table[key], other[key]) for key in table)
+    assert {len(column) for column in table.values()} == {len(labels)} == {300}
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_short_stream_is_the_beginning_of_a_long_one(name):
+    table, labels = generators.load(name, 0, 200)
+    longer, more = generators.load(name, 0, 400)
+    assert labels == more[:200]
+    assert all(np.array_equal(table[key], longer[key][:200]) for key in table)
+
+
+def test_streams_have_their_length_and_all_kinds_of_drift():
+    assert len(generators.load("SEA sudden")[1]) == LENGTH
+    kinds = ", ".join(generator.drift for generator in GENERATORS.values())
+    assert all(kind in kinds for kind in ("sudden", "gradual", "incremental", "recurring"))
+
+
+def test_values_are_as_river_gives_them():
+    assert [c.dtype.kind for c in generators.load("mixed gradual", 0, 50)[0].values()] == ["b", "b", "f", "f"]
+    assert {c.dtype.kind for c in generators.load("STAGGER recurring", 0, 50)[0].values()} == {"i"}
+    assert {c.dtype.kind for c in generators.load("Agrawal sudden", 0, 50)[0].values()} == {"i", "f"}
+
+
+def test_a_sudden_drift_is_where_the_concept_ends():
+    table, labels = generators.load("SEA sudden")
+    total, right = table["0"] + table["1"], np.empty(LENGTH)
+    for k, threshold in enumerate(SEA_THRESHOLDS):
+        stretch = slice(k * LENGTH // 4, (k + 1) * LENGTH // 4)
+        right[stretch] = (total[stretch] > threshold) == np.array(labels[stretch])
+        # One label in ten is noise; any other threshold is wrong for more than that.
+        assert 0.88 < right[stretch].mean() < 0.92
+    assert right[LENGTH // 4 - 500 : LENGTH // 4].mean() > 0.86
+    assert right[LENGTH // 4 : LENGTH // 4 + 500].mean() > 0.86
+
+
+def test_a_concept_recurs():
+    table, labels = generators.load("sine recurring")
+    below = np.array(labels) == (table["0"] >= np.sin(table["1"]))
+    quarters = below.reshape(4, -1).mean(axis=1)
+    assert np.all((quarters < 0.01) | (quarters > 0.99))
+    assert quarters[0] == quarters[2] != quarters[1] == quarters[3]
+
+
+def test_a_gradual_drift_mixes_the_concepts_about_the_change():
+    """Function 0 of Agrawal: label 1 for an age below 40 or of at least 60."""
+    table, labels = generators.load("Agrawal gradual", 0)
+    first = (np.array(labels) == 1) == ((table["age"] < 40) | (table["age"] >= 60))
+    half = LENGTH // 2
+    assert first[: half - 2_000].mean() > 0.99
+    assert first[half + 2_000 :].mean() < 0.7
+    between = first[half - 300 : half + 300].mean()
+    assert first[half + 2_000 :].mean() + 0.05 < between < first[: half - 2_000].mean() - 0.05
+
+
+def test_an_incremental_drift_never_stands_still():
+    """A linear rule fitted to the first stretch of a hyperplane serves it better than the last."""
+    table, labels = generators.load("hyperplane incremental", 0)
+    X = np.column_stack([*table.values(), np.ones(LENGTH)])
+    y = np.where(np.array(labels) == 1, 1.0, -1.0)
+    weights = np.linalg.lstsq(X[:2_000], y[:2_000], rcond=None)[0]
+    right = np.sign(X @ weights) == y
+    assert right[:2_000].mean() > right[-2_000:].mean() + 0.05
