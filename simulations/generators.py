@@ -65,7 +65,7 @@ def _two_rbfs(seed: int) -> list[Any]:
 
 
 def _hyperplane(seed: int) -> list[Any]:
-    return [synth.Hyperplane(seed=_seeds(seed, 1)[0], n_features=10, n_drift_features=5, mag_change=0.001)]
+    return [synth.Hyperplane(seed=_seeds(seed, 1)[0], n_features=10, n_drift_features=10, mag_change=0.003)]
 
 
 _FUNCTION = "classification_function"

@@ -81,4 +81,4 @@ def test_an_incremental_drift_never_stands_still():
     y = np.where(np.array(labels) == 1, 1.0, -1.0)
     weights = np.linalg.lstsq(X[:2_000], y[:2_000], rcond=None)[0]
     right = np.sign(X @ weights) == y
-    assert right[:2_000].mean() > right[-2_000:].mean() + 0.05
+    assert right[:2_000].mean() > right[-2_000:].mean() + 0.1
