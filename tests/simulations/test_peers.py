@@ -1,4 +1,4 @@
-"""The run of the peers: cells are done once, kept whole, and redone when they were interrupted or the rows are others."""
+"""The run of the peers: cells are done once and kept whole; the interrupted, and those of other rows, are redone."""
 
 from __future__ import annotations
 
