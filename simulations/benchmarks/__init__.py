@@ -10,12 +10,36 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+PICTURES = Path(__file__).parents[1] / "pictures"
 
 
-def keep(name: str, result: Any, packages: Sequence[str] = ("river", "numpy", "numba")) -> None:
-    """Write a result beside this file, with the versions of the packages it was made with."""
+def keep(name: str, result: Any, packages: Sequence[str] = ("river", "numpy", "numba"), lines: bool = False) -> None:
+    """Write a result beside this file, with the versions of the packages it was made with.
+
+    With `lines`, each entry of the result takes one line.
+    """
     versions = {package: importlib.metadata.version(package) for package in packages}
-    replace(RESULTS / f"{name}.json", json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
+    if lines:
+        text = f'{{"versions": {json.dumps(versions)},\n"result": {{\n{by_line(result)}\n}}}}'
+    else:
+        text = json.dumps({"versions": versions, "result": result}, indent=1)
+    replace(RESULTS / f"{name}.json", text + "\n")
+
+
+def kept(name: str) -> Any:
+    """A result as it was kept; empty where there is none."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["result"] if path.exists() else {}
+
+
+def by_line(entries: dict[str, Any]) -> str:
+    """The inside of a JSON object, one line an entry."""
+    return ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
+
+
+def rounded(measured: dict[str, float]) -> dict[str, float]:
+    """What is worth keeping of measures."""
+    return {name: float(f"{value:.5g}") for name, value in measured.items()}
 
 
 def replace(path: Path, text: str) -> None:

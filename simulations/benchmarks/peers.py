@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data, generators
-from simulations.benchmarks import RESULTS, replace
+from simulations.benchmarks import RESULTS, by_line, replace, rounded
 
 PATH = RESULTS / "peers.json"
 PACKAGES = ("river", "numpy")
@@ -207,7 +207,7 @@ def measure(cell: Cell) -> tuple[dict[str, Any], dict[str, float]]:
     if cell.peer in TRUTHS and facts["classes"] == 2:
         labels = [label == labels[0] for label in labels]
     model = PEERS[cell.peer](facts["classes"], cell.stream.seed or 0)
-    return facts, {name: float(f"{value:.5g}") for name, value in prequential(model, rows, labels).items()}
+    return facts, rounded(prequential(model, rows, labels))
 
 
 # How much an event costs a peer, roughly and in us: for any, and for each feature.
@@ -291,8 +291,7 @@ class Results:
         known = self.streams.get(cell.stream.key, {})
         peers = known["peers"] if known.get("digest") == facts["digest"] else {}
         self.streams[cell.stream.key] = facts | {"peers": peers | {cell.peer: measured}}
-        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(self.streams[key])}" for key in sorted(self.streams))
-        head = json.dumps(self.head)[1:-1]
+        head, lines = json.dumps(self.head)[1:-1], by_line(dict(sorted(self.streams.items())))
         replace(self.path, f'{{{head},\n"streams": {{\n{lines}\n}}}}\n')
 
 

@@ -1,0 +1,45 @@
+"""What the blend reaches, and at what cost, with default settings: one setting for all streams.
+
+    python -m simulations.benchmarks.blend streams       every learner on every stream, beside the peers
+    python -m simulations.benchmarks.blend show          what was kept of it with the peers measured by now, and a table
+    python -m simulations.benchmarks.blend cost          beside a forest of ten trees in the same run; growth
+    python -m simulations.benchmarks.blend robustness    noisy and late labels, irrelevant and transformed features
+    python -m simulations.benchmarks.blend ablation      each part taken out alone, and sets of members
+
+`--only` takes names of streams and `real`, `generators`, `choosing`, `confirming`; such a part of all is shown, not
+kept. What is kept is in `simulations/benchmarks/results`, pictures in `simulations/pictures`. The peers are measured by
+`python -m simulations.benchmarks.peers`. Times are those of the processor, for one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from simulations.benchmarks.blend import LEARNERS, ablation, chosen, cost, robustness, streams
+
+
+def main() -> None:
+    """Run the part asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("streams", "show", "cost", "robustness", "ablation"))
+    parser.add_argument("--only", nargs="+", metavar="STREAM", help="streams or groups of streams")
+    parser.add_argument("--seeds", nargs="+", type=int, help="of the generators' streams these seeds alone")
+    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="for `streams`")
+    parser.add_argument("--parts", nargs="+", choices=ablation.VARIANTS, help="for `ablation`")
+    options = parser.parse_args()
+    if options.part == "streams":
+        streams.run(chosen(options.only, options.seeds), options.learners)
+    elif options.part == "show":
+        streams.show()
+    elif options.part == "cost":
+        cost.run(chosen(options.only, options.seeds or [0]), keeping=options.only is None)
+        if options.only is None:
+            cost.growth()
+    elif options.part == "robustness":
+        robustness.run()
+    else:
+        ablation.run(chosen(options.only, options.seeds or [0]), options.parts, keeping=options.only is None)
+
+
+if __name__ == "__main__":
+    main()

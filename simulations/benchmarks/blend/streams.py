@@ -1,0 +1,285 @@
+"""Every learner on every stream, joined with what the peers reach there."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulations import data
+from simulations.benchmarks import PICTURES, keep, kept, peers, rounded
+from simulations.benchmarks.blend import LEARNERS, groups, head, prequential, warm
+from simulations.benchmarks.peers import GENERATED, PEERS, REAL, Results, Stream
+
+RESULT = "blend-streams"
+# Through River's protocol only the beginning of each stream is timed.
+TIMED = 4_000
+
+# The best of HAT, KNN, ARF30, SRP10, LB10 and ARF100 of CapyMOA for that stream: accuracy, whose, and us an event.
+# Noted when the blend was designed, with the same files and at most 50,000 rows; not measured by this benchmark.
+CAPYMOA: dict[str, tuple[float, str, int]] = {
+    "electricity": (90.1, "ARF100", 990),
+    "insects 2013": (89.9, "SRP10", 360),
+    "insects abrupt": (86.4, "SRP10", 500),
+    "keystroke": (92.2, "ARF100", 990),
+    "luxembourg": (99.7, "ARF30", 170),
+    "ozone": (93.9, "KNN", 650),
+    "power supply": (17.6, "SRP10", 270),
+    "usenet1": (72.7, "ARF30", 2200),
+    "SEA 50k": (88.75, "ARF30", 230),
+    "posture": (63.9, "ARF100", 570),
+}
+
+
+# Measuring --------------------------------------------------------------------------------------------------------
+
+
+def run(streams: list[Stream], learners: Sequence[str]) -> None:
+    """Measure and show; what is kept are runs of every learner on every stream."""
+    warm(learners)
+    found, result = Results().streams, {}
+    print(f"{'':26s}{'best peer':>14s}{'CapyMOA':>15s}" + "".join(f"{name:>22s}" for name in learners))
+    for stream in streams:
+        result[stream.key] = measure(stream, learners)
+        (row,) = join({stream.key: result[stream.key]}, found)
+        print(line(row), flush=True)
+    rows = join(result, found)
+    print_totals(rows, learners)
+    if len(rows) == len(REAL + GENERATED) and set(learners) == set(LEARNERS):
+        keep(RESULT, result, lines=True)
+        draw(rows)
+
+
+def measure(stream: Stream, learners: Iterable[str]) -> dict[str, Any]:
+    """What learners reach on a stream."""
+    X, y = stream.load()
+    rows, labels = data.rows_of(head(X, TIMED)), y[:TIMED]
+    runs = {}
+    for name in learners:
+        make, settings = LEARNERS[name]
+        by_event = peers.prequential(make(**settings), rows, labels)["us"]
+        runs[name] = rounded(prequential(make(**settings), X, y) | {"us by event": by_event})
+    return {"rows": len(y), "digest": peers.digest(X, y), "runs": runs}
+
+
+# Joining ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stream, what the learners here reach on it, and what the peers do that have been measured there."""
+
+    stream: Stream
+    runs: dict[str, dict[str, float]]
+    peers: dict[str, dict[str, float]]
+
+    @property
+    def best(self) -> str | None:
+        """The most accurate of the peers."""
+        return max(self.peers, key=lambda name: self.peers[name]["accuracy"], default=None)
+
+    def least(self, measure: str) -> float | None:
+        """The lowest of the peers' log losses or calibration errors, whoever's."""
+        return min((cell[measure] for cell in self.peers.values()), default=None)
+
+    def gain(self, learner: str, capymoa: bool = False) -> float | None:
+        """Points of accuracy over the best of the peers, with `capymoa` of those too."""
+        others = [cell["accuracy"] for cell in self.peers.values()]
+        if capymoa and self.stream.name in CAPYMOA:
+            others.append(CAPYMOA[self.stream.name][0])
+        return self.runs[learner]["accuracy"] - max(others) if others else None
+
+
+def join(ours: dict[str, Any], theirs: dict[str, Any]) -> list[Row]:
+    """Our results and the peers', stream by stream, where both have met the same rows."""
+    rows = []
+    for stream in REAL + GENERATED:
+        if stream.key in ours:
+            own, other = ours[stream.key], theirs.get(stream.key, {})
+            same = other.get("digest") == own["digest"]
+            rows.append(Row(stream, own["runs"], other["peers"] if same else {}))
+    return rows
+
+
+def by_name(rows: list[Row]) -> dict[str, list[Row]]:
+    """The rows of each stream: one of a real stream, one a seed of a generator."""
+    named: dict[str, list[Row]] = {}
+    for row in rows:
+        named.setdefault(row.stream.name, []).append(row)
+    return named
+
+
+def gains(rows: list[Row], learner: str, capymoa: bool) -> dict[str, float]:
+    """The gain over the best peer of each stream: of a generator the mean over the seeds, each with its own best."""
+    named = {name: [row.gain(learner, capymoa) for row in group] for name, group in by_name(rows).items()}
+    known = {name: [gain for gain in group if gain is not None] for name, group in named.items()}
+    return {name: statistics.mean(group) for name, group in known.items() if group}
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+
+def line(row: Row) -> str:
+    """A row in print."""
+    best, capymoa = row.best, CAPYMOA.get(row.stream.name)
+    shown = f"{row.peers[best]['accuracy']:6.2f} {best:3s} {len(row.peers)}/{len(PEERS)}" if best else ""
+    other = f"{capymoa[0]:6.2f} {capymoa[1]:6s}" if capymoa else ""
+    runs = "".join(
+        f"{run['accuracy']:7.2f}"
+        + ("       " if row.gain(name) is None else f" {row.gain(name):+6.2f}")
+        + f"{run['us']:6.1f}us"
+        for name, run in row.runs.items()
+    )
+    return f"{row.stream.key:26s}{shown:>14s}{other:>15s}{runs}"
+
+
+def print_totals(rows: list[Row], learners: Iterable[str]) -> None:
+    """Gains over the best peer of each stream, then calibration."""
+    parts = {
+        "all": rows,
+        "real": [row for row in rows if not row.stream.generated],
+        "generators": [row for row in rows if row.stream.generated],
+        "choosing": [row for row in rows if "choosing" in groups(row.stream)],
+        "confirming": [row for row in rows if "confirming" in groups(row.stream)],
+    }
+    for capymoa in (False, True):
+        title = f"gain over the best {'with CapyMOA' if capymoa else 'peer'}"
+        print(
+            f"\n{title:26s}"
+            + "".join(f"{part:>24s}" for part in parts)
+            + "\n"
+            + " " * 26
+            + "    ahead   mean  least " * 5
+        )
+        for name in learners:
+            found = {part: gains(part_rows, name, capymoa) for part, part_rows in parts.items()}
+            print(f"{name:26s}" + "".join(f"{_summary(list(part.values())):>24s}" for part in found.values()))
+    missing = sum(len(PEERS) - len(row.peers) for row in rows)
+    print(f"\n{missing} of {len(rows) * len(PEERS)} runs of peers are missing." if missing else "")
+    print_calibration(rows, learners)
+
+
+def _summary(found: list[float]) -> str:
+    """On how many streams ahead, mean gain, least gain."""
+    if not found:
+        return ""
+    return f"{sum(g >= 0 for g in found)}/{len(found)} {statistics.mean(found):+6.2f} {min(found):+6.2f}"
+
+
+def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
+    """Log loss and calibration error, beside the least of the peers'."""
+    print(f"\n{'log loss, ECE in %':26s}{'least of peers':>16s}" + "".join(f"{name:>16s}" for name in learners))
+    for row in rows:
+        pairs = [(row.least("log loss"), row.least("ECE")), *((r["log loss"], r["ECE"]) for r in row.runs.values())]
+        print(
+            f"{row.stream.key:26s}"
+            + "".join(f"{a:8.3f} {b:6.1f} " if row.peers or i else " " * 16 for i, (a, b) in enumerate(pairs))
+        )
+    known = [row for row in rows if row.peers]
+    if known:
+        for name in learners:
+            losses = sum(row.runs[name]["log loss"] <= (row.least("log loss") or math.inf) for row in known)
+            errors = sum(row.runs[name]["ECE"] <= (row.least("ECE") or math.inf) for row in known)
+            print(f"{name:11s} lowest log loss on {losses} of {len(known)} runs, lowest ECE on {errors}")
+
+
+def markdown(rows: list[Row]) -> str:
+    """The table of the README: accuracy in %, in brackets us an event through River's protocol."""
+    ours = {"blend low": "low", "blend": "StreamSVM", "blend high": "high"}
+    titles = ["stream", *PEERS, "CapyMOA", *ours.values(), "gain"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name, group in by_name(rows).items():
+        known = {peer: [row.peers[peer] for row in group if peer in row.peers] for peer in PEERS}
+        found = {title: [row.runs[learner] for row in group] for learner, title in ours.items()}
+        mean = {
+            title: (_mean(runs, "accuracy"), _mean(runs, "us" if title in PEERS else "us by event"))
+            for title, runs in (known | found).items()
+            if runs
+        }
+        best = max(round(accuracy, 1) for accuracy, _ in mean.values())
+        capymoa = CAPYMOA.get(name)
+        cells = [_cell(*mean[title], best) if title in mean else "" for title in (*PEERS, *ours.values())]
+        cells.insert(len(PEERS), f"{capymoa[0]:.1f} {capymoa[1]}" if capymoa else "")
+        gain = gains(group, "blend", True).get(name)
+        lines.append(f"| {name} | {' | '.join(cells)} | {'' if gain is None else f'{gain:+.1f}'} |")
+    return "\n".join(lines)
+
+
+def _mean(runs: list[dict[str, float]], measure: str) -> float:
+    return statistics.mean(run[measure] for run in runs)
+
+
+def _cell(accuracy: float, us: float, best: float) -> str:
+    shown = f"**{accuracy:.1f}**" if round(accuracy, 1) == best else f"{accuracy:.1f}"
+    return f"{shown} ({us:,.0f})"
+
+
+def points(rows: list[Row]) -> dict[str, tuple[float, float]]:
+    """Of each learner the mean accuracy over streams all have met, and the geometric mean of its us an event."""
+    complete = list(by_name([row for row in rows if len(row.peers) == len(PEERS)]).values())
+    if not complete:
+        return {}
+    found = {}
+    for name in (*PEERS, *LEARNERS):
+        cells = [[(row.peers | row.runs)[name] for row in group] for group in complete]
+        accuracy = statistics.mean(_mean(group, "accuracy") for group in cells)
+        clock = "us" if name in PEERS else "us by event"
+        found[name] = accuracy, statistics.geometric_mean(_mean(group, clock) for group in cells)
+    return found
+
+
+def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> None:
+    """Accuracy against us an event, of every learner."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+
+    found = points(rows)
+    if not found:
+        return
+    titles = {
+        "cpm": "CPM",
+        "bsgd": "BSGD",
+        "blend low": 'effort="low"',
+        "blend": "StreamSVM",
+        "blend high": 'effort="high"',
+    }
+    figure, axis = pyplot.subplots(figsize=(8, 4.8))
+    for names, color, marker, label in (
+        (list(LEARNERS), "tab:blue", "o", "streamsvm"),
+        (list(PEERS), "tab:gray", "s", "River"),
+    ):
+        xs, ys = [found[name][1] for name in names], [found[name][0] for name in names]
+        axis.scatter(xs, ys, color=color, marker=marker, s=45, label=label, zorder=3)
+        for name, x, y in zip(names, xs, ys, strict=True):
+            axis.annotate(titles.get(name, name), (x, y), xytext=(0, 7), textcoords="offset points", ha="center")
+    ours = sorted((found[name][1], found[name][0]) for name in LEARNERS if name.startswith("blend"))
+    axis.plot(*zip(*ours, strict=True), color="tab:blue", linewidth=1.0, alpha=0.5)
+    n = len(by_name([row for row in rows if len(row.peers) == len(PEERS)]))
+    axis.set(
+        xscale="log",
+        xlabel="predict and learn an event, µs (geometric mean)",
+        ylabel=f"accuracy, mean over {n} streams (%)",
+    )
+    axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axis.margins(x=0.1, y=0.12)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(loc="lower right", frameon=False)
+    figure.tight_layout()
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def show() -> None:
+    """What is kept: the totals with the peers measured by now, the README's table, and the picture."""
+    rows = join(kept(RESULT), Results().streams)
+    print_totals(rows, LEARNERS)
+    print()
+    print(markdown(rows))
+    draw(rows)
