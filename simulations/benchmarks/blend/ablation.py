@@ -41,14 +41,15 @@ def _heads(loss: str) -> Variant:
 VARIANTS: dict[str, Variant] = {
     WHOLE: Variant(),
     "no learned metric": Variant(kernel={"metric": "fixed"}),
-    "no ranks": _without(*(name for name in NORMAL if "ranks" in name)),
+    "no ranks": _without("ranks", "ranks-large"),
     "no log loss": _heads("hinge"),
     "no hinge loss": _heads("log"),
     "no absorbing": Variant(kernel={"absorb": 1.0}),
-    "no large budget": _without(*(name for name in NORMAL if "large" in name)),
+    "no large budget": _without("standard-large", "ranks-large"),
+    "no small standard": _without("standard"),
     # Over so many events accuracies never tell heads apart.
     "equal votes": Variant({"horizon": 1e15}),
-    **{f"without {name}": _without(name) for name in NORMAL},
+    "no linear members": _without("linear"),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},
     **{f"{name} alone": Variant({"members": (name,)}) for name in blend.MEMBERS},
 }
