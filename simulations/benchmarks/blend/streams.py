@@ -34,6 +34,16 @@ CAPYMOA: dict[str, tuple[float, str, int]] = {
 }
 
 
+# How a learner is called in the picture, and where, seen from its point.
+TITLES: dict[str, tuple[str, str, float]] = {
+    "cpm": ("CPM", "right", 0.0),
+    "bsgd": ("BSGD", "right", 0.0),
+    "blend low": ('effort="low"', "left", -9.0),
+    "blend": ("StreamSVM", "right", 5.0),
+    "blend high": ('effort="high"', "left", 5.0),
+}
+
+
 # Measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +201,9 @@ def markdown(rows: list[Row]) -> str:
     ours = {"blend low": "low", "blend": "StreamSVM", "blend high": "high"}
     titles = ["stream", *PEERS, "CapyMOA", *ours.values(), "gain"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for name, group in by_name(rows).items():
+    for name, every in by_name(rows).items():
+        # Over the seeds that peers have met, so that means are of the same.
+        group = [row for row in every if row.peers] or every
         known = {peer: [row.peers[peer] for row in group if peer in row.peers] for peer in PEERS}
         found = {title: [row.runs[learner] for row in group] for learner, title in ours.items()}
         mean = {
@@ -241,13 +253,6 @@ def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> 
     found = points(rows)
     if not found:
         return
-    titles = {
-        "cpm": "CPM",
-        "bsgd": "BSGD",
-        "blend low": 'effort="low"',
-        "blend": "StreamSVM",
-        "blend high": 'effort="high"',
-    }
     figure, axis = pyplot.subplots(figsize=(8, 4.8))
     for names, color, marker, label in (
         (list(LEARNERS), "tab:blue", "o", "streamsvm"),
@@ -256,7 +261,9 @@ def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> 
         xs, ys = [found[name][1] for name in names], [found[name][0] for name in names]
         axis.scatter(xs, ys, color=color, marker=marker, s=45, label=label, zorder=3)
         for name, x, y in zip(names, xs, ys, strict=True):
-            axis.annotate(titles.get(name, name), (x, y), xytext=(0, 7), textcoords="offset points", ha="center")
+            title, side, dy = TITLES.get(name, (name, "left", 0.0))
+            shift = (-8 if side == "right" else 8, dy)
+            axis.annotate(title, (x, y), xytext=shift, textcoords="offset points", ha=side, va="center")
     ours = sorted((found[name][1], found[name][0]) for name in LEARNERS if name.startswith("blend"))
     axis.plot(*zip(*ours, strict=True), color="tab:blue", linewidth=1.0, alpha=0.5)
     n = len(by_name([row for row in rows if len(row.peers) == len(PEERS)]))
@@ -266,7 +273,7 @@ def draw(rows: list[Row], path: Path = PICTURES / "blend-accuracy-cost.png") -> 
         ylabel=f"accuracy, mean over {n} streams (%)",
     )
     axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axis.margins(x=0.1, y=0.12)
+    axis.margins(x=0.15, y=0.12)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(loc="lower right", frameon=False)
