@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.batch import SmoothedNewton
+    from streamsvm.batch import IndexedBCD, SmoothedNewton
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
+    "IndexedBCD",
     "SmoothedNewton",
     "StreamSVMClassifier",
     "__version__",
@@ -26,6 +27,7 @@ __all__ = [
 _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
+    "IndexedBCD": "streamsvm.batch",
     "SmoothedNewton": "streamsvm.batch",
     "StreamSVMClassifier": "streamsvm.online.blend",
     "load": "streamsvm.online",

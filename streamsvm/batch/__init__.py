@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamsvm.batch.base import Iteration
+from streamsvm.batch.indexed_bcd import IndexedBCD
 from streamsvm.batch.smoothed_newton import RegularizationPath, SmoothedNewton
 
-__all__ = ["Iteration", "RegularizationPath", "SmoothedNewton"]
+__all__ = ["IndexedBCD", "Iteration", "RegularizationPath", "SmoothedNewton"]

@@ -1,0 +1,282 @@
+"""Truncated losses: the solver's mathematics against other solvers, and scikit-learn's protocol."""
+
+from __future__ import annotations
+
+import warnings
+
+import cvxpy
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from streamsvm import IndexedBCD
+from streamsvm.batch.indexed_bcd import Task, look, sweep_block
+from streamsvm.batch.rows import MemoryRows
+from streamsvm.models import LinearModel
+
+SOLVERS = ["newton", "dual"]
+LOSSES = ["hinge", "squared_hinge"]
+
+
+def not_with(estimator):
+    """Random sweeps over repeated rows are other sweeps: both end within tol, but not at the same point to 1e-7."""
+    names = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+    return dict.fromkeys(names, "the order of sweeps is random") if estimator.solver == "dual" else {}
+
+
+@parametrize_with_checks(
+    [IndexedBCD(), IndexedBCD(s=np.inf, loss="squared_hinge"), IndexedBCD(solver="dual")],
+    expected_failed_checks=not_with,
+)
+def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def problem(n, d, seed=0, flipped=0.1):
+    """Rows of two classes, some with the wrong label."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.where(X @ rng.normal(size=d) + 0.5 + 0.5 * rng.normal(size=n) > 0.0, 1, -1)
+    return X, np.where(rng.random(n) < flipped, -y, y)
+
+
+def loss_of(model, X, y):
+    """The losses of rows, before they are truncated."""
+    over = np.maximum(0.0, 1.0 - y * (X @ model.coef_[0] + model.intercept_[0]))
+    return over**2 if model.loss == "squared_hinge" else over
+
+
+def objective_of(model, X, y, weights=1.0):
+    """The truncated objective of a fitted two-class model."""
+    norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
+    return norm + model.C * np.sum(weights * np.minimum(loss_of(model, X, y), 1.0 + model.s))
+
+
+def solve_by_cone(X, y, C, squared, bias=True, weights=1.0):
+    """The optimum of the convex problem by Clarabel."""
+    w, b = cvxpy.Variable(X.shape[1]), cvxpy.Variable()
+    loss = cvxpy.pos(1 - cvxpy.multiply(y, X @ w + (b if bias else 0.0)))
+    loss = cvxpy.square(loss) if squared else loss
+    objective = 0.5 * (cvxpy.sum_squares(w) + cvxpy.square(b)) + C * cvxpy.sum(cvxpy.multiply(weights, loss))
+    return cvxpy.Problem(cvxpy.Minimize(objective)).solve(solver=cvxpy.CLARABEL)
+
+
+# The convex problem ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("n", "d", "C", "bias"), [(200, 8, 1.0, True), (80, 30, 0.1, False), (300, 5, 10.0, True)])
+def test_without_truncation_the_objective_is_that_of_a_conic_solver(n, d, C, bias, loss, solver, as_):
+    X, y = problem(n, d, seed=n)
+    best = solve_by_cone(X, y, C, loss == "squared_hinge", bias)
+    model = IndexedBCD(C, np.inf, loss=loss, solver=solver, fit_intercept=bias, tol=1e-5, max_iter=1000).fit(as_(X), y)
+    assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-9)
+    assert model.objective_ == pytest.approx(best, rel=2e-5)
+    assert model.certificate_ <= 1e-5 * model.objective_
+    assert best >= (model.objective_ - model.certificate_) * (1 - 1e-7)
+    assert bias or model.intercept_[0] == 0.0
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_weights_count_as_repeated_rows(solver):
+    X, y = problem(150, 6)
+    times = np.random.default_rng(1).integers(0, 4, 150)
+    model = IndexedBCD(s=np.inf, solver=solver, tol=1e-5, max_iter=1000)
+    weighted = model.fit(X, y, sample_weight=times).objective_
+    repeated = model.fit(np.repeat(X, times, axis=0), np.repeat(y, times)).objective_
+    assert weighted == pytest.approx(repeated, rel=2e-5)
+
+
+def test_class_weights_multiply_the_losses_of_a_class():
+    X, y = problem(150, 6)
+    by_class = IndexedBCD(s=np.inf, class_weight={1: 3.0, -1: 0.5}, tol=1e-5, max_iter=1000).fit(X, y)
+    best = solve_by_cone(X, y, 1.0, False, weights=np.where(y > 0, 3.0, 0.5))
+    assert by_class.objective_ == pytest.approx(best, rel=2e-5)
+
+
+@pytest.mark.parametrize("how", [{"block": 7}, {"block": 60}, {"shrink": 0.0}, {"n_pilot": 20}, {"random_state": 5}])
+def test_how_the_dual_goes_over_the_rows_does_not_change_the_convex_solution(how):
+    X, y = problem(150, 6)
+    one = IndexedBCD(s=np.inf, solver="dual", tol=1e-6, max_iter=2000).fit(X, y)
+    other = IndexedBCD(s=np.inf, solver="dual", tol=1e-6, max_iter=2000, **how).fit(X, y)
+    assert one.objective_ == pytest.approx(other.objective_, rel=2e-6)
+
+
+def test_wide_data_take_conjugate_gradients():
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(120, 3000, 0.01, format="csr", random_state=0)
+    y = np.where(X @ rng.normal(size=3000) > 0.0, 1, -1)
+    ours = IndexedBCD(s=np.inf, tol=1e-5).fit(X, y)
+    dense = IndexedBCD(s=np.inf, tol=1e-5).fit(X.toarray(), y)
+    other = LinearSVC(loss="hinge", tol=1e-8, max_iter=1_000_000).fit(X, y)
+    best = 0.5 * (np.sum(other.coef_**2) + other.intercept_[0] ** 2)
+    best += np.maximum(0.0, 1.0 - y * other.decision_function(X)).sum()
+    assert ours.objective_ == pytest.approx(best, rel=2e-5)
+    assert dense.objective_ == pytest.approx(best, rel=2e-5)
+
+
+# Truncation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("s", [0.0, 0.25, 1.0, 3.0])
+def test_no_round_raises_the_truncated_objective(s, loss, solver):
+    X, y = problem(600, 8, flipped=0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = IndexedBCD(s=s, loss=loss, solver=solver, n_pilot=100).fit(X, y)
+    objectives = np.array([step.objective for step in model.history_])
+    assert len(objectives) > 1
+    assert np.all(np.diff(objectives) <= 0.0)
+    assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-9)
+    assert model.n_outliers_[0] == np.sum(loss_of(model, X, y) > 1.0 + s)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_it_ends_at_the_convex_optimum_of_its_own_inliers(loss, solver):
+    X, y = problem(600, 8, flipped=0.2)
+    model = IndexedBCD(loss=loss, solver=solver).fit(X, y)
+    inside = loss_of(model, X, y) <= 2.0
+    best = solve_by_cone(X[inside], y[inside], 1.0, loss == "squared_hinge") + 2.0 * np.sum(~inside)
+    assert model.certificate_ <= 1e-3 * model.objective_
+    assert -1e-6 * best <= model.objective_ - best <= model.certificate_ * (1 + 1e-6)
+
+
+def test_both_solvers_end_as_low_within_the_spread_over_seeds():
+    X, y = problem(2000, 6, flipped=0.2)
+    ends = {
+        solver: [IndexedBCD(solver=solver, n_pilot=300, random_state=seed).fit(X, y).objective_ for seed in range(4)]
+        for solver in SOLVERS
+    }
+    assert min(ends["newton"]) == pytest.approx(min(ends["dual"]), rel=0.01)
+    assert max(max(ends["newton"]), max(ends["dual"])) <= 1.02 * min(min(ends["newton"]), min(ends["dual"]))
+
+
+def test_wrong_labels_far_from_the_boundary_pull_the_convex_loss_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4))
+    truth = np.where(X[:, 0] + 0.3 * X[:, 1] > 0.0, 1, -1)
+    # Those of one side that are also far out in another direction are mislabelled.
+    y = np.where((truth > 0) & (X[:, 2] > 1.0), -1, truth)
+    errors = {s: np.mean(IndexedBCD(s=s).fit(X, y).predict(X) != truth) for s in (0.0, np.inf)}
+    assert errors[0.0] < 0.8 * errors[np.inf]
+
+
+# The parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("ceiling", [1.5, np.inf])
+def test_a_pass_has_the_gradient_and_the_hessian_of_the_smoothed_loss(squared, ceiling):
+    X, y = problem(60, 4)
+    rng = np.random.default_rng(2)
+    w, eps = rng.normal(size=5), 0.3
+    task = Task(y.astype(float), rng.random(60), squared, ceiling, 1.0)
+
+    def value(point):
+        u = 1.0 - y * (X @ point[:4] + point[4])
+        over = np.maximum(0.0, u)
+        smooth = over**2 if squared else np.where(over < eps, over**2 / (2.0 * eps), over - 0.5 * eps)
+        inside = (over**2 if squared else over) <= ceiling
+        return float(task.c @ np.where(inside, smooth, ceiling))
+
+    point = look(MemoryRows(X), task, w, eps, rng=rng)
+    steps = 1e-6 * np.eye(5)
+    slopes = [(value(w + h) - value(w - h)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(-point.v, slopes, rtol=1e-5, atol=1e-6)
+    gradients = [[look(MemoryRows(X), task, w + t * h, eps).v for h in steps] for t in (1, -1)]
+    bends = (np.array(gradients[1]) - np.array(gradients[0])) / 2e-6
+    np.testing.assert_allclose(np.tril(point.hessian), np.tril(bends), rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, np.inf]), st.booleans())
+def test_dual_sweeps_keep_the_bounds_and_w_and_never_lower_the_dual(seed, s, squared):
+    X, y = problem(40, 3, seed=seed)
+    rng = np.random.default_rng(seed)
+    task = Task(y.astype(float), rng.random(40) + 0.1, squared, 1.0 + s, 1.0)
+    alpha, w, last = np.zeros(40), np.zeros(4), 0.0
+    for view in (X, scipy.sparse.csr_matrix(X), X):
+        sweep_block(MemoryRows(view), task, np.flatnonzero(rng.random(40) < 0.7), 2, alpha, w, rng)
+        assert np.all(alpha >= 0.0)
+        assert squared or np.all(alpha <= task.c)
+        np.testing.assert_allclose(w, np.append(X, np.ones((40, 1)), axis=1).T @ (alpha * y), atol=1e-9)
+        dual = alpha.sum() - 0.5 * w @ w - (np.sum(alpha**2 / (4.0 * task.c)) if squared else 0.0)
+        assert dual >= last - 1e-9
+        last = dual
+
+
+# Protocol --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_three_classes_one_against_the_rest(solver):
+    rng = np.random.default_rng(0)
+    centers = np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, -3.0]])
+    codes = rng.integers(0, 3, 600)
+    X, y = centers[codes] + rng.normal(size=(600, 2)), np.array(["a", "b", "c"])[codes]
+    model = IndexedBCD(solver=solver).fit(X, y)
+    assert model.score(X, y) > 0.95
+    single = [IndexedBCD(solver=solver).fit(X, np.where(y == c, 1, -1)) for c in "abc"]
+    assert model.objective_ == pytest.approx(sum(one.objective_ for one in single), rel=1e-2)
+    assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
+
+
+def test_a_warm_start_and_a_model_to_start_from_save_rounds(tmp_path):
+    X, y = problem(3000, 10)
+    cold = IndexedBCD(n_pilot=100).fit(X, y)
+    cold.model_.save(tmp_path / "model")
+    warm = IndexedBCD(init=LinearModel.load(tmp_path / "model")).fit(X, y)
+    assert warm.n_iter_ < cold.n_iter_
+    assert warm.objective_ <= cold.objective_
+    again = cold.set_params(warm_start=True).fit(X, y)
+    assert again.n_iter_ == warm.n_iter_
+
+
+def test_rows_that_teach_nothing_are_borne():
+    X, y = problem(300, 4)
+    odd = np.vstack([X, np.zeros((20, 4)), np.repeat(X[:1], 50, axis=0)])
+    labels = np.concatenate([y, np.ones(20, int), np.full(50, y[0])])
+    for solver in SOLVERS:
+        for bias in (True, False):
+            model = IndexedBCD(s=np.inf, solver=solver, fit_intercept=bias).fit(odd, labels)
+            best = solve_by_cone(odd, labels, 1.0, False, bias)
+            assert model.objective_ == pytest.approx(best, rel=2e-3)
+    with pytest.raises(ValueError, match="class"):
+        IndexedBCD().fit(X, np.ones(300))
+
+
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        ({"C": 0.0}, "C"),
+        ({"s": -1.0}, "s"),
+        ({"s": np.nan}, "s"),
+        ({"loss": "ramp"}, "loss"),
+        ({"solver": "primal"}, "solver"),
+        ({"tol": 1.0}, "tol"),
+        ({"block": 0}, "block"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused_by_name(params, name):
+    X, y = problem(20, 2)
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        IndexedBCD(**params).fit(X, y)
+
+
+def test_a_callback_ends_the_fit_and_too_few_rounds_are_told():
+    X, y = problem(2000, 5)
+    with pytest.warns(ConvergenceWarning, match="callback"):
+        stopped = IndexedBCD(n_pilot=50, callback=lambda _, step: True).fit(X, y)
+    assert stopped.n_iter_ == 1
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        IndexedBCD(n_pilot=50, max_iter=1, tol=1e-9).fit(X, y)
