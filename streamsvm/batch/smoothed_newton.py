@@ -19,26 +19,32 @@ from streamsvm.models import LinearModel
 
 # Smoothing begins here, in units of the margin, and ends at the latest where rounding begins.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11
-# By how much smoothing falls when a stage is done.
-EPS_FACTOR = 0.25
+# By how much smoothing falls when a stage is done, at most; less with an l1 penalty, where the support has to follow.
+EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
 # Where smoothing begins from a given model.
 EPS_WARM = 0.1
 # Where smoothing begins where all coefficients are zero by the l1 penalty, and for the next point of a path.
 EPS_ZERO, EPS_PATH = 1e-3, 0.25
+# The strong rule takes it that a gradient moves no more than so many times as far as the l1 penalty does.
+REACH = 3.0
 # A path leaves columns out where it may leave out as many as this share.
 SCREENED = 0.5
 # Coefficients that move margins by so many times eps at most, and by no more than so much, may be zeros in truth.
 HIDDEN, HIDDEN_MOST = 30.0, 1e-3
 # So large a share of the objective is lost in rounding.
 ROUNDING = 1e-14
+# A step that promises less than so many tolerances may end in a point whose bound is good enough.
+FORESEEN = 2.0
 # The share of the tolerance that smoothing may use up.
 SLACK_SHARE = 0.6
 # The Hessian rests on so many rows a column at most.
 ROWS_PER_COLUMN = 1000
-# Rows that weigh less than this share of the heaviest are left out of it.
+# Rows where the loss bends less than this share of where it bends most are left out of it.
 NEGLIGIBLE = 1e-6
 # With l1, so many columns may leave zero in one step, or twice as many as have left.
 NEWCOMERS = 50
+# Rounds of so many sweeps of coordinate descent, and a step on the coordinates not at zero, solve a step with l1.
+ROUNDS, SWEEPS = 4, 20
 # Systems beyond this size are solved by conjugate gradients.
 LARGEST_SYSTEM = 3000
 # So many products are they thought to take at first, later as many as they took.
@@ -97,7 +103,7 @@ class Problem:
         self.z = np.empty(0)
         self.best: tuple[float, Floats, float] = (math.inf, w, b)
         self.bound = -math.inf
-        self.witness = (w, b, EPS_FIRST)
+        self.witness: tuple[Floats, float, float] = (np.empty(0), 0.0, 0.0)
         self.slack = math.inf
         self.n_stalled = 0
         self.n_products = PRODUCTS
@@ -128,8 +134,8 @@ class Problem:
         """Losses and the dual point at the current margins; r becomes alpha y."""
         self.sums = kernels.measure(self.z, self.b, self.codes, self.positive, self.c, self.eps, r)
 
-    def assess(self, v: Floats) -> None:
-        """Gradient, objective and bound, given the sum v of alpha y x."""
+    def assess(self, v: Floats, r: Floats) -> None:
+        """Gradient, objective and bound, given r = alpha y and the sum v of alpha y x."""
         penalties, w, b = self.penalties, self.w, self.b
         hinge, _, mass, balance, self.slack = self.sums
         self.g = penalties.l2 * w - v
@@ -137,10 +143,23 @@ class Problem:
         objective = hinge + self._penalty(w, b)
         if objective < self.best[0]:
             self.best = (objective, w.copy(), b)
-        bound = penalties.dual(v, mass, balance)
-        if bound > self.bound:
-            self.bound, self.witness = bound, (w.copy(), b, self.eps)
+        bound = self.prove(v, r, mass, balance)
         self.is_settled = objective - bound - self.slack <= 0.1 * self.slack
+
+    def prove(self, v: Floats, r: Floats, mass: float, balance: float) -> float:
+        """The bound that a dual point gives, kept with it if it is the best so far."""
+        bound = self.penalties.dual(v, mass, balance)
+        if bound > self.bound:
+            self.bound = bound
+            if self.penalties.l1 > 0.0:
+                self.witness = (r.copy(), mass, balance)
+        return bound
+
+    def objective(self, matrix: Matrix, w: Floats, b: float) -> float:
+        """That of the unsmoothed problem."""
+        z = matrix.scores(w[None], np.empty((1, matrix.shape[0])))[0]
+        hinge = kernels.measure(z, b, self.codes, self.positive, self.c, EPS_LAST, np.empty(len(z)))[0]
+        return float(hinge) + self._penalty(w, b)
 
     def _penalty(self, w: Floats, b: float) -> float:
         penalties = self.penalties
@@ -183,31 +202,39 @@ class Problem:
         most = ROWS_PER_COLUMN * n_columns
         share, start = (math.inf, 0.0) if n <= most else (most / total, rng.random())
         rows, weights = np.empty(min(n, most + 2), np.int64), np.empty(min(n, most + 2))
-        count = kernels.choose(h, NEGLIGIBLE * largest, share, start, rows, weights)
+        count = kernels.choose(h, self.c, NEGLIGIBLE * largest, share, start, rows, weights)
         return rows[:count], weights[:count]
 
-    def advance(self, dw: Floats, db: float, dz: Floats) -> bool:
+    def descent(self, dw: Floats, db: float) -> float:
+        """The change of the objective along a step to first order, with that of the l1 penalty as it is."""
+        change = float(np.abs(self.w + dw).sum() - np.abs(self.w).sum()) if self.penalties.l1 > 0.0 else 0.0
+        return float(self.g @ dw) + self.gb * db + self.penalties.l1 * change
+
+    def foresee(self, db: float, dz: Floats, r: Floats) -> tuple[float, float]:
+        """r becomes the alpha y that a step leads to; its mass and balance."""
+        mass, balance = kernels.foresee(self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, r)
+        return mass, balance
+
+    def advance(self, dw: Floats, db: float, dz: Floats, descent: float) -> bool:
         """Go along a step as far as is best; whether the stage seems done."""
-        w, penalties = self.w, self.penalties
         start = self._along(dw, db, dz, 0.0)
-        l1_change = penalties.l1 * (np.abs(w + dw).sum() - np.abs(w).sum())
-        descent = float(self.g @ dw) + self.gb * db + l1_change
         # At the very end a step improves the certificate, but the objective by less than rounding.
         is_hidden = abs(descent) <= ROUNDING * start[0]
         t = self._line_search(dw, db, dz, start[0], descent) if descent < 0.0 or is_hidden else 0.0
         self.n_stalled = self.n_stalled + 1 if is_hidden or t == 0.0 else 0
         if t == 0.0:
             return True
-        self.w, self.b = w + t * dw, self.b + t * db
+        self.w, self.b = self.w + t * dw, self.b + t * db
         self.z += t * dz
         return t > 0.5 and -descent <= 2.0 * self.slack
 
     def _along(self, dw: Floats, db: float, dz: Floats, t: float) -> tuple[float, float, float]:
-        """The smoothed objective at t along a step, with its derivatives from the right."""
+        """The smoothed objective at t along a step, with its derivatives from the right at 0, from the left beyond."""
         penalties = self.penalties
         value, slope, curvature = kernels.along(self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, t)
         w, b = self.w + t * dw, self.b + t * db
-        signs = np.where(w == 0.0, np.sign(dw), np.sign(w))
+        # Where the step sets coordinates to zero it ends at a kink: it went downhill that far, if not further.
+        signs = np.where(w == 0.0, np.sign(dw) if t == 0.0 else -np.sign(dw), np.sign(w))
         slope += penalties.l2 * (w @ dw) + penalties.bias_l2 * b * db + penalties.l1 * (signs @ dw)
         curvature += penalties.l2 * (dw @ dw) + penalties.bias_l2 * db * db
         return value + self._penalty(w, b), float(slope), float(curvature)
@@ -265,9 +292,9 @@ class Problem:
 
     # Smoothing ---------------------------------------------------------------------------------------------------
 
-    def sharpen(self) -> None:
+    def sharpen(self, factor: float) -> None:
         """Smooth less, and go on along the way the minimum took as smoothing fell, if that is better."""
-        before, eps = self.eps, self.eps * EPS_FACTOR
+        before, eps = self.eps, self.eps * factor
         last, self.previous = self.previous, (self.w, self.b, self.z.copy(), before)
         self.eps = eps
         if last is None or not np.array_equal(np.sign(last[0]), np.sign(self.w)):
@@ -331,11 +358,18 @@ class QuadraticModel:
         np.einsum("ii->i", system)[:] += l2
         u = B.T @ roots
         right = np.column_stack([g[:-1], u])
-        inverse = (right - B.T @ _solve(system, B @ right)) / l2
+
+        def inverted(right: Floats) -> Floats:
+            return np.asarray((right - B.T @ _solve(system, B @ right)) / l2)
+
+        inverse = inverted(right)
+        inverse += inverted(right - l2 * inverse - B.T @ (B @ inverse))  # what cancelled where l2 is tiny
         if not self.penalties.intercept:
             return np.append(-inverse[:, 0], 0.0)
-        # What is left of the bias when w follows it; at least its own ridge.
-        schur = max(self.ridge[-1] + float(self.weights.sum() - u @ inverse[:, 1]), float(self.ridge[-1]))
+        # What is left of the bias when w follows it, as a sum of squares: nothing cancels.
+        follows = inverse[:, 1]
+        rest = roots - B @ follows
+        schur = float(self.ridge[-1]) + float(rest @ rest) + l2 * float(follows @ follows)
         bias = -(float(g[-1]) - float(u @ inverse[:, 0])) / schur
         return np.append(-inverse[:, 0] - bias * inverse[:, 1], bias)
 
@@ -381,8 +415,8 @@ class QuadraticModel:
         hessian = self._hessian()
         hessian = np.tril(hessian) + np.tril(hessian, -1).T
         q = np.zeros(len(g))
-        for _ in range(4):
-            if kernels.descend(hessian, g, w, l1, d, q, 50, tolerance) <= tolerance:
+        for _ in range(ROUNDS):
+            if kernels.descend(hessian, g, w, l1, d, q, SWEEPS, tolerance) <= tolerance:
                 break
             _improve(hessian, g, w, l1, d, q)
         return d
@@ -435,19 +469,20 @@ def _improve(H: Floats, g: Floats, w: Floats, l1: float, d: Floats, q: Floats) -
     now = value(d, q)
     crosses = (x[free] + p) * x[free] < 0.0
     crosses[-1] = False
-    lengths = np.ones(1)
-    if crosses.any():
-        lengths = np.array([1.0, float(np.min(-x[free][crosses] / p[crosses]))])
-    for length in lengths:
+    first = float(np.min(-x[free][crosses] / p[crosses])) if crosses.any() else 1.0
+    length = 1.0
+    while True:
         moved = x[free] + length * p
-        stopped = crosses & (moved * x[free] <= 1e-14 * x[free] ** 2)
-        moved[stopped] = 0.0
+        moved[crosses & (moved * x[free] <= 1e-14 * x[free] ** 2)] = 0.0
         trial = d.copy()
         trial[free] = moved - w[free]
         product = H[:, free] @ (trial - d)[free] + q
         if value(trial, product) < now:
             d[:], q[:] = trial, product
             return
+        if length <= first:
+            return
+        length = max(0.5 * length, first)
 
 
 # Solving ---------------------------------------------------------------------------------------------------------
@@ -484,8 +519,8 @@ def run(
         for problem, r in zip(active, room, strict=False):
             problem.measure(r)
         v = matrix.adjoint(room[: len(active)])
-        for problem, sums in zip(active, v, strict=True):
-            problem.assess(sums)
+        for problem, sums, r in zip(active, v, room, strict=False):
+            problem.assess(sums, r)
             problem.is_done = problem.gap <= tol * problem.best[0]
         stop = report()
         active = [problem for problem in active if not problem.is_done]
@@ -497,8 +532,10 @@ def run(
             continue
         steps = [problem.direction(matrix, h, rng) for problem, h in zip(moving, room, strict=False)]
         dz = matrix.scores(np.array([dw for dw, _ in steps]), room[: len(moving)])
-        for problem, (dw, db), along in zip(moving, steps, dz, strict=True):
-            settled = problem.advance(dw, db, along)
+        descents = [problem.descent(dw, db) for problem, (dw, db) in zip(moving, steps, strict=True)]
+        _foresee(matrix, moving, steps, dz, descents, tol)
+        for problem, (dw, db), along, descent in zip(moving, steps, dz, descents, strict=True):
+            settled = problem.advance(dw, db, along, descent)
             _sharpen(problem, tol, floor, settled)
             problem.is_done = problem.is_done or problem.n_stalled > 3
             if problem.penalties.bias_l2 == 0.0:
@@ -508,16 +545,42 @@ def run(
     return max_iter
 
 
+def _foresee(
+    matrix: Matrix,
+    problems: Sequence[Problem],
+    steps: Sequence[tuple[Floats, float]],
+    dz: Floats,
+    descents: Sequence[float],
+    tol: float,
+) -> None:
+    """Bounds from where the last steps lead, before they are made.
+
+    The gradients there are those of the model of second order, however far from quadratic the loss is.
+    """
+    near = [k for k, problem in enumerate(problems) if -descents[k] <= FORESEEN * tol * problem.best[0]]
+    if not near:
+        return
+    r = np.empty((len(near), matrix.shape[0]))
+    sums = [problems[k].foresee(steps[k][1], dz[k], row) for k, row in zip(near, r, strict=True)]
+    for k, v, row, (mass, balance) in zip(near, matrix.adjoint(r), r, sums, strict=True):
+        problems[k].prove(v, row, mass, balance)
+
+
 def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.random.Generator) -> None:
     """Set coefficients to zero that move margins by no more than smoothing hides, where the certificate allows it.
 
     Smoothing can leave coefficients as small as itself where the unsmoothed problem has zeros. The others are solved
-    for once more without them; the bound is still that of all columns.
+    for once more without them, where it is not enough to leave these out; the bound is still that of all columns.
     """
     for problem in problems:
-        _, w, _ = problem.best
+        _, w, b = problem.best
         is_small = np.abs(w) * problem.penalties.peaks <= min(HIDDEN * problem.eps, HIDDEN_MOST)
         if not w[is_small].any():
+            continue
+        rest = np.where(is_small, 0.0, w)
+        objective = problem.objective(matrix, rest, b)
+        if objective - problem.bound <= tol * objective:
+            problem.best = (objective, rest, b)
             continue
         columns = np.flatnonzero(~is_small)
         penalties = replace(problem.penalties, peaks=problem.penalties.peaks[columns])
@@ -530,12 +593,14 @@ def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.rando
 
 def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
     """Smooth less if this stage is settled and smoothing still stands in the way; done where the floor is reached."""
-    if not settled or problem.slack <= SLACK_SHARE * tol * problem.best[0]:
+    wanted = SLACK_SHARE * tol * problem.best[0]
+    if not settled or problem.slack <= wanted:
         return False
     if problem.eps <= floor:
         problem.is_done = True
         return False
-    problem.sharpen()
+    most = EPS_FACTOR_L1 if problem.penalties.l1 > 0.0 else EPS_FACTOR
+    problem.sharpen(max(most, 0.8 * wanted / problem.slack))
     return True
 
 
@@ -544,8 +609,8 @@ def _gradients(matrix: Matrix, problems: Sequence[Problem]) -> Floats:
     r = np.empty((len(problems), matrix.shape[0]))
     for problem, row in zip(problems, r, strict=True):
         problem.measure(row)
-    for problem, v in zip(problems, matrix.adjoint(r), strict=True):
-        problem.assess(v)
+    for problem, v, row in zip(problems, matrix.adjoint(r), r, strict=True):
+        problem.assess(v, row)
     return np.array([problem.g for problem in problems])
 
 
@@ -561,12 +626,11 @@ def follow(
     """Solve for falling l1 penalties, from problems that stand at zero; from `largest` on they stay there."""
     d = matrix.shape[1]
     coefs, intercepts, objectives, gaps, counts = [], [], [], [], []
-    g, before = np.array([problem.g for problem in problems]), max(largest, mus[0])
+    gradients, before = np.array([problem.g for problem in problems]), max(largest, mus[0])
     for mu in mus:
         penalties = replace(problems[0].penalties, l1=float(mu))
         w = np.array([problem.best[1] for problem in problems])
-        # The strong rule: a gradient moves no more than mu does.
-        keep = (w != 0.0).any(axis=0) | (np.abs(g) >= 2.0 * mu - before).any(axis=0)
+        keep = (w != 0.0).any(axis=0) | (np.abs(gradients) >= mu - REACH * (before - mu)).any(axis=0)
         eps = [max(EPS_ZERO, min(EPS_PATH, 0.25 * (1.0 - mu / before)))] * len(problems)
         count = 0
         while True:
@@ -579,20 +643,15 @@ def follow(
             count += run(part, solved, tol, max_iter, rng)
             prune(part, solved, tol, rng)
             problems = [_whole(problem, columns, d, penalties) for problem in solved]
-            if keep.all():
-                g = np.array([problem.g for problem in problems])
-                break
             # What proved the bound for some of the columns has to prove it for all.
-            witnesses = np.array([problem.witness[0] for problem in solved])
-            scores = part.scores(witnesses, np.empty((len(solved), matrix.shape[0])))
-            for problem, z in zip(problems, scores, strict=True):
-                problem.z = z
-            g = _gradients(matrix, problems)
-            missed = (np.abs(g) > mu).any(axis=0) & ~keep
-            if not missed.any():
+            gradients = -matrix.adjoint(np.array([problem.witness[0] for problem in problems]))
+            for problem, v in zip(problems, -gradients, strict=True):
+                problem.bound = penalties.dual(v, *problem.witness[1:])
+            missed = (np.abs(gradients) > mu).any(axis=0) & ~keep
+            if not missed.any() or all(problem.gap <= tol * problem.best[0] for problem in problems):
                 break
             keep |= missed
-            eps = [min(EPS_PATH, problem.eps / EPS_FACTOR**2) for problem in problems]
+            eps = [problem.eps for problem in problems]
         before = float(mu)
         coefs.append([problem.best[1] for problem in problems])
         intercepts.append([problem.best[2] for problem in problems])
@@ -611,13 +670,10 @@ def _spread(values: Floats, columns: Ints, d: int) -> Floats:
 
 
 def _whole(solved: Problem, columns: Ints, d: int, penalties: Penalties) -> Problem:
-    """A problem solved for some of the columns, as one for all; its bound is left behind unless these are all."""
+    """A problem solved for some of the columns, as one for all; what it proved is to be proved again."""
     objective, w, b = solved.best
-    at, bias, eps = solved.witness
-    whole = Problem(solved.codes, solved.positive, solved.c, penalties, _spread(at, columns, d), bias)
-    whole.eps, whole.g = eps, _spread(solved.g, columns, d)
-    whole.best = (objective, _spread(w, columns, d), b)
-    whole.bound = solved.bound if len(columns) == d else -math.inf
+    whole = Problem(solved.codes, solved.positive, solved.c, penalties, _spread(w, columns, d), b)
+    whole.eps, whole.best, whole.witness = solved.eps, (objective, whole.w, b), solved.witness
     return whole
 
 

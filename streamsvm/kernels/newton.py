@@ -70,6 +70,30 @@ def along(z, bias, dz, dbias, codes, positive, c, eps, t):
 
 
 @kernel
+def foresee(z, bias, dz, dbias, codes, positive, c, eps, r):
+    """Fill r with y * alpha as a step of full length changes alpha to first order, cut to [0, c].
+
+    Returns
+    -------
+    mass, balance
+        Sums over the rows: alpha, and y * alpha.
+    """
+    mass = balance = 0.0
+    for k in range(len(z)):
+        i = u(k)
+        y = label(codes, positive, i)
+        margin = 1.0 - y * (z[i] + bias)
+        square = eps * eps + margin * margin
+        root = math.sqrt(square)
+        share = 0.5 * (1.0 + margin / root) - 0.5 * (eps * eps) / (square * root) * y * (dz[i] + dbias)
+        alpha = c[i] * min(max(share, 0.0), 1.0)
+        mass += alpha
+        balance += y * alpha
+        r[i] = y * alpha
+    return mass, balance
+
+
+@kernel
 def at_bias(z, bias, codes, positive, c, eps):
     """First and second derivative of the smoothed hinge in the bias."""
     slope = curvature = 0.0
@@ -86,21 +110,22 @@ def at_bias(z, bias, codes, positive, c, eps):
 
 @kernel
 def bend(z, bias, codes, positive, c, eps, h):
-    """Fill h with c * psi''(u), the weights of the rows in the Hessian, and return their sum and largest."""
+    """Fill h with c * psi''(u), the weights of the rows in the Hessian; returns their sum and the largest psi''(u)."""
     total = largest = 0.0
     for k in range(len(z)):
         i = u(k)
         margin = 1.0 - label(codes, positive, i) * (z[i] + bias)
         square = eps * eps + margin * margin
-        h[i] = c[i] * 0.5 * (eps * eps) / (square * math.sqrt(square))
+        bent = 0.5 * (eps * eps) / (square * math.sqrt(square))
+        h[i] = c[i] * bent
         total += h[i]
-        largest = max(largest, h[i])
+        largest = max(largest, bent)
     return total, largest
 
 
 @kernel
-def choose(h, cutoff, share, start, rows, weights):
-    """Choose rows for the Hessian: those with h > cutoff, each with probability min(1, share * h).
+def choose(h, c, cutoff, share, start, rows, weights):
+    """Choose rows for the Hessian: those with h > cutoff * c, each with probability min(1, share * h).
 
     The choice is systematic: one row whenever the running sum of the probabilities passes start + 0, 1, 2, ... A row
     chosen with a probability below one weighs more, so that the sum keeps its expectation.
@@ -114,7 +139,7 @@ def choose(h, cutoff, share, start, rows, weights):
     running = start
     for k in range(len(h)):
         i = u(k)
-        if h[i] > cutoff:
+        if h[i] > cutoff * c[i]:
             p = min(1.0, share * h[i])
             running += p
             if running >= 1.0:
