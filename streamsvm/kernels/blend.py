@@ -6,10 +6,11 @@ in each way and handed over to the members, whose own statistics stay empty.
 
 A member has one or more *heads*, each with scores of its own. Every head votes with its probabilities, weighted by
 exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by PARAMS[VOTE_DECAY]. The vote's probabilities are raised to the
-power PARAMS[POWER], learned by their log loss.
+power PARAMS[POWER], learned by their log loss. Last comes what the order of labels says (`streamsvm.kernels.order`).
 
 Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, the single event
-last predicted, and the memory of the other layouts. A linear member's own are weights in rows of all classes of all
+last predicted, what `order` keeps (its counts and notes empty where labels have no say), and the memory of the other
+layouts. A linear member's own are weights in rows of all classes of all
 heads for each weight row, the steps of the heads, scores, and updates.
 """
 
@@ -20,6 +21,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import budgeted, inlined, kernel, polytope
+from streamsvm.kernels.order import add_order, learn_order, note, row_key
 from streamsvm.kernels.polytope import add_faces, dot_faces
 from streamsvm.kernels.rows import (
     COUNT_AT,
@@ -47,7 +49,7 @@ LENGTH, RANKED, N_MEMBERS, AT_HAND = 12, 13, 14, 15
 RANKS_PART, FIRST_PART = 1, 2
 
 # Sections and parameters behind those of every learner.
-MEMBERS, VOTERS, LAST, MEMORY = range(7, 11)
+MEMBERS, VOTERS, LAST, ORDER, COUNTS, NOTES, SCRATCH, MEMORY = range(7, 15)
 VOTE_DECAY, POWER, N_PARAMS = range(3, 6)
 
 # Numbers of a member: its kind, whether it sees ranks, its first head and how many, and the pairs of the event in hand.
@@ -193,8 +195,12 @@ def spread(arena, layout):
     for c in range(n):
         proba[c] = math.exp(power * math.log(max(proba[c], LEAST_PROBABILITY)))
         total += proba[c]
+    counts, scratch = section(arena, layout, COUNTS), section(arena, layout, SCRATCH)
     for c in range(n):
         proba[c] /= total
+        scratch[c] = proba[c]
+    if n >= 2 and counts.size > 0:
+        add_order(counts, section(arena, layout, ORDER), scratch, n, proba)
 
 
 @inlined
@@ -211,13 +217,15 @@ def add_vote(scores, at, n, sharpness, vote, proba):
 
 
 @kernel
-def count(arena, layout, label):
-    """Take how well the event in hand was predicted into the votes and the power."""
-    n = layout[N_CLASSES]
+def count(arena, layout, label, key):
+    """Take how well the event in hand was predicted into the votes, the power, and what is known of the order."""
+    n, counts, scratch = layout[N_CLASSES], section(arena, layout, COUNTS), section(arena, layout, SCRATCH)
     if n >= 2:
         count_votes(arena, layout, label)
         if label < n:
-            temper(section(arena, layout, PARAMS), section(arena, layout, PROBA), n, label)
+            temper(section(arena, layout, PARAMS), scratch, n, label)
+    if counts.size > 0:
+        learn_order(counts, section(arena, layout, ORDER), section(arena, layout, NOTES), scratch, key, n, label)
     layout[N_CLASSES] = max(n, label + 1)
 
 
@@ -313,6 +321,7 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
         section(arena, layout, PARAMS),
         section(arena, layout, MEMBERS),
     )
+    order, notes = section(arena, layout, ORDER), section(arena, layout, NOTES)
     is_event, n_rows = indptr.size == 0, max(indptr.size - 1, 1)
     start, end, at_hand = 0, layout[ROW_LENGTH], False
     if is_event:
@@ -333,7 +342,10 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
             evaluate(arena, layout)
             spread(arena, layout)
         n = layout[N_CLASSES]
+        key = row_key(values, columns, start, end, shared) if notes.size > 0 else 0.0
         if predicting:
+            if notes.size > 0:
+                note(order, notes, key)
             best = best_class(proba, 0, n) if n > 0 else -1
             codes[i] = best
             if best >= 0 and scores.size > 0:
@@ -345,7 +357,7 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
                 keep_at_hand(arena, layout, values, end)
             continue
         label, weight = labels[i], weights[i]
-        count(arena, layout, label)
+        count(arena, layout, label, key)
         for j in range(layout[N_MEMBERS]):
             own, kind = part(layout, FIRST_PART + j), members[j * MEMBER_FIELDS + KIND]
             m = int(members[j * MEMBER_FIELDS + PAIRS])

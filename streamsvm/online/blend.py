@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from streamsvm.kernels import blend as kernels
-from streamsvm.kernels import budgeted
+from streamsvm.kernels import budgeted, order
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, JoinedArena
 from streamsvm.models import ArchiveError
@@ -51,7 +51,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
     weighted by exp(60 accuracy) with its accuracy over about the last `horizon` events, so that what follows the stream
     best now leads. The power the blend's probabilities are raised to is learned by their log loss, which calibrates
-    them.
+    them. Last, which labels tend to follow the three before is weighed in where that makes probabilities better
+    (`label_order`); an event follows those labels that had come when it was predicted, however late its own comes.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Nothing is drawn at random, so there
@@ -70,6 +71,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         `"polytope"`. None: those of the effort.
     horizon
         The accuracies that votes rest on are over about so many events.
+    label_order
+        Whether the order of labels may speak. False where events come in no order, or labels in another than events.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
 
@@ -98,6 +101,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         budget: int | None = None,
         members: tuple[str, ...] | None = None,
         horizon: float = 500.0,
+        label_order: bool = True,
         max_features: int = 65_536,
     ) -> None:
         base.check_choice("effort", effort, tuple(EFFORTS))
@@ -106,11 +110,14 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if members is not None:
             _check_members(members)
         base.check_number("horizon", horizon, 1)
+        if not isinstance(label_order, bool):
+            raise TypeError(f"`label_order` must be True or False, got {label_order!r}")
         base.check_number("max_features", max_features, 1, whole=True)
         self.effort = effort
         self.budget = budget
         self.members = members
         self.horizon = horizon
+        self.label_order = label_order
         self.max_features = max_features
         self._reset()
 
@@ -118,7 +125,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"budget": 20}
         yield {"effort": "low"}
-        yield {"effort": "high", "budget": 5, "horizon": 50.0}
+        yield {"effort": "high", "budget": 5, "horizon": 50.0, "label_order": False}
         yield {"members": ("ranks", "linear"), "budget": 10}
 
     # Memory ------------------------------------------------------------------------------------------------------
@@ -144,6 +151,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 (len(names), kernels.MEMBER_FIELDS),
                 (sum(n_heads), kernels.VOTER_FIELDS),
                 (n_columns,),
+                (order.N_FIELDS,),
+                (order.N_ROWS if self.label_order else 0, n_classes),
+                (order.NOTES * order.NOTE_FIELDS if self.label_order else 0,),
+                (order.N_SCRATCH, n_classes),
             ],
             n_columns,
             [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],
@@ -159,6 +170,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         voters[:, kernels.VOTE] = 1.0 / len(voters)
         voters[:, kernels.SHARPNESS] = [s for template in templates for s in template.sharpness]
         arena[layout.PARAMS][kernels.POWER] = 1.0
+        arena[kernels.ORDER][[order.POWER, order.RAISE]] = 1.0
+        arena[kernels.ORDER][order.RECENT : order.RECENT + order.ORDERS] = -1.0
         self._set_params(arena)
         return arena
 
@@ -182,6 +195,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "params": layout.PARAMS,
             "stats": layout.STATS,
             "votes": kernels.VOTERS,
+            "order": kernels.ORDER,
+            "order.counts": kernels.COUNTS,
+            "order.notes": kernels.NOTES,
             "ranks.params": (0, layout.PARAMS),
             "ranks.stats": (0, layout.STATS),
             "ranks.ring": (0, layout.RING),
@@ -198,6 +214,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             if part.counters[layout.N_CLASSES] != n_classes:
                 raise ArchiveError("the members do not know the same classes")
             template.settle(part, len(self._space))
+        _check_order(arena)
         self._set_params(arena)
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
@@ -291,7 +308,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         votes = self._kernel_votes()
         if not votes:
             return []
-        self._run(base.one_row(*self._space.encode_event(x, learn=False)))
+        self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
         i, _ = max(votes, key=lambda vote: vote[1])
         fields = self._arena[kernels.MEMBERS][i - 1]
         n_classes, n_vectors = (int(self._arena.counters[1 + i, c]) for c in (layout.N_CLASSES, budgeted.N_VECTORS))
@@ -312,6 +329,21 @@ class StreamSVMClassifier(base.OnlineClassifier):
             }
             for b in np.argsort(-similarity, kind="stable")[:n]
         ]
+
+    @property
+    def order_trust(self) -> float:
+        """How far the order of labels is trusted: the power of what it says, 0 while it is not heard.
+
+        Examples
+        --------
+        >>> model = StreamSVMClassifier()
+        >>> for i in range(500):
+        ...     model.learn_one({"a": 1.0}, i % 5)
+        >>> model.order_trust > 0.0, model.predict_one({"a": 1.0})
+        (True, 0)
+        """
+        fields = self._arena[kernels.ORDER]
+        return float(fields[order.TRUST]) if order.is_heard(fields) else 0.0
 
     def _kernel_votes(self) -> list[tuple[int, float]]:
         """The kernel members' parts of the arena, and their shares of the vote."""
@@ -421,6 +453,19 @@ def _template(kind: int, budgets: int, gamma_factor: float, budget: int) -> _Tem
     if kind == kernels.KERNEL:
         return _KernelMember(budgets * budget, gamma_factor)
     return _PolytopeMember() if kind == kernels.POLYTOPE else _LinearMember()
+
+
+def _check_order(arena: Arena) -> None:
+    """Refuse what no order of labels can have left in an archive."""
+    fields, notes = arena[kernels.ORDER], arena[kernels.NOTES]
+    base.within("the order of labels", fields[order.POWER], order.LEAST_POWER, order.MOST_POWER)
+    base.within("the order of labels", fields[order.TRUST], 0.0, order.MOST_TRUST)
+    base.within("the order of labels", fields[order.RAISE], 1.0, order.LARGE)
+    base.within("the order of labels", arena[kernels.COUNTS], 0.0, math.inf)
+    most = len(notes) // order.NOTE_FIELDS
+    base.within("notes of predictions", fields[[order.OLDEST, order.N_NOTES]], 0.0, most)
+    labels = [*fields[order.RECENT : order.RECENT + order.ORDERS], *notes[most:]]
+    base.within("labels in order", np.array(labels), -1.0, arena[kernels.COUNTS].shape[1] - 1.0)
 
 
 def _check_members(members: Any) -> None:

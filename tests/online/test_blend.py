@@ -143,6 +143,53 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
     assert StreamSVMClassifier(members=("linear",)).nearest({0: 1.0}) == []
 
 
+# The order of labels ----------------------------------------------------------------------------------------------
+
+
+def late(model, X, y, delay):
+    """The predictions where labels come so many events late."""
+    predicted = []
+    for i, x in enumerate(X.tolist()):
+        predicted.append(model.predict_one(dict(enumerate(x))))
+        if i >= delay:
+            model.learn_one(dict(enumerate(X[i - delay].tolist())), y[i - delay])
+    return np.array(predicted)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 7, 100])
+def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
+    X, y = np.random.default_rng(7).normal(size=(1_500, 2)), np.arange(1_500) % 5
+    assert np.mean(late(StreamSVMClassifier(effort="low"), X, y, delay)[700:] == y[700:]) > 0.99
+    assert np.mean(late(StreamSVMClassifier(effort="low", label_order=False), X, y, delay)[700:] == y[700:]) < 0.3
+
+
+def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
+    X, y = np.random.default_rng(7).normal(size=(4_000, 2)), np.arange(4_000) % 4
+    model, predicted = StreamSVMClassifier(effort="low"), []
+    for start in range(0, len(y), 8):
+        predicted += list(model.predict_many(X[start : start + 8]))
+        model.learn_many(X[start : start + 8], y[start : start + 8])
+    # Eight events in a row are predicted after the same label: its place in the batch is not known.
+    assert np.mean(np.array(predicted[1_000:]) == y[1_000:]) < 0.4
+    assert model.order_trust < 0.2
+
+
+def test_an_order_that_is_none_is_not_heard():
+    X, y = blobs(3_000, 3)
+    ordered, plain = StreamSVMClassifier(), StreamSVMClassifier(label_order=False)
+    assert np.mean(ordered.test_then_train(X, y) != plain.test_then_train(X, y)) < 0.01
+    assert ordered.order_trust == 0.0
+
+
+def test_events_predicted_and_never_learned_are_no_hindrance():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(3_000, 2)), np.arange(3_000) % 5
+    known = rng.random(3_000) < 0.7
+    y = [int(label) if k else None for label, k in zip(np.cumsum(known) % 5, known, strict=True)]
+    predicted = StreamSVMClassifier(effort="low").test_then_train(X, y)
+    assert np.mean([p == t for p, t in zip(predicted[2_000:], y[2_000:], strict=True) if t is not None]) > 0.99
+
+
 # Streams of all sorts ---------------------------------------------------------------------------------------------
 
 
@@ -182,21 +229,27 @@ def test_memory_is_stated_beforehand():
     assert model.memory_bytes() == stated
 
 
-def test_predicting_changes_nothing():
+def knowledge(model):
+    """All a learner knows but the notes of what it predicted."""
+    header, arrays = snapshot(model)
+    return header, {name: held for name, held in arrays.items() if name not in ("order", "order.notes")}
+
+
+def test_predicting_leaves_nothing_but_a_note():
     model = StreamSVMClassifier()
     model.learn_many([{"a": 1.0, "b": 2.0}, {"a": 3.0, "s": "x"}] * 5, [0, 1] * 5)
-    before = snapshot(model)
+    before, _ = knowledge(model), model.nearest({"a": 1.0})
     for x in ({"a": 9.0}, {"unseen": 1.0}, {"s": "unseen"}, {"s": 1.0}, {}, {"a": 1.0, "b": 1.0}):
         model.predict_one(x)
         model.predict_proba_one(x)
         model.predict_many([x])
-    assert snapshot(model) == before
+    assert knowledge(model) == before
 
 
 def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
     X, y = blobs(400, 3)
     X[np.random.default_rng(4).random(X.shape) < 0.1] = np.nan
-    plain, predicting = StreamSVMClassifier(budget=20), StreamSVMClassifier(budget=20)
+    plain, predicting = (StreamSVMClassifier(budget=20, label_order=False) for _ in range(2))
     for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
         event = dict(enumerate(x))
         for other in (event, dict(enumerate(X[i - 1].tolist())), event)[: 1 + i % 3]:
@@ -249,6 +302,7 @@ def test_refuses_states_that_do_not_fit():
         ({"members": ()}, TypeError, "`members` must be a tuple"),
         ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
         ({"horizon": 0}, ValueError, "`horizon`"),
+        ({"label_order": 1}, TypeError, "`label_order`"),
         ({"max_features": 1.5}, TypeError, "`max_features`"),
     ],
 )
