@@ -101,6 +101,7 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     cuts = sorted({0, n, *data.draw(st.lists(st.integers(0, n), max_size=4))})
     events = FORMS["dicts"](X)
     single, many, silent = (make() for _ in range(3))
+    waits = False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for start, stop in pairwise(cuts):
@@ -116,7 +117,10 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
                 [weight for weight, one in zip(w[part], learned, strict=True) if one],
             )
             assert_same_knowledge(single, many)
-            assert_same_knowledge(single, silent)
+            # Where the order of labels counts, an event that was predicted may still get its label.
+            waits = waits or not all(learned) or 0.0 in w[part]
+            if not (waits and getattr(single, "label_order", False)):
+                assert_same_knowledge(single, silent)
     batch, events = FORMS[form](X), FORMS["dicts"](X)
     assert list(many.predict_many(batch)) == [single.predict_one(x) for x in events]
     proba = np.asarray(many.predict_proba_many(batch))
