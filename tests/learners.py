@@ -16,6 +16,12 @@ def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]
     return header, {name: array.tobytes() for name, array in arrays.items()}
 
 
+def knowledge(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """All a learner knows, to the bit, but the notes of what it predicted."""
+    header, arrays = snapshot(model)
+    return header, {name: held for name, held in arrays.items() if name not in ("order", "order.notes")}
+
+
 def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> None:
     """Both learners know exactly the same (where a zero's sign is of no account)."""
     (header, arrays), (other_header, other_arrays) = one.state(), other.state()

@@ -27,6 +27,7 @@ from streamsvm.kernels.rows import (
     COUNT_AT,
     N_CLASSES,
     PARAMS,
+    PRESENT,
     PROBA,
     ROW,
     ROW_LENGTH,
@@ -39,6 +40,7 @@ from streamsvm.kernels.rows import (
     load,
     observe,
     section,
+    statistic,
     u,
 )
 
@@ -64,6 +66,8 @@ KERNEL, POLYTOPE, LINEAR = 0, 1, 2
 WEIGHTS, RATES, SCORES, UPDATE = range(7, 11)
 
 VOTE_SHARPNESS = 60.0
+# Accuracies begin as if a head had been wrong on so many events.
+VOTE_CAUTION = 30.0
 # Heads with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
 # No probability is taken for less than this.
@@ -232,7 +236,9 @@ def count(arena, layout, label, key):
 @kernel
 def count_votes(arena, layout, label):
     """Take the predictions of all heads into their accuracies, and share the vote anew."""
-    n, decay = layout[N_CLASSES], section(arena, layout, PARAMS)[VOTE_DECAY]
+    n, params = layout[N_CLASSES], section(arena, layout, PARAMS)
+    # At first accuracies are means, a little below what they will be.
+    rate = max(1.0 - params[VOTE_DECAY], 1.0 / (params[SEEN] + VOTE_CAUTION))
     members, voters = section(arena, layout, MEMBERS), section(arena, layout, VOTERS)
     top = 0.0
     for i in range(layout[N_MEMBERS]):
@@ -242,7 +248,7 @@ def count_votes(arena, layout, label):
         for h in range(n_heads):
             voter = (int(members[base + FIRST]) + h) * VOTER_FIELDS
             right = 1.0 if best_class(scores, h * room, n) == label else 0.0
-            voters[voter + ACCURACY] += (1.0 - decay) * (right - voters[voter + ACCURACY])
+            voters[voter + ACCURACY] += rate * (right - voters[voter + ACCURACY])
             top = max(top, voters[voter + ACCURACY])
     total = 0.0
     for voter in range(0, voters.size, VOTER_FIELDS):
@@ -321,7 +327,11 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
         section(arena, layout, PARAMS),
         section(arena, layout, MEMBERS),
     )
-    order, notes = section(arena, layout, ORDER), section(arena, layout, NOTES)
+    order, notes, present = (
+        section(arena, layout, ORDER),
+        section(arena, layout, NOTES),
+        statistic(arena, layout, PRESENT),
+    )
     is_event, n_rows = indptr.size == 0, max(indptr.size - 1, 1)
     start, end, at_hand = 0, layout[ROW_LENGTH], False
     if is_event:
@@ -342,7 +352,7 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
             evaluate(arena, layout)
             spread(arena, layout)
         n = layout[N_CLASSES]
-        key = row_key(values, columns, start, end, shared) if notes.size > 0 else 0.0
+        key = row_key(values, columns, start, end, shared, present) if notes.size > 0 else 0.0
         if predicting:
             if notes.size > 0:
                 note(order, notes, key)

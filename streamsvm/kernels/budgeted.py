@@ -131,6 +131,8 @@ VOTE_SHARPNESS, VOTE_DECAY = 60.0, 0.998
 GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
 LEAST_THETA, MOST_THETA = -6.0, 4.0
+# The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
+METRIC_YOUTH = 50.0
 LARGEST_GRADIENT = 1e100
 # The most vectors merged into one.
 MOST_MERGES = 11
@@ -676,7 +678,7 @@ def relearn_metric(arena, layout, m):
     n_columns = metric.size // METRIC_FIELDS
     relevance, theta = metric[:n_columns], metric[THETA * n_columns : GRADIENT * n_columns]
     gradient, square = metric[GRADIENT * n_columns : SQUARE * n_columns], metric[SQUARE * n_columns :]
-    rate = params[METRIC_RATE]
+    rate = params[METRIC_RATE] * (1.0 + math.exp(-params[SEEN] / METRIC_YOUTH))
     pull(arena, layout, co)
     half = slots // 2
     common, count = 0.0, 0

@@ -54,14 +54,15 @@ NOW, UNKNOWN = -1, -2
 
 
 @kernel
-def row_key(values, columns, start, end, shared):
-    """A number that rows of the same entries share: missing values and zeros do not count."""
+def row_key(values, columns, start, end, shared, present):
+    """A number that rows of the same entries share. Missing values and zeros do not count, nor columns not seen yet."""
     skip = start if shared else 0
     bits = values.view(np.uint64)
     key = u(14695981039346656037)
     for i in range(start, end):
-        if values[u(i)] != 0.0 and values[u(i)] == values[u(i)]:
-            key = (key ^ bits[u(i)] ^ (u(columns[u(i - skip)]) << u(1))) * u(1099511628211)
+        column = u(columns[u(i - skip)])
+        if values[u(i)] != 0.0 and values[u(i)] == values[u(i)] and present[column] > 0.0:
+            key = (key ^ bits[u(i)] ^ (column << u(1))) * u(1099511628211)
             key ^= key >> u(29)
     return float(key >> u(12))
 

@@ -89,7 +89,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.63%
+    Accuracy: 90.79%
     """
 
     _kernels: ClassVar[ModuleType] = kernels
@@ -250,9 +250,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> sorted(model.leaders()[0])
         ['accuracy', 'head', 'member', 'vote']
         """
-        decay = 1.0 - 1.0 / self.horizon
         # Accuracies start from 0 and are not yet there.
-        reached = 1.0 - decay ** max(self.n_events_learned - 1, 1)
+        n, caution = self.n_events_learned, kernels.VOTE_CAUTION
+        n_first = min(n, max(self.horizon - caution, 0.0))
+        reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.horizon) ** (n - n_first)
         voters = self._arena[kernels.VOTERS]
         heads = [
             (name, head)
@@ -263,7 +264,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             {
                 "member": member,
                 "head": head,
-                "accuracy": min(float(fields[kernels.ACCURACY]) / reached, 1.0),
+                "accuracy": min(float(fields[kernels.ACCURACY]) / reached, 1.0) if n else 0.0,
                 "vote": float(fields[kernels.VOTE]),
             }
             for (member, head), fields in zip(heads, voters, strict=True)

@@ -113,7 +113,7 @@ class BSGDClassifier(base.OnlineClassifier):
 
     >>> model = BSGDClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.31%
+    Accuracy: 90.55%
 
     Notes
     -----

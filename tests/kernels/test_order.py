@@ -143,7 +143,10 @@ def test_too_many_notes_push_out_the_oldest():
 def test_keys_do_not_see_zeros_and_missing_values():
     dense, columns = np.array([1.5, 0.0, np.nan, -2.0, -0.0]), np.arange(5)
     sparse, at = np.array([7.0, 1.5, -2.0]), np.array([9, 0, 3])
-    key = order.row_key(dense, columns, 0, 5, True)
-    assert key == order.row_key(sparse, at, 1, 3, False)
+    seen = np.ones(5)
+    key = order.row_key(dense, columns, 0, 5, True, seen)
+    assert key == order.row_key(sparse, at, 1, 3, False, seen)
     assert key == float(int(key)) < 2.0**52
-    assert key != order.row_key(dense[::-1].copy(), columns, 0, 5, True)
+    assert key != order.row_key(dense[::-1].copy(), columns, 0, 5, True, seen)
+    seen[3] = 0.0
+    assert key != order.row_key(dense, columns, 0, 5, True, seen)

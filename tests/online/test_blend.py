@@ -14,7 +14,7 @@ import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.online.blend import EFFORTS, HEADS, MEMBERS
-from tests.learners import assert_same_knowledge, dicts, ring, snapshot
+from tests.learners import assert_same_knowledge, dicts, knowledge, ring
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
@@ -227,12 +227,6 @@ def test_memory_is_stated_beforehand():
     assert model.memory_bytes() == stated
     model.learn_many(X, y)
     assert model.memory_bytes() == stated
-
-
-def knowledge(model):
-    """All a learner knows but the notes of what it predicted."""
-    header, arrays = snapshot(model)
-    return header, {name: held for name, held in arrays.items() if name not in ("order", "order.notes")}
 
 
 def test_predicting_leaves_nothing_but_a_note():

@@ -24,7 +24,7 @@ from connectors.events import SparseRows
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.features import BadRows
 from streamsvm.online.base import OnlineClassifier
-from tests.learners import assert_same_knowledge, ring, snapshot
+from tests.learners import assert_same_knowledge, knowledge, ring, snapshot
 
 NAN = math.nan
 
@@ -164,7 +164,7 @@ def test_a_batch_run_without_learning_is_predicting(make):
     X, y = ring(200)
     model = make()
     codes, scores = model.run_batch(X, y.tolist())
-    before = snapshot(model)
+    before = knowledge(model)
     assert codes[0] == -1
     assert math.isnan(scores[0])
     codes, scores = model.run_batch(X, [None] * 200, learn=False)
@@ -173,7 +173,7 @@ def test_a_batch_run_without_learning_is_predicting(make):
     model.run_batch(X, [None] * 200)
     model.test_then_train(X, [NAN] * 200)
     model.learn_many(X, y, np.zeros(200))
-    assert snapshot(model) == before
+    assert knowledge(model) == before
 
 
 # Labels ----------------------------------------------------------------------------------------------------------
