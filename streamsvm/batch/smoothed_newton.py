@@ -33,12 +33,13 @@ SCREENED = 0.5
 HIDDEN, HIDDEN_MOST = 30.0, 1e-3
 # So large a share of the objective is lost in rounding.
 ROUNDING = 1e-14
-# A step that promises less than so many tolerances may end in a point whose bound is good enough.
-FORESEEN = 2.0
+# A step that promises less than so much of the tolerance may end in a point whose bound is good enough.
+FORESEEN = 0.3
 # The share of the tolerance that smoothing may use up.
 SLACK_SHARE = 0.6
-# The Hessian rests on so many rows a column at most.
-ROWS_PER_COLUMN = 1000
+# The Hessian rests on so many rows a column at most, at first on as many as cost so many passes, but not on fewer than
+# so many; on so many times more each time a step promises more than such a share of what the step before did.
+ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 30, 4, 0.5
 # Rows where the loss bends less than this share of where it bends most are left out of it.
 NEGLIGIBLE = 1e-6
 # With l1, so many columns may leave zero in one step, or twice as many as have left.
@@ -107,6 +108,8 @@ class Problem:
         self.slack = math.inf
         self.n_stalled = 0
         self.n_products = PRODUCTS
+        self.n_rows = 0
+        self.last_descent = (0.0, math.inf)
         self.is_done = False
         self.previous: tuple[Floats, float, Floats, float] | None = None
 
@@ -173,7 +176,7 @@ class Problem:
         columns = np.arange(len(self.w))
         if penalties.l1 > 0.0:
             columns = self._working_set()
-        rows, weights = self._heavy_rows(h, len(columns) + 1, rng)
+        rows, weights = self._heavy_rows(h, self._most_rows(matrix, len(columns)), rng)
         model = QuadraticModel(matrix, rows, weights, columns, penalties)
         g = np.append(self.g[columns], self.gb)
         if penalties.l1 > 0.0:
@@ -195,11 +198,18 @@ class Problem:
             is_new &= excess >= np.partition(excess, -most)[-most]
         return np.flatnonzero(is_active | is_new)
 
-    def _heavy_rows(self, h: Floats, n_columns: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    def _most_rows(self, matrix: Matrix, n_columns: int) -> int:
+        """On how many rows the Hessian may rest."""
+        cost = matrix.gram_cost(1, n_columns)
+        cheap = int(min(2.0 * PASSES * matrix.shape[0] / math.sqrt(cost + 1e-9), 1e9))
+        fewest, most = FEWEST_ROWS * (n_columns + 1), ROWS_PER_COLUMN * (n_columns + 1)
+        self.n_rows = min(max(self.n_rows, cheap, fewest), most)
+        return self.n_rows
+
+    def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """The rows that matter in the Hessian, or a sample of them, and their weights."""
         n = len(h)
         total, largest = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, h)
-        most = ROWS_PER_COLUMN * n_columns
         share, start = (math.inf, 0.0) if n <= most else (most / total, rng.random())
         rows, weights = np.empty(min(n, most + 2), np.int64), np.empty(min(n, most + 2))
         count = kernels.choose(h, self.c, NEGLIGIBLE * largest, share, start, rows, weights)
@@ -217,6 +227,10 @@ class Problem:
 
     def advance(self, dw: Floats, db: float, dz: Floats, descent: float) -> bool:
         """Go along a step as far as is best; whether the stage seems done."""
+        eps, last = self.last_descent
+        if eps == self.eps and -descent > SLOW * last:
+            self.n_rows *= MORE_ROWS
+        self.last_descent = (self.eps, -descent)
         start = self._along(dw, db, dz, 0.0)
         # At the very end a step improves the certificate, but the objective by less than rounding.
         is_hidden = abs(descent) <= ROUNDING * start[0]
@@ -713,7 +727,8 @@ class SmoothedNewton(LinearClassifier):
     of the *unsmoothed* problem is proven to be within `tol` of its optimum. Zeros under l1 are exact.
 
     An iteration passes over the rows twice, whatever the number of classes. The Hessian rests on rows near the margin
-    and on columns that are not at zero, at most 1,000 rows a column; nothing of size d x d is built for wide data.
+    and on columns that are not at zero, at most 1,000 rows a column, fewer while that is enough; nothing of size d x d
+    is built for wide data.
 
     Parameters
     ----------
