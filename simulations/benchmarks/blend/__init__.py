@@ -27,6 +27,8 @@ LEARNERS: dict[str, tuple[type[OnlineClassifier], dict[str, Any]]] = {
     "blend low": (StreamSVMClassifier, {"effort": "low"}),
     "blend": (StreamSVMClassifier, {}),
     "blend high": (StreamSVMClassifier, {"effort": "high"}),
+    # The peers do not see which labels came before.
+    "orderless": (StreamSVMClassifier, {"label_order": False}),
 }
 
 GROUPS = ("real", "generators", "choosing", "confirming")

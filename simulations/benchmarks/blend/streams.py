@@ -41,6 +41,7 @@ TITLES: dict[str, tuple[str, str, float]] = {
     "blend low": ('effort="low"', "left", -9.0),
     "blend": ("StreamSVM", "right", 5.0),
     "blend high": ('effort="high"', "left", 5.0),
+    "orderless": ("label_order=False", "right", -5.0),
 }
 
 
@@ -198,7 +199,7 @@ def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
 
 def markdown(rows: list[Row]) -> str:
     """The table of the README: accuracy in %, in brackets us an event through River's protocol."""
-    ours = {"blend low": "low", "blend": "StreamSVM", "blend high": "high"}
+    ours = {"blend low": "low", "blend": "StreamSVM", "blend high": "high", "orderless": "orderless"}
     titles = ["stream", *PEERS, "CapyMOA", *ours.values(), "gain"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, every in by_name(rows).items():
