@@ -84,15 +84,19 @@ class JoinedArena(Arena):
     Parameters
     ----------
     shapes, n_columns
-        As for `Arena`, without the last section; all have room for the same columns.
+        As for `Arena`, without the last section.
     parts
         The arenas to take in. They stay what they are, on other memory.
     """
 
     def __init__(self, shapes: Sequence[Shape], n_columns: int, parts: Sequence[Arena]) -> None:
         super().__init__([*shapes, (sum(part.values.size for part in parts),)], n_columns)
-        self.layout = np.concatenate([self.layout, *(part.layout for part in parts)])
-        _, *layouts = np.split(self.layout, len(parts) + 1)
+        # Parts may have room for fewer columns; all layouts are as long as the longest.
+        whole = np.zeros((len(parts) + 1, max(len(arena.layout) for arena in (self, *parts))), np.int64)
+        for row, arena in zip(whole, (self, *parts), strict=True):
+            row[: len(arena.layout)] = arena.layout
+        self.layout = whole.reshape(-1)
+        _, *layouts = whole
         self.parts = list(parts)
         at = self.start(len(shapes))
         for part, layout in zip(parts, layouts, strict=True):

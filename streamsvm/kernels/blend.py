@@ -8,6 +8,11 @@ A member has one or more *heads*, each with scores of its own. Every head votes 
 exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by PARAMS[VOTE_DECAY]. The vote's probabilities are raised to the
 power PARAMS[POWER], learned by their log loss. Last comes what the order of labels says (`streamsvm.kernels.order`).
 
+A member whose heads have next to no vote sleeps: it does not vote, and learns from one event in NAP_SAMPLE. It wakes
+when its vote has grown, or when the blend is wrong more often than it was.
+
+Kernel members see as many columns as there is room for in their dictionaries, the first ones.
+
 Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, the single event
 last predicted, what `order` keeps (its counts and notes empty where labels have no say), and the memory of the other
 layouts. A linear member's own are weights in rows of all classes of all
@@ -51,11 +56,15 @@ LENGTH, RANKED, N_MEMBERS, AT_HAND = 12, 13, 14, 15
 RANKS_PART, FIRST_PART = 1, 2
 
 # Sections and parameters behind those of every learner.
-MEMBERS, VOTERS, LAST, ORDER, COUNTS, NOTES, SCRATCH, MEMORY = range(7, 15)
-VOTE_DECAY, POWER, N_PARAMS = range(3, 6)
+MEMBERS, VOTERS, LAST, ORDER, COUNTS, NOTES, SCRATCH, NAPS, MEMORY = range(7, 16)
+# The decay of accuracies; the power; the seed; the share of right predictions of late, and over longer.
+VOTE_DECAY, POWER, SEED, RIGHT_NOW, RIGHT_LONG, N_PARAMS = range(3, 9)
 
-# Numbers of a member: its kind, whether it sees ranks, its first head and how many, and the pairs of the event in hand.
-KIND, ON_RANKS, FIRST, HEADS, PAIRS, MEMBER_FIELDS = range(6)
+# Numbers of a member: its kind, whether it sees ranks, its first head and how many, the pairs of the event in hand, and
+# whether it takes part in this event.
+KIND, ON_RANKS, FIRST, HEADS, PAIRS, PRESENT_NOW, MEMBER_FIELDS = range(7)
+# More of them, which change: whether it sleeps, and how many events must have been learned before it may.
+ASLEEP, RESTLESS, NAP_FIELDS = range(3)
 # Numbers of a head: the decayed accuracy, the share of the vote, and how many f its probabilities are the softmax of.
 ACCURACY, VOTE, SHARPNESS, VOTER_FIELDS = range(4)
 
@@ -70,6 +79,13 @@ VOTE_SHARPNESS = 60.0
 VOTE_CAUTION = 30.0
 # Heads with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
+# A member falls asleep with less than the first share of the vote, and wakes with more than the second. This is looked
+# at every so many events, not among the first, and for so long no more after a drift has woken it.
+SLEEPY_VOTE, WAKING_VOTE, NAP_CHECK, AWAKE_LEAST = 0.003, 0.01, 256, 1024
+# A sleeper learns from one event in so many, and its accuracies move by so many times more.
+NAP_SAMPLE, NAP_RATE = 8, 3.0
+# There is drift where the accuracy of late is below the longer one by so many standard deviations.
+NOW_RATE, LONG_RATE, DRIFT = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 # No probability is taken for less than this.
 LEAST_PROBABILITY = 1e-6
 # The step of the power of the probabilities, and how far it goes.
@@ -88,7 +104,7 @@ def part(layout, i):
 
 @kernel
 def load_event(arena, layout, values, columns, start, end, shared):
-    """Make a row the event in hand of all members; returns 0, or -1 - i where entry i cannot be used."""
+    """Make a row the event in hand, also as ranks; returns 0, or -1 - i where entry i cannot be used."""
     m = load(arena, layout, values, columns, start, end, shared)
     if m < 0:
         return m
@@ -97,14 +113,20 @@ def load_event(arena, layout, values, columns, start, end, shared):
         n_ranked = load(arena, ranks, values, columns, start, end, shared)
     members = section(arena, layout, MEMBERS)
     for i in range(layout[N_MEMBERS]):
-        base = i * MEMBER_FIELDS
-        if members[base + ON_RANKS] > 0.0:
-            members[base + PAIRS] = n_ranked
-            hand_over(arena, ranks, part(layout, FIRST_PART + i), n_ranked)
-        else:
-            members[base + PAIRS] = m
-            hand_over(arena, layout, part(layout, FIRST_PART + i), m)
+        base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
+        giver, n = (ranks, n_ranked) if members[base + ON_RANKS] > 0.0 else (layout, m)
+        members[base + PAIRS] = within(arena, giver, n, section(arena, own, SCALED).size)
     return 0
+
+
+@inlined
+def within(arena, giver, m, n_rows):
+    """How many of the m pairs of an event are of the first n_rows weight rows."""
+    if m > n_rows or giver[ROWS_AT] == WORK:
+        rows, _ = in_hand(arena, giver)
+        while m > 0 and rows[m - 1] >= n_rows:
+            m -= 1
+    return m
 
 
 @inlined
@@ -143,21 +165,21 @@ def keep_at_hand(arena, layout, row, n):
 
 
 @kernel
-def evaluate(arena, layout):
-    """The scores of all heads of all members for the event in hand."""
+def evaluate(arena, layout, i):
+    """The scores of all heads of member i for the event in hand."""
+    base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
     members = section(arena, layout, MEMBERS)
-    for i in range(layout[N_MEMBERS]):
-        own, kind = part(layout, FIRST_PART + i), members[i * MEMBER_FIELDS + KIND]
-        m = int(members[i * MEMBER_FIELDS + PAIRS])
-        if kind == KERNEL:
-            budgeted.evaluate(arena, own, m, False)
-            continue
-        rows, scaled = in_hand(arena, own)
-        if kind == POLYTOPE:
-            polytope.predict(arena, own, rows, scaled, m)
-        else:
-            scores = section(arena, own, SCORES)
-            dot_faces(section(arena, own, WEIGHTS), scores.size, scores.size, rows, scaled, m, scores)
+    kind, m = members[base + KIND], int(members[base + PAIRS])
+    hand_over(arena, part(layout, RANKS_PART) if members[base + ON_RANKS] > 0.0 else part(layout, 0), own, m)
+    if kind == KERNEL:
+        budgeted.evaluate(arena, own, m, False)
+        return
+    rows, scaled = in_hand(arena, own)
+    if kind == POLYTOPE:
+        polytope.predict(arena, own, rows, scaled, m)
+    else:
+        scores = section(arena, own, SCORES)
+        dot_faces(section(arena, own, WEIGHTS), scores.size, scores.size, rows, scaled, m, scores)
 
 
 @inlined
@@ -182,13 +204,15 @@ def best_class(scores, at, n):
 
 @kernel
 def spread(arena, layout):
-    """The probabilities of all classes, from the scores last computed."""
+    """The probabilities of all classes, from the scores of members that are awake."""
     n, proba = layout[N_CLASSES], section(arena, layout, PROBA)
     members, voters = section(arena, layout, MEMBERS), section(arena, layout, VOTERS)
     for c in range(n):
         proba[c] = 0.0
     for i in range(layout[N_MEMBERS]):
         base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
+        if members[base + PRESENT_NOW] == 0.0:
+            continue
         scores, n_heads = scores_of(arena, own, members[base + KIND]), int(members[base + HEADS])
         room = scores.size // n_heads
         for h in range(n_heads):
@@ -225,6 +249,7 @@ def count(arena, layout, label, key):
     """Take how well the event in hand was predicted into the votes, the power, and what is known of the order."""
     n, counts, scratch = layout[N_CLASSES], section(arena, layout, COUNTS), section(arena, layout, SCRATCH)
     if n >= 2:
+        watch(arena, layout, 1.0 if best_class(section(arena, layout, PROBA), 0, n) == label else 0.0)
         count_votes(arena, layout, label)
         if label < n:
             temper(section(arena, layout, PARAMS), scratch, n, label)
@@ -239,16 +264,22 @@ def count_votes(arena, layout, label):
     n, params = layout[N_CLASSES], section(arena, layout, PARAMS)
     # At first accuracies are means, a little below what they will be.
     rate = max(1.0 - params[VOTE_DECAY], 1.0 / (params[SEEN] + VOTE_CAUTION))
-    members, voters = section(arena, layout, MEMBERS), section(arena, layout, VOTERS)
+    members, voters, naps = (
+        section(arena, layout, MEMBERS),
+        section(arena, layout, VOTERS),
+        section(arena, layout, NAPS),
+    )
     top = 0.0
     for i in range(layout[N_MEMBERS]):
         base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
         scores, n_heads = scores_of(arena, own, members[base + KIND]), int(members[base + HEADS])
-        room = scores.size // n_heads
+        room, is_present = scores.size // n_heads, members[base + PRESENT_NOW] > 0.0
+        own_rate = min(NAP_RATE * rate, 1.0) if naps[i * NAP_FIELDS + ASLEEP] > 0.0 else rate
         for h in range(n_heads):
             voter = (int(members[base + FIRST]) + h) * VOTER_FIELDS
-            right = 1.0 if best_class(scores, h * room, n) == label else 0.0
-            voters[voter + ACCURACY] += rate * (right - voters[voter + ACCURACY])
+            if is_present:
+                right = 1.0 if best_class(scores, h * room, n) == label else 0.0
+                voters[voter + ACCURACY] += own_rate * (right - voters[voter + ACCURACY])
             top = max(top, voters[voter + ACCURACY])
     total = 0.0
     for voter in range(0, voters.size, VOTER_FIELDS):
@@ -256,6 +287,77 @@ def count_votes(arena, layout, label):
         total += voters[voter + VOTE]
     for voter in range(0, voters.size, VOTER_FIELDS):
         voters[voter + VOTE] /= total
+
+
+# Sleep ------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def call_awake(arena, layout):
+    """Those members that are awake take part in the event in hand."""
+    members, naps = section(arena, layout, MEMBERS), section(arena, layout, NAPS)
+    for i in range(layout[N_MEMBERS]):
+        members[i * MEMBER_FIELDS + PRESENT_NOW] = 1.0 - naps[i * NAP_FIELDS + ASLEEP]
+        if naps[i * NAP_FIELDS + ASLEEP] == 0.0:
+            evaluate(arena, layout, i)
+
+
+@kernel
+def call_sleepers(arena, layout):
+    """Some of those that sleep take part in learning it."""
+    members, naps, params = (
+        section(arena, layout, MEMBERS),
+        section(arena, layout, NAPS),
+        section(arena, layout, PARAMS),
+    )
+    for i in range(layout[N_MEMBERS]):
+        if naps[i * NAP_FIELDS + ASLEEP] > 0.0 and is_drawn(params[SEEN], i, params[SEED]):
+            members[i * MEMBER_FIELDS + PRESENT_NOW] = 1.0
+            evaluate(arena, layout, i)
+
+
+@inlined
+def is_drawn(seen, i, seed):
+    """Whether a sleeper learns from an event: one in NAP_SAMPLE, drawn anew by a hash of the event's number."""
+    mixed = (u(seen) + u(i + 1) * u(0x9E3779B97F4A7C15)) ^ (u(seed) * u(0xD1B54A32D192ED03))
+    mixed = (mixed ^ (mixed >> u(30))) * u(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> u(27))) * u(0x94D049BB133111EB)
+    return (mixed >> u(33)) % u(NAP_SAMPLE) == 0
+
+
+@kernel
+def watch(arena, layout, right):
+    """Take whether the blend was right into its accuracies: wake all on drift, else look who may sleep."""
+    params, naps = section(arena, layout, PARAMS), section(arena, layout, NAPS)
+    seen = params[SEEN]
+    params[RIGHT_NOW] += max(NOW_RATE, 1.0 / (seen + 1.0)) * (right - params[RIGHT_NOW])
+    params[RIGHT_LONG] += max(LONG_RATE, 1.0 / (seen + 1.0)) * (right - params[RIGHT_LONG])
+    spread = params[RIGHT_LONG] * (1.0 - params[RIGHT_LONG]) * NOW_RATE / (2.0 - NOW_RATE)
+    if params[RIGHT_NOW] < params[RIGHT_LONG] - DRIFT * math.sqrt(spread):
+        for i in range(layout[N_MEMBERS]):
+            if naps[i * NAP_FIELDS + ASLEEP] > 0.0:
+                naps[i * NAP_FIELDS + ASLEEP] = 0.0
+                naps[i * NAP_FIELDS + RESTLESS] = seen + AWAKE_LEAST
+    elif seen >= AWAKE_LEAST and int(seen) % NAP_CHECK == 0:
+        look_after(arena, layout, seen)
+
+
+@kernel
+def look_after(arena, layout, seen):
+    """Let members sleep that have no vote, and wake those that have."""
+    members, naps, voters = (
+        section(arena, layout, MEMBERS),
+        section(arena, layout, NAPS),
+        section(arena, layout, VOTERS),
+    )
+    for i in range(layout[N_MEMBERS]):
+        base, share = i * MEMBER_FIELDS, 0.0
+        for h in range(int(members[base + HEADS])):
+            share += voters[(int(members[base + FIRST]) + h) * VOTER_FIELDS + VOTE]
+        if share > WAKING_VOTE:
+            naps[i * NAP_FIELDS + ASLEEP] = 0.0
+        elif share < SLEEPY_VOTE and seen >= naps[i * NAP_FIELDS + RESTLESS]:
+            naps[i * NAP_FIELDS + ASLEEP] = 1.0
 
 
 @inlined
@@ -349,7 +451,7 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
                 if is_event:
                     codes[0] = bad - 1
                 return i
-            evaluate(arena, layout)
+            call_awake(arena, layout)
             spread(arena, layout)
         n = layout[N_CLASSES]
         key = row_key(values, columns, start, end, shared, present) if notes.size > 0 else 0.0
@@ -367,8 +469,11 @@ def run(arena, layout, values, columns, indptr, shared, labels, weights, predict
                 keep_at_hand(arena, layout, values, end)
             continue
         label, weight = labels[i], weights[i]
+        call_sleepers(arena, layout)
         count(arena, layout, label, key)
         for j in range(layout[N_MEMBERS]):
+            if members[j * MEMBER_FIELDS + PRESENT_NOW] == 0.0:
+                continue
             own, kind = part(layout, FIRST_PART + j), members[j * MEMBER_FIELDS + KIND]
             m = int(members[j * MEMBER_FIELDS + PAIRS])
             section(arena, own, PARAMS)[SEEN] = params[SEEN]

@@ -24,6 +24,8 @@ HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.05), ("log", 0.2))
 LINEAR_RATES = (0.003, 0.03, 0.3)
 # What the large members hold, in budgets.
 LARGE = 5
+# Kernel members see at most so many columns: their memory and cost are by the column.
+KERNEL_COLUMNS = 4_096
 # Ranks are among so many values.
 RANKS_WINDOW = 1_000
 # Members by name: their kind, and for kernel members budgets, the factor of gamma, and whether they see ranks.
@@ -55,8 +57,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
     (`label_order`); an event follows those labels that had come when it was predicted, however late its own comes.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
-    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Nothing is drawn at random, so there
-    is no seed.
+    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
+    columns, linear ones all.
+
+    A member whose heads have less than 3 thousandths of the vote sleeps: it has no say, and learns from one event in
+    eight, until its accuracy there is again near that of the others, or the blend becomes less accurate than it was.
 
     Predicting while another thread learns is not safe.
 
@@ -73,6 +78,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         The accuracies that votes rest on are over about so many events.
     label_order
         Whether the order of labels may speak. False where events come in no order, or labels in another than events.
+    seed
+        Settles which events members learn from that sleep: all else is determined.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
 
@@ -102,6 +109,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         members: tuple[str, ...] | None = None,
         horizon: float = 500.0,
         label_order: bool = True,
+        seed: int = 0,
         max_features: int = 65_536,
     ) -> None:
         base.check_choice("effort", effort, tuple(EFFORTS))
@@ -112,12 +120,14 @@ class StreamSVMClassifier(base.OnlineClassifier):
         base.check_number("horizon", horizon, 1)
         if not isinstance(label_order, bool):
             raise TypeError(f"`label_order` must be True or False, got {label_order!r}")
+        base.check_number("seed", seed, 0, 2**32 - 1, whole=True)
         base.check_number("max_features", max_features, 1, whole=True)
         self.effort = effort
         self.budget = budget
         self.members = members
         self.horizon = horizon
         self.label_order = label_order
+        self.seed = seed
         self.max_features = max_features
         self._reset()
 
@@ -155,12 +165,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 (order.N_ROWS if self.label_order else 0, n_classes),
                 (order.NOTES * order.NOTE_FIELDS if self.label_order else 0,),
                 (order.N_SCRATCH, n_classes),
+                (len(names), kernels.NAP_FIELDS),
             ],
             n_columns,
             [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],
         )
         base.set_scaling(arena, "standard", 0, 1.0)
-        length = len(ranks.layout)
+        length = len(ranks.layout)  # as that of every part
         arena.layout[[kernels.LENGTH, kernels.RANKED, kernels.N_MEMBERS]] = length, ranking, len(names)
         fields, voters = arena[kernels.MEMBERS], arena[kernels.VOTERS]
         fields[:, kernels.KIND] = [MEMBERS[name][0] for name in names]
@@ -176,7 +187,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return arena
 
     def _set_params(self, arena: JoinedArena) -> None:
-        arena[layout.PARAMS][kernels.VOTE_DECAY] = 1.0 - 1.0 / self.horizon
+        params = arena[layout.PARAMS]
+        params[kernels.VOTE_DECAY], params[kernels.SEED] = 1.0 - 1.0 / self.horizon, self.seed
 
     def _make_room(self) -> None:
         prepared = self._n_prepared
@@ -187,7 +199,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         indicators = stats[layout.DUE, new] < 0.0
         ranked[layout.DUE, new][indicators], ranked[layout.SCALE, new][indicators] = -1.0, 1.0
 
-    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN, kernels.POWER)
+    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN, kernels.POWER, kernels.RIGHT_NOW, kernels.RIGHT_LONG)
 
     @property
     def _saved(self) -> dict[str, Any]:  # type: ignore[override]
@@ -195,6 +207,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "params": layout.PARAMS,
             "stats": layout.STATS,
             "votes": kernels.VOTERS,
+            "naps": kernels.NAPS,
             "order": kernels.ORDER,
             "order.counts": kernels.COUNTS,
             "order.notes": kernels.NOTES,
@@ -215,6 +228,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 raise ArchiveError("the members do not know the same classes")
             template.settle(part, len(self._space))
         _check_order(arena)
+        base.within("accuracies", arena[layout.PARAMS][[kernels.RIGHT_NOW, kernels.RIGHT_LONG]], 0.0, 1.0)
+        if not np.isin(arena[kernels.NAPS][:, kernels.ASLEEP], (0.0, 1.0)).all():
+            raise ArchiveError("members either sleep or do not")
         self._set_params(arena)
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
@@ -240,7 +256,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     # What it knows -----------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[dict[str, Any]]:
-        """All heads, the leading first: member, head, recent accuracy, and share of the vote.
+        """All heads, the leading first: member, head, recent accuracy, share of the vote, and whether it sleeps.
 
         Examples
         --------
@@ -248,7 +264,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> for i in range(100):
         ...     model.learn_one({"a": float(i % 2)}, i % 2)
         >>> sorted(model.leaders()[0])
-        ['accuracy', 'head', 'member', 'vote']
+        ['accuracy', 'asleep', 'head', 'member', 'vote']
         """
         # Accuracies start from 0 and are not yet there.
         n, caution = self.n_events_learned, kernels.VOTE_CAUTION
@@ -256,8 +272,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.horizon) ** (n - n_first)
         voters = self._arena[kernels.VOTERS]
         heads = [
-            (name, head)
-            for name, template in zip(self._members(), self._templates(), strict=True)
+            (name, head, bool(nap[kernels.ASLEEP]))
+            for name, template, nap in zip(self._members(), self._templates(), self._arena[kernels.NAPS], strict=True)
             for head in template.heads
         ]
         rows = [
@@ -266,8 +282,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 "head": head,
                 "accuracy": min(float(fields[kernels.ACCURACY]) / reached, 1.0) if n else 0.0,
                 "vote": float(fields[kernels.VOTE]),
+                "asleep": asleep,
             }
-            for (member, head), fields in zip(heads, voters, strict=True)
+            for (member, head, asleep), fields in zip(heads, voters, strict=True)
         ]
         return sorted(rows, key=lambda row: -row["vote"])
 
@@ -277,7 +294,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
         Geometric means over these members, weighted by their votes; empty where there is none.
         """
-        n = len(self._space)
+        n = min(len(self._space), KERNEL_COLUMNS)
         total, thetas = 0.0, np.zeros(n)
         for i, vote in self._kernel_votes():
             thetas += (vote + 1e-12) * self._arena[i, budgeted.METRIC][budgeted.THETA, :n]
@@ -398,7 +415,7 @@ class _KernelMember:
         self.saved = {name: i for name, i in BSGDClassifier._saved.items() if name not in _NOT_OWN}
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
-        return self._learner._new_arena(n_columns, n_classes)
+        return self._learner._new_arena(min(n_columns, KERNEL_COLUMNS), n_classes)
 
     def settle(self, arena: Arena, n_columns: int) -> None:
         n, known = int(arena.layout[budgeted.N_VECTORS]), int(arena.layout[budgeted.N_KNOWN])

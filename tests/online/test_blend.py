@@ -12,8 +12,9 @@ from river import checks
 
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
+from streamsvm.kernels import blend as kernels
 from streamsvm.models import ArchiveError
-from streamsvm.online.blend import EFFORTS, HEADS, MEMBERS
+from streamsvm.online.blend import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
 from tests.learners import assert_same_knowledge, dicts, knowledge, ring
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
@@ -143,6 +144,51 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
     assert StreamSVMClassifier(members=("linear",)).nearest({0: 1.0}) == []
 
 
+# Sleep ------------------------------------------------------------------------------------------------------------
+
+
+def asleep(model):
+    return {row["member"] for row in model.leaders() if row["asleep"]}
+
+
+def test_a_member_that_is_of_no_use_sleeps_and_wakes_on_drift():
+    X, y = ring(4_000)
+    model = StreamSVMClassifier()
+    accuracy(model, X, y)
+    assert asleep(model) == {"linear"}
+    linear = X[:, 0] - X[:, 1] > 0.0
+    learned = 0
+    while asleep(model):
+        model.learn_many(X[learned : learned + 10], linear[learned : learned + 10])
+        learned += 10
+    assert learned < 100
+    before = model.n_events_learned
+    accuracy(model, X[:900], y[:900])  # no use again, but it must stay awake for a while
+    assert not asleep(model)
+    assert model.n_events_learned == before + 900
+
+
+def test_a_member_that_becomes_useful_without_drift_wakes_by_its_sample():
+    rng = np.random.default_rng(9)
+    X, y = ring(4_000)
+    model = StreamSVMClassifier(members=("standard", "linear"), budget=10)
+    accuracy(model, X, y)
+    assert asleep(model) == {"linear"}
+    # From here on a feature tells the label, which ten vectors in twenty noisy columns do not see.
+    wide = np.column_stack(
+        [X, np.where(y, 1.0, -1.0) * rng.uniform(0.5, 1.5, 4_000), 9.0 * rng.normal(size=(4_000, 20))]
+    )
+    accuracy(model, wide, y)
+    assert asleep(model) != {"linear"}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+def test_sleepers_learn_from_one_event_in_eight(seed):
+    drawn = np.array([[kernels.is_drawn(float(n), i, float(seed)) for n in range(8_000)] for i in range(3)])
+    assert (abs(drawn.mean(axis=1) - 1.0 / kernels.NAP_SAMPLE) < 0.015).all()
+    assert (abs(np.corrcoef(drawn)[np.triu_indices(3, 1)]) < 0.05).all()
+
+
 # The order of labels ----------------------------------------------------------------------------------------------
 
 
@@ -217,6 +263,15 @@ def test_very_wide_sparse_rows():
     model = StreamSVMClassifier(budget=20)
     model.test_then_train(X, y)
     assert model.memory_bytes() <= model.memory_bytes(n_features=X.shape[1], n_classes=2)
+    assert model.relevance.keys() <= set(range(X.shape[1]))
+
+
+def test_memory_of_wide_rows_is_bounded():
+    model = StreamSVMClassifier()
+    narrow = model.memory_bytes(n_features=KERNEL_COLUMNS, n_classes=2)
+    wide = model.memory_bytes(n_features=65_536, n_classes=2)
+    assert wide - narrow < 500 * (65_536 - KERNEL_COLUMNS)  # bytes a column: statistics, layouts and linear weights
+    assert wide < 100e6
 
 
 def test_memory_is_stated_beforehand():
@@ -297,6 +352,7 @@ def test_refuses_states_that_do_not_fit():
         ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
         ({"horizon": 0}, ValueError, "`horizon`"),
         ({"label_order": 1}, TypeError, "`label_order`"),
+        ({"seed": -1}, ValueError, "`seed`"),
         ({"max_features": 1.5}, TypeError, "`max_features`"),
     ],
 )
