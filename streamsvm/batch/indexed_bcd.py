@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -16,12 +16,13 @@ from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
 from streamsvm.batch.matrix import Floats, Ints, Matrix
-from streamsvm.batch.rows import MemoryRows, Rows, squares_of
+from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.rows import Index, MemoryRows, Rows, squares_of, stack
 from streamsvm.kernels import bcd as kernels
 from streamsvm.models import LinearModel
 
 # Smoothing begins here, in units of the margin; it falls by this factor.
-EPS_FIRST, EPS_FACTOR, EPS_LAST = 2.0, 0.25, 1e-9
+EPS_FIRST, EPS_FACTOR, EPS_MOST, EPS_LAST = 2.0, 0.25, 0.7, 1e-9
 # The Hessian rests on so many rows a column at most.
 ROWS_PER_COLUMN = 1000
 # Systems beyond this size are solved by conjugate gradients on rows of so many numbers in all.
@@ -29,6 +30,8 @@ LARGEST_SYSTEM, MOST_NUMBERS = 1500, 1 << 23
 # A fit starts on a sample, solved to so much of its objective; on all rows
 # smoothing then begins here, or for the convex loss at least there.
 TOL_PILOT, EPS_ALL, EPS_WARM = 0.03, 1.0, 0.1
+# Rounds after each query of an index; and one is worth its reads where they are of this share of the rows.
+ROUNDS_ON_INDEX, BORDER = 10, 0.33
 # A dual round sweeps over its rows so often at first, and so many times as often in the next.
 SWEEPS, SWEEPS_GROW, SWEEPS_MOST = 5.0, 1.2, 100.0
 # It goes on so often while it would raise the objective.
@@ -74,6 +77,10 @@ class Task:
         """Which rows are no outliers at scores z."""
         over = np.maximum(0.0, 1.0 - self.y * z)
         return np.asarray((over * over if self.squared else over) <= self.ceiling)
+
+    def loss(self, z: Floats, rows: Ints) -> float:
+        """The sum of truncated losses of some rows, at their scores z."""
+        return float(kernels.along(z, z, self.y[rows], self.c[rows], self.squared, 0.0, self.ceiling, 0.0))
 
     def convex(self, inside: NDArray[np.bool_]) -> Task:
         """The convex problem of some rows."""
@@ -127,8 +134,32 @@ class Point:
     n_out: int = 0
 
 
+@dataclass
+class WorkingSet:
+    """Rows within `limit` of a hyperplane, as one pass meets them, unless they take more than `memory` bytes."""
+
+    limit: float
+    memory: float
+    positions: list[Ints] = field(default_factory=list)
+    parts: list[Any] = field(default_factory=list)
+    n_bytes: float = 0.0
+
+    def add(self, start: int, z: Floats, matrix: Any) -> None:
+        near = np.flatnonzero(np.abs(z) <= self.limit)
+        if len(near) and self.n_bytes <= self.memory:
+            self.positions.append(start + near)
+            self.parts.append(matrix.rows(near).X)
+            self.n_bytes += len(near) * matrix.X.data.nbytes / max(1, len(z))
+
+
 def look(
-    rows: Rows, task: Task, w: Floats, eps: float, share: float = math.inf, rng: np.random.Generator | None = None
+    rows: Rows,
+    task: Task,
+    w: Floats,
+    eps: float,
+    share: float = math.inf,
+    rng: np.random.Generator | None = None,
+    collect: WorkingSet | None = None,
 ) -> Point:
     """Pass over the rows once. Without `rng` there is no Hessian."""
     n, d = rows.shape
@@ -150,6 +181,8 @@ def look(
         point.n_out += n_out
         if isinstance(matrix, float):
             continue
+        if collect is not None:
+            collect.add(part.start, z, matrix)
         if n_support:
             point.v[:d] += matrix.adjoint(r)[0]
             point.v[d] += task.constant * r.sum()
@@ -207,6 +240,8 @@ class Newton:
         Most steps.
     weight
         What the weights in the Hessian will sum to, to begin with, if that is known.
+    fixed
+        Loss of rows that are not among these, for `tol` to be relative to.
     """
 
     rows: Rows
@@ -215,32 +250,36 @@ class Newton:
     max_rounds: int
     rng: np.random.Generator
     weight: float = 0.0
+    fixed: float = 0.0
 
-    def look(self, task: Task, w: Floats) -> Point:
+    def look(self, task: Task, w: Floats, collect: WorkingSet | None = None) -> Point:
         """Pass over the rows; the Hessian rests on a sample where many rows weigh in it."""
         n, d = self.rows.shape
         most = ROWS_PER_COLUMN * (d + 1)
         if d > LARGEST_SYSTEM:
             most = max(1000, min(most, MOST_NUMBERS // d))
         share = most / self.weight if self.weight > 0.0 and n > most else math.inf
-        point = look(self.rows, task, w, self.eps, share, self.rng)
+        point = look(self.rows, task, w, self.eps, share, self.rng, collect)
         self.weight = point.weight
         return point
 
     def _sharpen(self, at: Point, squared: bool) -> None:
         """Smooth less where smoothing is to blame for half of the gap."""
         if not squared and at.eps == self.eps and at.gap <= 2.0 * at.slack:
-            self.eps = max(self.eps * EPS_FACTOR, EPS_LAST)
+            # As little less as will do, since a sharp hinge takes more steps.
+            factor = 0.3 * self.tol * (at.objective + self.fixed) / at.slack
+            self.eps = max(self.eps * min(max(factor, EPS_FACTOR), EPS_MOST), EPS_LAST)
 
-    def truncated(self, task: Task, w: Floats, report: Report) -> Point:
+    def truncated(self, task: Task, w: Floats, report: Report, at: Point | None = None) -> Point:
         """Convex-concave rounds of one step each.
 
         A step that would raise the truncated objective is damped; where that does not help, the convex problem of the
         round is solved further. They end when w is within `tol` of the optimum of the convex problem of its inliers.
+        `at` is w where rows have been passed over for it.
         """
-        at = self.look(task, w)
+        at = self.look(task, w) if at is None else at
         for _ in range(self.max_rounds):
-            if report(at) or at.gap <= self.tol * at.objective:
+            if report(at) or at.gap <= self.tol * (at.objective + self.fixed):
                 break
             self._sharpen(at, task.squared)
             step = newton_step(at, task)
@@ -257,6 +296,42 @@ class Newton:
             at = new
         return at
 
+    def by_working_sets(self, task: Task, w: Floats, shrink: float, memory: float, report: Report) -> Point:
+        """`truncated` where a pass costs much: each collects the rows in range or short of it by `shrink`.
+
+        The next round is solved on these in memory, as if others kept their losses, and the next pass tells. Where they
+        do not fit, and where that gains nothing, rounds go over all rows.
+        """
+        working = WorkingSet(task.reach + shrink, memory)
+        at = self.look(task, w, working)
+        while at.gap > self.tol * at.objective and working.parts and working.n_bytes <= memory:
+            if report(at) or self.max_rounds <= 1:
+                return at
+            self.max_rounds -= 1
+            kept = np.concatenate(working.positions)
+            part = task.at(kept, task.c[kept])
+            rows = MemoryRows(stack(working.parts, self.rows.shape[1]))
+            fixed = at.objective - 0.5 * float(at.w @ at.w) - task.loss(at.z[kept], kept)
+            inner = Newton(rows, max(at.eps, EPS_WARM), 0.5 * self.tol, self.max_rounds, self.rng, fixed=fixed)
+            end = inner.truncated(part, at.w, lambda _: False)
+            self.eps, self.weight = inner.eps, inner.weight
+            working = WorkingSet(task.reach + shrink, memory)
+            new = self.look(task, end.w, working)
+            # The dual point of the working set bounds the problem of all rows too: others have no part in it.
+            others = task.inliers(new.z)
+            others[kept] = False
+            new.gap = min(new.gap, end.gap + task.loss(new.z[others], np.flatnonzero(others)))
+            if new.objective >= at.objective:
+                t = damp(task, at, new)
+                if t == 0.0:
+                    break
+                working = WorkingSet(task.reach + shrink, memory)
+                new = self.look(task, at.w + t * (end.w - at.w), working)
+                if new.objective >= at.objective:
+                    break
+            at = new
+        return self.truncated(task, at.w, report, at)
+
     def _solved_further(self, task: Task, at: Point) -> Point:
         """A point below `at` by steps on the convex problem of its inliers; else `at`, with what its gap is."""
         inside = task.inliers(at.z)
@@ -264,7 +339,7 @@ class Newton:
         enough = at.objective - fixed
         end = self.convex(task.convex(inside), at.w, enough=enough - 1e-9 * at.objective, fixed=fixed)
         at.gap = min(at.gap, max(0.0, enough - (end.objective - end.gap)))
-        if at.gap <= self.tol * at.objective or end.objective >= enough:
+        if at.gap <= self.tol * (at.objective + self.fixed) or end.objective >= enough:
             return at
         new = self.look(task, end.w)
         return new if new.objective < at.objective else at
@@ -284,7 +359,12 @@ class Newton:
             best = at if at.objective < best.objective else best
             best.gap = best.objective - bound
             stop = report is not None and report(best)
-            if stop or best.objective < enough or best.gap <= self.tol * (best.objective + fixed) or n_failed > 2:
+            if (
+                stop
+                or best.objective < enough
+                or best.gap <= self.tol * (best.objective + fixed + self.fixed)
+                or n_failed > 2
+            ):
                 break
             self._sharpen(at, task.squared)
             step = newton_step(at, task)
@@ -474,6 +554,12 @@ class IndexedBCD(LinearClassifier):
     solver
         "newton" makes one Newton step a round in the primal, on the hinge smoothed where it bends; "dual" sweeps by
         coordinate descent over the rows that matter, more often in each round.
+    index
+        "forest" searches a `MetricForest` for rows near the hyperplane, first; "scan" goes through all rows at once;
+        "auto" searches where rows are on disk and the leaves that hold rows in range are few, by a sample. In memory a
+        scan is faster. All end with passes over all rows that certify the solution.
+    n_query
+        Rows that a search is for at least, and less than which share of all rows ends the searches.
     n_pilot
         The fit starts with a solution for so many rows chosen at random.
     shrink
@@ -553,6 +639,8 @@ class IndexedBCD(LinearClassifier):
         *,
         loss: str = "hinge",
         solver: str = "newton",
+        index: str = "auto",
+        n_query: int = 1000,
         n_pilot: int = 20_000,
         shrink: float = 1.0,
         block: int = 1_000_000,
@@ -569,6 +657,8 @@ class IndexedBCD(LinearClassifier):
         self.s = s
         self.loss = loss
         self.solver = solver
+        self.index = index
+        self.n_query = n_query
         self.n_pilot = n_pilot
         self.shrink = shrink
         self.block = block
@@ -590,22 +680,65 @@ class IndexedBCD(LinearClassifier):
             value = getattr(self, name)
             if not isinstance(value, Real) or not float(value) >= 0.0:
                 raise ValueError(f"`{name}` must be a number, 0 or more, got {value!r}")
-        for name in ("n_pilot", "block", "max_iter"):
+        for name in ("n_query", "n_pilot", "block", "max_iter"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}")
-        for name, choices in (("loss", ("hinge", "squared_hinge")), ("solver", ("newton", "dual"))):
+        choices_of = {
+            "loss": ("hinge", "squared_hinge"),
+            "solver": ("newton", "dual"),
+            "index": ("auto", "scan", "forest"),
+        }
+        for name, choices in choices_of.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X
+            Rows, shape (n, d): an array, CSR, or a data frame; or a `MetricForest`.
+        y
+            n labels of at least two classes, in the order of the rows in their source; None for those of the forest.
+        sample_weight
+            n weights, 0 or more, in that order; a row of weight 2 counts as two rows. None for 1 each.
+
+        Raises
+        ------
+        ValueError
+            For NaN, infinities, negative weights, a single class, or parameters that cannot be.
+        """
+        return super().fit(X, y, sample_weight)
+
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
         """Weights are those of a sum here, not of a mean."""
+        if isinstance(X, MetricForest):
+            return self._prepare_forest(X, y, sample_weight)
         X, codes, weights = super()._prepare(X, y, sample_weight)
         total = len(codes) if sample_weight is None else float(_check_sample_weight(sample_weight, X).sum())
         return X, codes, weights * (self.C * total)
 
+    def _prepare_forest(self, forest: MetricForest, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
+        """Labels and weights by row of the source, or the forest's own, by position."""
+        n, d = forest.shape
+        labels = forest.labels if y is None else np.asarray(y)
+        if labels.shape != (n,):
+            raise ValueError(f"the index has {n} rows, `y` has shape {labels.shape}: give one label a row")
+        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[forest.ids]
+        labels = labels if y is None else labels[forest.ids]
+        # The rows are read when they are needed: a column of zeros stands for them here.
+        _, codes, weights = self._prepare(np.zeros((n, 1)), labels, weights)
+        self.n_features_in_ = d
+        return forest, codes, weights
+
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
-        rows: Rows = MemoryRows(X)
+        rows: Rows = X if isinstance(X, MetricForest) else MemoryRows(X)
+        if self.index == "forest" and isinstance(rows, MemoryRows):
+            rows = MetricForest.build(X)
+            assert isinstance(rows, MetricForest)
+            codes, weights = codes[rows.ids], weights[rows.ids]
         positives = [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
         shape = len(positives), rows.shape[1]
         start = self._start(shape)
@@ -647,8 +780,14 @@ class IndexedBCD(LinearClassifier):
         newton = Newton(rows, EPS_ALL, self.tol, self.max_iter, rng)
         if w is None:
             w = pilot(newton, task, self.n_pilot)
+            if isinstance(rows, MetricForest) and task.ceiling < math.inf and self._is_index_worth(newton, task, w):
+                w = on_index(newton, task, rows, w, n=self.n_query, n_pilot=self.n_pilot, shrink=self.shrink)
         if self.solver == "newton":
-            return newton.convex(task, w, report) if task.ceiling == math.inf else newton.truncated(task, w, report)
+            if task.ceiling == math.inf:
+                return newton.convex(task, w, report)
+            if isinstance(rows, MetricForest):
+                return newton.by_working_sets(task, w, self.shrink, rows.memory, report)
+            return newton.truncated(task, w, report)
         return dual_rounds(
             rows,
             task,
@@ -661,6 +800,15 @@ class IndexedBCD(LinearClassifier):
             report=report,
         )
 
+    def _is_index_worth(self, newton: Newton, task: Task, w: Floats) -> bool:
+        """Whether to search near the hyperplane before all rows are gone through."""
+        rows = newton.rows
+        assert isinstance(rows, MetricForest)
+        if self.index != "auto":
+            return bool(self.index == "forest")
+        positions = rows.sample(self.n_pilot, newton.rng)
+        return rows.is_costly and share_needed(rows, task, w, positions, rows.take(positions)) <= BORDER
+
     def _warning(self, points: list[Point], n_iter: int, stopped: bool) -> str:
         worst = max(point.gap / max(point.objective, 1e-300) for point in points)
         if worst <= self.tol:
@@ -671,6 +819,89 @@ class IndexedBCD(LinearClassifier):
             f"IndexedBCD stopped after {n_iter} rounds with a relative duality gap of {worst:.1e} where "
             f"tol={self.tol:g} was asked for: raise max_iter={self.max_iter} or tol, or scale X"
         )
+
+
+# The index -------------------------------------------------------------------------------------------------------
+
+
+def share_needed(index: Index, task: Task, w: Floats, positions: Ints, X: Any) -> float:
+    """The share of the rows in leaves that a search visits for 95 % of the rows in range, by a sample of the rows."""
+    in_range = np.abs(scores_of(X, w)) <= task.reach
+    away = np.abs(index.leaf_scores(w))
+    if not in_range.any():
+        return 0.0
+    farthest = np.quantile(away[index.leaf_of(positions[in_range])], 0.95)
+    return float(np.diff(index.starts)[away <= farthest].sum() / index.shape[0])
+
+
+def scores_of(X: Any, w: Floats) -> Floats:
+    """w . x + b of rows."""
+    scores: Floats = np.asarray(X @ w[:-1], np.float64) + w[-1]
+    return scores
+
+
+def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_pilot: int, shrink: float) -> Floats:
+    """Rounds on a working set that grows by the rows near the hyperplane, leaf by leaf.
+
+    Each query visits the leaves with the nearest means that were not visited before, until it finds as many rows in
+    range as the working set has, at least `n`. Rows in range, or short of it by `shrink`, join the working set, other
+    rows of those leaves do not count until all rows are looked at again. A sample stands for the rows of leaves not
+    visited yet. It ends when of the rows a query traversed fewer than n / |D| were in range, or the memory is full.
+    """
+    sample = index.sample(n_pilot, newton.rng)
+    X_sample = index.take(sample)
+    leaf_of_sample = index.leaf_of(sample)
+    leaf_weight = np.add.reduceat(task.c, index.starts[:-1])
+    is_visited = np.zeros(index.n_leaves, bool)
+    chunk = max(16, index.n_leaves // 64)
+    parts: list[Any] = []
+    positions: list[Ints] = []
+    n_kept = 0
+    is_last = False
+    while not is_last:
+        away = np.where(is_visited, np.inf, np.abs(index.leaf_scores(w)))
+        order = np.argsort(away)[: np.count_nonzero(~is_visited)]
+        wanted, n_found = max(n, n_kept), 0
+        # Some leaves at once, so that they are read in the order of the disk.
+        for first in range(0, len(order), chunk):
+            visit = order[first : first + chunk]
+            found = seen = 0
+            for part, X in index.leaves(visit):
+                z = scores_of(X, w)
+                near = np.flatnonzero(np.abs(z) <= task.reach + shrink)
+                far = np.delete(np.arange(part.start, part.stop), near)
+                newton.fixed += kernels.along(
+                    np.delete(z, near),
+                    np.delete(z, near),
+                    task.y[far],
+                    task.c[far],
+                    task.squared,
+                    0.0,
+                    task.ceiling,
+                    0.0,
+                )
+                found += int(np.count_nonzero(np.abs(z) <= task.reach))
+                seen += len(z)
+                parts.append(X[near])
+                positions.append(part.start + near)
+                n_kept += len(near)
+            is_visited[visit] = True
+            n_found += found
+            is_last = found < seen * n / index.shape[0] or n_kept * index.row_bytes > index.memory
+            if is_last or n_found >= wanted:
+                break
+        is_last |= bool(is_visited.all())
+        left = ~is_visited[leaf_of_sample]
+        c = np.where(left, task.c[sample], 0.0)
+        c *= leaf_weight[~is_visited].sum() / c.sum() if c.any() else 0.0
+        kept = np.concatenate(positions)
+        rows = MemoryRows(stack([*parts, X_sample[np.flatnonzero(left)]], index.shape[1]))
+        working = task.at(np.concatenate([kept, sample[left]]), np.concatenate([task.c[kept], c[left]]))
+        rounds = newton.max_rounds if is_last else ROUNDS_ON_INDEX
+        inner = Newton(rows, newton.eps, 0.5 * newton.tol, rounds, newton.rng, fixed=newton.fixed)
+        w = inner.truncated(working, w, lambda _: False).w
+    newton.eps, newton.weight, newton.fixed = inner.eps, inner.weight, 0.0
+    return w
 
 
 def pilot(newton: Newton, task: Task, n: int) -> Floats:

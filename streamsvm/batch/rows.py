@@ -37,6 +37,25 @@ class Rows(Protocol):
         """Ascending positions of n rows chosen at random that are cheap to take, fewer where there are fewer."""
 
 
+class Index(Rows, Protocol):
+    """Rows in leaves of neighbours, so that those near a hyperplane are in few leaves."""
+
+    n_leaves: int
+    starts: Ints
+    row_bytes: float
+    is_costly: bool
+    memory: int
+
+    def leaf_of(self, positions: Ints) -> Ints:
+        """The leaves rows are in."""
+
+    def leaf_scores(self, plane: Floats) -> Floats:
+        """The scores of the leaves' means."""
+
+    def leaves(self, leaves: Ints) -> Iterator[tuple[slice, Any]]:
+        """Ranges of positions and rows of some leaves, in ascending order."""
+
+
 class MemoryRows:
     """Rows in an array or in CSR."""
 

@@ -1,0 +1,412 @@
+"""An index of rows: its search against brute force, its files against damage, and fits on it against fits in memory."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm import IndexedBCD
+from streamsvm.batch import indexed_bcd
+from streamsvm.batch.metric_forest import INDEX_FILE, ROWS_FILE, MetricForest
+from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive
+
+
+def clusters(n, d=12, seed=0, flipped=0.1):
+    """Rows in clusters, and labels of which some are wrong."""
+    rng = np.random.default_rng(seed)
+    X = 2.0 * rng.normal(size=(40, d))[rng.integers(0, 40, n)] + 0.2 * rng.normal(size=(n, d))
+    y = np.where(X @ rng.normal(size=d) > 0.5, "yes", "no")
+    other = np.where(y == "yes", "no", "yes")
+    return X, np.where(rng.random(n) < flipped, other, y)
+
+
+def batches(X, y, size=500):
+    for first in range(0, X.shape[0], size):
+        yield X[first : first + size], y[first : first + size]
+
+
+@pytest.fixture
+def small_leaves(monkeypatch):
+    """Leaves on disk of a few rows, so that small data have many."""
+    monkeypatch.setattr("streamsvm.batch.metric_forest.LEAF_BYTES", 4096)
+
+
+@pytest.fixture
+def on_disk(tmp_path, small_leaves):
+    """Builds an index and opens it."""
+
+    def make(X, y, memory=1 << 20, build=200_000, **how):
+        path = tmp_path / "index"
+        MetricForest.from_batches(path, batches(X, y), memory=build, **how)
+        return MetricForest.open(path, memory=memory)
+
+    return make
+
+
+# The search ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 200), st.sampled_from(["centroid", "boundary"]), st.booleans())
+def test_without_a_budget_the_nearest_are_those_of_brute_force(seed, n, order, sparse):
+    rng = np.random.default_rng(seed)
+    X, _ = clusters(800, 6, seed)
+    X[:5] = 0.0
+    X[5:30] = X[30]
+    forest = MetricForest.build(scipy.sparse.csr_matrix(X) if sparse else X, leaf_rows=16, tree_rows=300)
+    w, b = rng.normal(size=6), rng.normal()
+    found = forest.nearest_to_hyperplane(w, b, n, order=order)
+    np.testing.assert_allclose(found.distances, np.sort(np.abs(X @ w + b))[:n], atol=1e-9)
+    np.testing.assert_allclose(np.abs(X[forest.ids[found.positions]] @ w + b), found.distances, atol=1e-9)
+
+
+def test_a_budget_bounds_what_is_touched_and_recall_grows_with_it():
+    X, _ = clusters(20_000)
+    forest = MetricForest.build(X)
+    w = np.random.default_rng(5).normal(size=12)
+    true = set(np.argsort(np.abs(X @ w))[:200])
+    recalls = []
+    for budget in (500, 2000, 8000, 20_000):
+        found = forest.nearest_to_hyperplane(w, 0.0, 200, budget=budget)
+        assert found.n_rows < budget + 4 * 64
+        recalls.append(len(true & set(forest.ids[found.positions])) / 200)
+    assert recalls == sorted(recalls)
+    assert recalls[1] > 0.5
+    assert recalls[-1] == 1.0
+
+
+def test_a_range_and_rows_to_skip_are_kept_to_and_spare_leaves():
+    X, _ = clusters(5000)
+    forest = MetricForest.build(X, leaf_rows=16)
+    w = np.random.default_rng(5).normal(size=12)
+    away = np.abs(X @ w)
+    found = forest.nearest_to_hyperplane(w, 0.0, 5000, reach=0.5)
+    assert sorted(forest.ids[found.positions]) == sorted(np.flatnonzero(away <= 0.5))
+    assert found.n_leaves < forest.n_leaves
+    skip = np.zeros(5000, bool)
+    skip[found.positions] = True
+    other = forest.nearest_to_hyperplane(w, 0.0, 10, skip=skip)
+    np.testing.assert_allclose(other.distances, np.sort(away[away > 0.5])[:10])
+    assert forest.nearest_to_hyperplane(w, 0.0, 10, skip=np.ones(5000, bool)).n_leaves == 0
+
+
+def test_leaves_are_as_large_as_asked_for_and_hold_every_row_once():
+    X, y = clusters(7000)
+    forest = MetricForest.build(X, y, leaf_rows=50, tree_rows=2000)
+    sizes = np.diff(forest.starts)
+    assert sizes.min() >= 50
+    assert sizes.max() < 200
+    np.testing.assert_array_equal(np.sort(forest.ids), np.arange(7000))
+    np.testing.assert_array_equal(forest.labels, y[forest.ids])
+    rows = np.concatenate([matrix.X for _, matrix in forest.scan()])
+    np.testing.assert_array_equal(rows, X[forest.ids])
+
+
+def test_a_scan_leaves_out_only_leaves_beyond_reach():
+    X, _ = clusters(5000)
+    forest = MetricForest.build(X, leaf_rows=16)
+    plane = np.append(np.random.default_rng(5).normal(size=12), 0.3)
+    scores = X[forest.ids] @ plane[:-1] + plane[-1]
+    n_left_out = 0
+    for part, matrix in forest.scan(plane, 1.0):
+        if isinstance(matrix, float):
+            n_left_out += 1
+            assert np.all(np.abs(scores[part]) > 1.0)
+            assert np.all(np.sign(scores[part]) == np.sign(matrix))
+    assert n_left_out > 10
+
+
+# On disk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "pixels", "sparse"])
+def test_rows_come_back_from_disk_as_they_were(on_disk, kind):
+    X, y = clusters(3000)
+    X = {
+        "float64": X,
+        "float32": X.astype(np.float32),
+        "pixels": np.clip(40 * X + 100, 0, 255).astype(np.uint8),
+        "sparse": scipy.sparse.csr_matrix(np.where(X > 1.0, X, 0.0)),
+    }[kind]
+    forest = on_disk(X, y)
+    parts = [matrix.X for _, matrix in forest.scan()]
+    dense = np.concatenate([part.toarray() if kind == "sparse" else part for part in parts])
+    expected = X.toarray() if kind == "sparse" else X
+    np.testing.assert_array_equal(dense, expected[forest.ids])
+    np.testing.assert_array_equal(forest.labels, y[forest.ids])
+    some = np.sort(np.random.default_rng(0).choice(3000, 50, replace=False))
+    for positions in (some, forest.sample(100, np.random.default_rng(0))):
+        taken = forest.take(positions)
+        taken = taken.toarray() if kind == "sparse" else taken
+        np.testing.assert_array_equal(taken, expected[forest.ids[positions]])
+    if kind == "pixels":
+        assert forest.blocks.sizes[: forest.n_leaves].sum() == 3000 * 12
+
+
+def test_the_sample_is_uniform_over_the_rows_as_they_came(on_disk):
+    X, y = clusters(20_000, 2)
+    forest = on_disk(X, y, n_sample=1000)
+    ids = forest.ids[forest.sample_positions]
+    assert len(np.unique(ids)) == 1000
+    assert np.all(np.abs(np.bincount(ids // 5000) - 250) < 70)
+
+
+def test_memory_of_rows_kept_is_bounded_and_what_is_kept_is_not_read_again(on_disk):
+    X, y = clusters(5000)
+    forest = on_disk(X, y, memory=50_000)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        forest.blocks.block(int(rng.integers(forest.n_leaves)))
+        assert forest.blocks.bytes_kept <= 50_000
+    before = forest.bytes_read
+    last = int(rng.integers(forest.n_leaves))
+    forest.blocks.block(last)
+    once = forest.bytes_read
+    forest.blocks.block(last)
+    assert forest.bytes_read == once >= before
+
+
+def test_building_and_scanning_hold_no_more_than_they_may(tmp_path):
+    def stream():
+        rng = np.random.default_rng(0)
+        for _ in range(60):
+            yield rng.normal(size=(1000, 100)), np.arange(1000) % 2
+
+    tracemalloc.start()
+    MetricForest.from_batches(tmp_path / "index", stream(), memory=8 << 20)
+    _, peak = tracemalloc.get_traced_memory()
+    assert peak < 20 << 20  # 48 MB of rows
+    tracemalloc.reset_peak()
+    forest = MetricForest.open(tmp_path / "index", memory=1 << 20)
+    for _ in forest.scan():
+        pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 25 << 20
+
+
+@pytest.mark.parametrize("damage", ["cut rows", "flip a byte", "cut index", "foreign", "other class", "lost"])
+def test_damaged_and_foreign_indexes_are_refused_with_the_reason(on_disk, tmp_path, damage):
+    X, y = clusters(2000)
+    on_disk(X, y)
+    rows, index = tmp_path / "index" / ROWS_FILE, tmp_path / "index" / INDEX_FILE
+    content = bytearray(rows.read_bytes())
+    expected = ArchiveError
+    if damage == "cut rows":
+        rows.write_bytes(content[:-100])
+    elif damage == "flip a byte":
+        content[5000] ^= 1
+        rows.write_bytes(content)
+    elif damage == "cut index":
+        index.write_bytes(index.read_bytes()[:-50])
+    elif damage == "foreign":
+        index.write_bytes(b"PK, but no archive")
+    elif damage == "other class":
+        LinearModel(["a", "b"], np.zeros((2, 1)), np.zeros(2), Scaler.identity(["x"])).save(index)
+    else:
+        rows.unlink()
+        expected = FileNotFoundError
+    with pytest.raises(expected, match=ROWS_FILE if damage in ("cut rows", "flip a byte", "lost") else INDEX_FILE):
+        for _ in MetricForest.open(tmp_path / "index").scan():
+            pass
+
+
+def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path):
+    X, y = clusters(1000)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(FileExistsError, match="taken"):
+        MetricForest.from_batches(tmp_path / "taken", batches(X, y))
+    with pytest.raises(ValueError, match="12 before"):
+        MetricForest.from_batches(tmp_path / "index", [(X, y), (X[:, :3], y)])
+    with pytest.raises(ValueError, match="no rows"):
+        MetricForest.from_batches(tmp_path / "index", [])
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+BUILD = """
+    import sys, resource, signal
+    import numpy as np
+    from streamsvm.batch.metric_forest import MetricForest
+    if len(sys.argv) > 2:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+    def stream():
+        rng = np.random.default_rng(0)
+        for k in range(10**6):
+            print(k, flush=True)
+            yield rng.normal(size=(2000, 50)), np.arange(2000) % 2
+    MetricForest.from_batches(sys.argv[1], stream(), memory=1 << 20)
+"""
+
+
+def test_a_build_that_is_killed_leaves_nothing_that_passes_for_an_index(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(BUILD), str(tmp_path / "index")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if int(line) >= 5:
+                break
+        process.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "index").exists()
+    left = list(tmp_path.iterdir())
+    assert len(left) == 1
+    assert left[0].name.endswith(".tmp")
+    with pytest.raises((ArchiveError, FileNotFoundError)):
+        MetricForest.open(left[0])
+
+
+def test_a_disk_that_is_full_is_told_and_leaves_nothing(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(BUILD), str(tmp_path / "index"), "3000000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "OSError" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+# Sources ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_of_a_csv_file_counts_what_it_leaves_out(tmp_path):
+    rows = ["a,b,label", "1.5,2,x", "2.5,,x", "3.5,4,y", "4.5,5,", "bad,6,y,too,long", "5.5,inf,y", "6.5,7,x"]
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+    seen = []
+    MetricForest.from_source(
+        tmp_path / "index",
+        str(tmp_path / "rows.csv"),
+        options={"label": "label"},
+        progress=lambda n, share: seen.append((n, share)),
+    )
+    forest = MetricForest.open(tmp_path / "index")
+    order = np.argsort(forest.ids)
+    assert forest.labels[order].tolist() == ["x", "y", "x"]
+    np.testing.assert_array_equal(forest.take(np.arange(3))[order], [[1.5, 2.0], [3.5, 4.0], [6.5, 7.0]])
+    assert seen[-1][0] == 3
+    header, _ = read_archive(tmp_path / "index" / INDEX_FILE)
+    assert header["rejected"] == 4
+    assert {"3", "5", "6", "7"} == {one["origin"]["line"] for one in header["first_rejected"]}
+
+
+def test_an_index_of_libsvm_and_of_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    (tmp_path / "rows.libsvm").write_text("+1 1:0.5 3:2\n-1 2:1\n+1 7:4\n")
+    MetricForest.from_source(tmp_path / "sparse", str(tmp_path / "rows.libsvm"))
+    forest = MetricForest.open(tmp_path / "sparse")
+    expected = np.zeros((3, 8))
+    expected[0, [1, 3]], expected[1, 2], expected[2, 7] = (0.5, 2.0), 1.0, 4.0
+    np.testing.assert_array_equal(forest.take(np.arange(3)).toarray()[np.argsort(forest.ids)], expected)
+
+    X, y = clusters(3000, 3)
+    table = pyarrow.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "label": y})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    MetricForest.from_source(tmp_path / "index", str(tmp_path / "rows.parquet"), options={"label": "label"})
+    forest = MetricForest.open(tmp_path / "index")
+    np.testing.assert_array_equal(forest.take(np.arange(3000)), X[forest.ids])
+
+
+def test_strings_are_refused_by_the_name_of_their_column(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,colour,label\n1,red,x\n2,blue,y\n")
+    with pytest.raises(ValueError, match="colour"):
+        MetricForest.from_source(tmp_path / "index", str(tmp_path / "rows.csv"), options={"label": "label"})
+    assert not (tmp_path / "index").exists()
+
+
+# Fits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["newton", "dual"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_with_and_without_an_index_the_convex_solution_is_the_same(on_disk, loss, solver):
+    X, y = clusters(1500, 6)
+    how = {"s": np.inf, "loss": loss, "solver": solver, "tol": 1e-4, "max_iter": 1000}
+    best = IndexedBCD(**how).fit(X, y)
+    for index in ("auto", "scan", "forest"):
+        for rows in (MetricForest.build(X, y, leaf_rows=16), on_disk(X, y) if index == "auto" else None):
+            if rows is not None:
+                model = IndexedBCD(index=index, **how).fit(rows)
+                assert model.objective_ == pytest.approx(best.objective_, rel=2e-4)
+                assert model.certificate_ <= 1e-4 * model.objective_
+                np.testing.assert_array_equal(model.classes_, best.classes_)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_truncated_solutions_are_within_the_spread_over_seeds(on_disk, loss):
+    X, y = clusters(6000, flipped=0.2)
+    seeds = [IndexedBCD(loss=loss, random_state=seed, n_pilot=500).fit(X, y).objective_ for seed in range(4)]
+    forest = on_disk(X, y, memory=100_000)
+    for index in ("scan", "forest"):
+        for shrink in (0.2, 1.0):
+            how = {"index": index, "shrink": shrink, "n_query": 100, "n_pilot": 500, "loss": loss}
+            model = IndexedBCD(**how).fit(forest)
+            assert model.objective_ <= 1.005 * max(seeds)
+            assert model.certificate_ <= 1e-3 * model.objective_
+            assert np.all(np.diff([step.objective for step in model.history_]) <= 0.0)
+            scores = X @ model.coef_[0] + model.intercept_[0]
+            over = np.maximum(0.0, 1.0 - np.where(y == "yes", 1.0, -1.0) * scores)
+            losses = np.minimum(over**2 if loss == "squared_hinge" else over, 2.0).sum()
+            norm = 0.5 * (model.coef_[0] @ model.coef_[0] + model.intercept_[0] ** 2)
+            assert model.objective_ == pytest.approx(norm + losses, rel=1e-6)
+    in_memory = IndexedBCD(index="forest", n_query=100, n_pilot=500, loss=loss).fit(X, y)
+    assert in_memory.objective_ <= 1.005 * max(seeds)
+
+
+def test_one_index_serves_other_labels_weights_and_penalties(on_disk):
+    X, y = clusters(4000, 6)
+    forest = on_disk(X, y)
+    rng = np.random.default_rng(1)
+    others = np.where(X[:, 1] > 0.0, 2, 1)
+    weights = rng.random(4000)
+    for C, s in ((0.1, 1.0), (10.0, np.inf)):
+        given = IndexedBCD(C, s, n_pilot=400).fit(forest, others, sample_weight=weights)
+        plain = IndexedBCD(C, s, n_pilot=400).fit(X, others, sample_weight=weights)
+        assert given.classes_.tolist() == [1, 2]
+        assert given.objective_ == pytest.approx(plain.objective_, rel=5e-3)
+        assert given.score(X, others) == pytest.approx(plain.score(X, others), abs=0.005)
+    with pytest.raises(ValueError, match="4000 rows"):
+        IndexedBCD().fit(forest, others[:-1])
+    with pytest.raises(ValueError, match="class"):
+        IndexedBCD().fit(forest, np.ones(4000))
+
+
+def test_three_classes_on_one_index(on_disk):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, 3000)
+    X = np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, -3.0]])[codes] + rng.normal(size=(3000, 2))
+    forest = on_disk(X, np.array(["a", "b", "c"])[codes])
+    model = IndexedBCD(index="forest", n_pilot=300).fit(forest)
+    assert model.coef_.shape == (3, 2)
+    assert model.score(X, np.array(["a", "b", "c"])[codes]) > 0.95
+
+
+def test_fewer_rows_than_a_leaf_and_rows_all_alike(on_disk):
+    X, y = clusters(30, 4)
+    assert IndexedBCD(index="forest").fit(MetricForest.build(X, y)).score(X, y) > 0.8
+    same = np.repeat(X[:1], 3000, axis=0)
+    labels = np.where(np.arange(3000) % 3 == 0, "a", "b")
+    for rows in (MetricForest.build(same, labels), on_disk(same, labels), MetricForest.build(0.0 * same, labels)):
+        assert np.diff(rows.starts).max() < 1000
+        model = IndexedBCD(index="forest").fit(rows)
+        assert model.predict(same[:1]) == ["b"]
+
+
+def test_auto_searches_where_rows_are_on_disk_and_few_leaves_are_in_range(on_disk, monkeypatch):
+    X, y = clusters(20_000, flipped=0.05)
+    searches = []
+    on_index = indexed_bcd.on_index
+    monkeypatch.setattr(indexed_bcd, "on_index", lambda *a, **how: searches.append(1) or on_index(*a, **how))
+    forest = on_disk(X, y, build=8 << 20)
+    few = IndexedBCD(n_pilot=2000).fit(forest)
+    assert searches == [1]
+    for rows, how in ((forest, {"s": 30.0}), (forest, {"index": "scan"}), (MetricForest.build(X, y), {}), (X, {})):
+        other = IndexedBCD(n_pilot=2000, **how).fit(rows, y)
+        assert searches == [1]
+        assert "s" in how or other.objective_ == pytest.approx(few.objective_, rel=5e-3)
