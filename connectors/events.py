@@ -152,7 +152,8 @@ class Source(Protocol):
     """
 
     name: str
-    """The URL or path, without secrets, for messages."""
+    """The URL or path, without secrets, for messages. Where it says more than what is read (such as the hosts to ask),
+    an attribute `identity` says what must be the same for a run to go on."""
 
     @property
     def position(self) -> Position: ...
@@ -191,6 +192,22 @@ class Sink(Protocol):
         """Drop whatever was written after `position`."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Acknowledged(Protocol):
+    """A source that is told which of its positions have been kept."""
+
+    def acknowledge(self, position: Position) -> None:
+        """A checkpoint holds this position."""
+
+
+@runtime_checkable
+class Advancing(Protocol):
+    """A sink that makes results durable by itself, between two batches, without being waited for."""
+
+    def advance(self) -> None:
+        """Begin to make durable what has waited for long enough."""
 
 
 def _plain(value: Any) -> Any:

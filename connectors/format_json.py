@@ -48,9 +48,10 @@ class JsonFormat:
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """One object a line."""
-        return line_records(lines, bad, limit, map(self._row, lines))
+        return line_records(lines, bad, limit, map(self.row, lines))
 
-    def _row(self, line: str) -> dict[str, Any] | ValueError:
+    def row(self, line: str) -> dict[str, Any] | ValueError:
+        """A line's object, or why it is none."""
         try:
             value = _loads(line)
             if isinstance(value, dict):

@@ -11,6 +11,8 @@ from connectors.parquet import ParquetSink, ParquetSource
 from connectors.sinks import LINE_WRITERS, NullSink, OutputPipe, TextSink, is_pipe
 from connectors.synthetic import SyntheticSource
 
+KAFKA = "kafka://"
+
 
 def open_source(url: str, **options: Any) -> Source:
     """Open a stream of events.
@@ -19,15 +21,16 @@ def open_source(url: str, **options: Any) -> Source:
     ----------
     url
         A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory of parts),
-        ``-`` for standard input (unpacked if it is gzip), or ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
-        rbf, rbfdrift, sea, sine, stagger, tree, waveform). Options may follow as a query:
-        ``a.csv?label=y&types=x:category``.
+        ``-`` for standard input (unpacked if it is gzip), ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
+        rbf, rbfdrift, sea, sine, stagger, tree, waveform), or ``kafka://HOST:PORT,HOST:PORT/TOPIC``. Options may follow
+        as a query: ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
         or ignore by name). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``). JSON: `late_label` (no; the
         label may be absent from the first 1,000 events, which otherwise is taken for a misspelt name).
         Synthetic: `n` (100,000), `seed` (1), `drift` (event numbers), `width` (0), and the generator's own.
+        Kafka: see `connectors.kafka.KafkaSource`.
 
     Examples
     --------
@@ -43,6 +46,12 @@ def open_source(url: str, **options: Any) -> Source:
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
     if path.startswith("synthetic:"):
         return SyntheticSource(path.removeprefix("synthetic:"), asked)
+    if path.startswith(KAFKA):
+        from connectors.kafka import KafkaSource
+        from connectors.kafka.clients import split_address
+
+        servers, topic = split_address(path)
+        return KafkaSource(servers=servers, topic=topic, **asked.rest())
     _refuse_scheme(path)
     format_ = file_format(path, asked)
     if format_ == "parquet":
@@ -50,18 +59,29 @@ def open_source(url: str, **options: Any) -> Source:
     return TextSource(path, format_, asked)
 
 
-def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
+def open_sink(
+    url: str,
+    *,
+    resume: bool = False,
+    fresh: bool = False,
+    source: Source | None = None,
+    beside: Sink | None = None,
+    **options: Any,
+) -> Sink:
     """Open a place for results.
 
     Parameters
     ----------
     url
         A path (CSV, TSV or JSON lines by suffix, also with ``.gz``; Parquet, as a directory of parts), ``-`` for
-        standard output, a pipe or a device, or ``null:``.
+        standard output, a pipe or a device, ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``null:``.
     resume
         Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced at the first write or flush.
+    fresh, source, beside
+        For Kafka: whether to forget how far an earlier run came, the source of the events if the run keeps checkpoints,
+        and another sink whose transactions this one may join. See `connectors.kafka.KafkaSink`.
     options
-        `format`, instead of the suffix.
+        `format`, instead of the suffix; those of `connectors.kafka.KafkaSink` for Kafka.
 
     Examples
     --------
@@ -81,6 +101,14 @@ def open_sink(url: str, *, resume: bool = False, **options: Any) -> Sink:
     if path == "null:":
         asked.finish()
         return NullSink()
+    if path.startswith(KAFKA):
+        from connectors.kafka import KafkaSink, KafkaSource
+        from connectors.kafka.clients import split_address
+
+        servers, topic = split_address(path)
+        about = source if isinstance(source, KafkaSource) else None
+        given = asked.rest()
+        return KafkaSink(servers=servers, topic=topic, source=about, beside=beside, resume=resume, fresh=fresh, **given)
     _refuse_scheme(path)
     format_ = file_format(path, asked)
     if format_ == "parquet" and path != "-":

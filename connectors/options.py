@@ -63,6 +63,23 @@ class Options:
         """Whether the option was given and not yet taken."""
         return key in self._given
 
+    def value(self, key: str) -> Any:
+        """Whatever was given."""
+        return self._take(key)
+
+    def seconds(self, key: str, default: float) -> float:
+        """A number of seconds, zero or more."""
+        value = self._take(key)
+        if value is None:
+            return default
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = -1.0
+        if not 0 <= number < float("inf"):
+            raise self._refuse(key, value, "a number of seconds, 0 or more")
+        return number
+
     def flag(self, key: str, default: bool) -> bool:
         """Yes or no."""
         value = self._take(key)

@@ -241,15 +241,17 @@ class JsonLines:
         return b""
 
     def body(self, table: Rows) -> bytes:
-        return b"".join(_json_line(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
+        lines = (json_bytes(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
+        return b"".join(line + b"\n" for line in lines)
 
 
-def _json_line(row: dict[str, Any]) -> bytes:
+def json_bytes(row: dict[str, Any]) -> bytes:
+    """A row as a JSON object; what JSON has no form for is written as text, and NaN as null."""
     try:
         return orjson.dumps(row, default=_plain, option=_JSON_OPTIONS)
     except TypeError:  # whole numbers beyond 64 bits, lone surrogates: slower, but JSON knows them
         row = {name: None if value != value else value for name, value in row.items()}
-        return json.dumps(row, default=_plain).encode() + b"\n"
+        return json.dumps(row, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -294,5 +296,5 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
-_JSON_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 LINE_WRITERS: dict[str, LineWriter] = {"csv": CsvLines(","), "tsv": CsvLines("\t"), "jsonl": JsonLines()}

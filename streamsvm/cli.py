@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 # Whatever takes long to import is imported where it is used: `--help` and refusals come at once.
 if TYPE_CHECKING:
-    from connectors.events import Sink
+    from connectors.events import Sink, Source
     from streamsvm.run.checkpoint import Checkpoint
-    from streamsvm.run.runner import Report, Runner
+    from streamsvm.run.runner import Observer, Report, Runner
 
 DEFAULT_SOURCE = "synthetic:demo"
 _REJECTED = "rejected.jsonl"
-_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow")
-_FLAGS = ("follow", "learn", "fresh", "quiet")
+_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end")
+_FLAGS = ("follow", "until-end", "learn", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
@@ -136,7 +136,8 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         nargs="?",
         type=_text,
         metavar="SOURCE",
-        help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, or synthetic:NAME; "
+        help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, synthetic:NAME, or "
+        "kafka://HOST:PORT/TOPIC; "
         f"more options may follow as a query, as in a.csv?delimiter=; (default {DEFAULT_SOURCE})",
     )
     group.add_argument(
@@ -152,6 +153,7 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         "--format", type=_text, metavar="FORMAT", help="csv, tsv, jsonl, libsvm, arff or parquet, instead of the suffix"
     )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
+    group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
     group.add_argument("--max-events", type=_count, metavar="N", help="stop after N events, resumed ones included")
 
 
@@ -180,7 +182,10 @@ def _add_model(run: argparse.ArgumentParser) -> None:
 def _add_results(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("results")
     group.add_argument(
-        "--out", type=_text, metavar="SINK", help="where predictions go: a .csv, .tsv or .jsonl file, or - (then CSV)"
+        "--out",
+        type=_text,
+        metavar="SINK",
+        help="where predictions go: a .csv, .tsv or .jsonl file, - (then CSV), or kafka://HOST:PORT/TOPIC",
     )
     group.add_argument(
         "--rejected",
@@ -231,6 +236,9 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
         default=5.0,
         metavar="S",
         help="seconds between progress lines where standard error is no terminal (default 5)",
+    )
+    group.add_argument(
+        "--metrics-port", type=_count, metavar="PORT", help="serve events, accuracy, lag and more to Prometheus there"
     )
     group.add_argument("--quiet", action=_FLAG, help="no progress and no summary")
     group.add_argument(
@@ -367,7 +375,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
         with contextlib.ExitStack() as stack:
             checkpoint = _checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(_open_source(args)))
-            out, rejected = _open_sinks(args, checkpoint, stack)
+            out, rejected = _open_sinks(args, checkpoint, source, stack)
             runner = Runner(
                 model,
                 source,
@@ -379,7 +387,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
                 max_events=args.max_events,
                 window=args.window,
                 identity=_identity(args),
-                observer=None if args.quiet else stack.enter_context(_progress(args.log_every)),
+                observer=_observer(args, stack),
                 started=started,
             )
             report = runner.report
@@ -492,19 +500,20 @@ def _open_source(args: argparse.Namespace) -> Any:
 
 
 def _open_sinks(
-    args: argparse.Namespace, checkpoint: Checkpoint | None, stack: contextlib.ExitStack
+    args: argparse.Namespace, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
 ) -> list[Sink | None]:
     """For predictions, if wanted, and for events set aside: by default a file that is made when the first one comes."""
     from connectors import open_sink
     from streamsvm.run.deferred import DeferredSink
 
-    resume = checkpoint is not None and checkpoint.exists
-    out = _settled(open_sink, args.out, resume=resume) if args.out else None
+    kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
+    kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
+    out = _settled(open_sink, args.out, **kept) if args.out else None
     if out is not None:
         stack.enter_context(contextlib.closing(out))
     path = args.rejected or _rejected_path(args)
     if args.rejected:
-        rejected = _settled(open_sink, path, resume=resume)
+        rejected = _settled(open_sink, path, beside=out, **kept)
     else:
         _check_writable("rejected events go to", path)
         rejected = DeferredSink(path, open_sink, replace=path != _REJECTED)
@@ -528,7 +537,7 @@ def _rejected_path(args: argparse.Namespace) -> str:
     from connectors.sinks import is_pipe
 
     path = split_url(args.out or "-")[0]
-    return _REJECTED if is_pipe(path) or path == "null:" else f"{path}.rejected.jsonl"
+    return _REJECTED if is_pipe(path) or path == "null:" or path.startswith("kafka://") else f"{path}.rejected.jsonl"
 
 
 def _identity(args: argparse.Namespace) -> dict[str, Any]:
@@ -537,9 +546,26 @@ def _identity(args: argparse.Namespace) -> dict[str, Any]:
 
     options = {name: getattr(args, name) for name in _STREAM_OPTIONS if getattr(args, name) is not None}
     options |= split_url(args.source)[1]
+    if args.source.startswith("kafka://"):
+        from connectors.kafka.source import MEANING
+
+        options = {name: options[name] for name in MEANING if name in options}
     shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
     shown |= {"load": args.load} if args.load else {}
     return {f"--{name}": value for name, value in shown.items()} | {"--rejected": args.rejected or "by default"}
+
+
+def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer | None:
+    """Whoever wants to know how the run goes on."""
+    from streamsvm.run.prometheus import Exporter
+    from streamsvm.run.runner import observe_all
+
+    observers: list[Observer] = []
+    if args.metrics_port is not None:
+        observers.append(stack.enter_context(contextlib.closing(Exporter(args.metrics_port))))
+    if not args.quiet:
+        observers.append(stack.enter_context(_progress(args.log_every)))
+    return observe_all(observers)
 
 
 @contextlib.contextmanager
@@ -550,14 +576,16 @@ def _progress(every_s: float) -> Iterator[Any]:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("streamsvm")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    loggers = [logging.getLogger(name) for name in ("streamsvm", "connectors")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     with contextlib.closing(progress(sys.stderr, every_s)) as observer:
         try:
             yield observer
         finally:
-            logger.removeHandler(handler)
+            for logger in loggers:
+                logger.removeHandler(handler)
 
 
 @contextlib.contextmanager

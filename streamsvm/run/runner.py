@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch, ConnectorError, Position, Rejected, Sink, Source
+from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.learners import as_learner
@@ -47,6 +47,8 @@ class Report:
         The first few events set aside by this process.
     checkpoint
         Where snapshots are left, None for nowhere.
+    lag
+        How many events each part of a live source is behind, by its name; None where the source does not know.
     """
 
     model: str
@@ -62,12 +64,23 @@ class Report:
     first_prediction_s: float | None = None
     examples: list[Rejected] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
+    lag: Mapping[Any, int] | None = None
 
 
 class Observer(Protocol):
     """Who is told after every batch, such as a progress bar."""
 
     def __call__(self, report: Report, fraction: float | None) -> None: ...
+
+
+def observe_all(observers: Sequence[Observer]) -> Observer | None:
+    """Several observers as one; None where there is none."""
+
+    def observe(report: Report, fraction: float | None) -> None:
+        for observer in observers:
+            observer(report, fraction)
+
+    return observe if observers else None
 
 
 class Runner:
@@ -178,6 +191,7 @@ class Runner:
         for batch in self.source:
             self._take(batch)
             report.seconds = time.perf_counter() - began
+            report.lag = getattr(self.source, "lag", None)
             if self.observer is not None:
                 self.observer(report, self.source.fraction)
             if self._over():
@@ -235,7 +249,7 @@ class Runner:
         if sink is None:
             return
         sink.write(table)
-        if sink.can_rewind:
+        if sink.can_rewind or isinstance(sink, Advancing):
             self._unflushed = True
         else:
             sink.flush()  # somebody reads along
@@ -249,6 +263,10 @@ class Runner:
             self._snapshot()
         elif idle and self._unflushed:
             self._flush()
+        else:
+            for sink in self.sinks.values():
+                if isinstance(sink, Advancing):
+                    sink.advance()
 
     def _flush(self) -> None:
         for sink in self.sinks.values():
@@ -282,6 +300,8 @@ class Runner:
         states = self.model.state(), self.report.metrics.state()
         self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states))
         self._saved = (self.report.metrics.taken, time.perf_counter())
+        if isinstance(self.source, Acknowledged):
+            self.source.acknowledge(self._position)
 
     def _begin(self) -> None:
         """Where a run was killed, go back there; else start over, which replaces what an earlier run left."""
@@ -319,10 +339,10 @@ class Runner:
         """What a checkpoint must agree in, as text: parameters may be of any type."""
         params = self.model._get_params() if self.checkpoint is not None else {}
         return {
-            "source": repr(self.source.name),
+            "source": repr(getattr(self.source, "identity", self.source.name)),
             "model": class_path(self.model),
             **{f"parameter {name}": repr(value) for name, value in params.items()},
-            **{f"--{role}": repr(sink.name) for role, sink in self.sinks.items()},
+            **{f"--{role}": repr(getattr(sink, "identity", sink.name)) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
             "--window": repr(window),
         }

@@ -1,0 +1,181 @@
+"""What source and sink share: where the brokers are, the client's options, and errors that say what to do."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import logging
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.events import ConnectorError
+from connectors.options import Options
+
+logger = logging.getLogger("connectors.kafka")
+
+CONNECT_S = 10
+"""How long brokers may take to answer at first, unless `bootstrap_timeout_ms` says otherwise."""
+
+ANSWER_S = 10
+"""How long a broker may take to answer a question about offsets or topics."""
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
+_OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
+_OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "default_offset_commit_callback"}
+
+
+def import_kafka() -> Any:
+    """The client library."""
+    try:
+        import kafka
+    except ImportError as error:
+        raise ConnectorError("Kafka needs kafka-python: pip install 'streamsvm[kafka]'") from error
+    logging.getLogger("kafka").addHandler(logging.NullHandler())  # what matters is said here, in our own words
+    return kafka
+
+
+def split_address(url: str) -> tuple[str, str]:
+    """The brokers and the topic of ``kafka://HOST:PORT,HOST:PORT/TOPIC``.
+
+    Examples
+    --------
+    >>> split_address("kafka://a:9092,b:9092/clicks")
+    ('a:9092,b:9092', 'clicks')
+    """
+    servers, slash, topic = url.removeprefix("kafka://").partition("/")
+    if "@" in servers:  # and do not repeat what may be a password
+        raise ConnectorError(
+            "kafka://: no user or password before the hosts; give sasl_plain_username= and sasl_plain_password=, "
+            "best in a file: client=FILE.toml"
+        )
+    if not servers or not slash or not topic or "/" in topic:
+        raise ConnectorError(f"{url}: must read kafka://HOST:PORT,HOST:PORT/TOPIC")
+    return servers, topic
+
+
+def server_list(servers: str | Sequence[str], name: str) -> list[str]:
+    """The brokers one by one, each with its port."""
+    listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    for server in listed:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConnectorError(f"{name}: {server!r} must be HOST:PORT, as in localhost:9092")
+    return listed
+
+
+def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the client itself, as they are or as texts, those of a file ``client=FILE.toml`` first.
+
+    Parameters
+    ----------
+    defaults
+        The client's own, which tell what there is and of which type.
+    """
+    path = options.text("client")
+    known = set(defaults) - _OURS
+    given = _client_file(options.name, path)
+    if strange := sorted(set(given) - known):
+        raise ConnectorError(f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here")
+    given |= {key: options.value(key) for key in sorted(known) if options.has(key)}
+    options.allow(known)
+    protocol = given.get("security_protocol", _PROTOCOLS[0])
+    if protocol not in _PROTOCOLS:
+        raise ConnectorError(f"{options.name}: `security_protocol` must be one of {', '.join(_PROTOCOLS)}")
+    return {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
+
+
+def _client_file(name: str, path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConnectorError(f"{name}: option `client`: {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        # The parser's message may hold a piece of the file, which may be a secret.
+        raise ConnectorError(
+            f'{name}: option `client`: {path} is not TOML (lines as sasl_mechanism = "PLAIN")'
+        ) from None
+
+
+def _typed(name: str, key: str, value: Any, default: Any) -> Any:
+    """A text as the type of the client's default; values of other types are passed on."""
+    if not isinstance(value, str):
+        return value
+    if isinstance(default, bool):
+        return Options(name, {key: value}).flag(key, default)
+    if key == "api_version":
+        return tuple(int(part) for part in value.split(".") if part.isdecimal())
+    if isinstance(default, int | float) or key.endswith("_bytes"):
+        with contextlib.suppress(ValueError, SyntaxError):
+            number = ast.literal_eval(value)
+            if isinstance(number, int | float):
+                return number
+        raise ConnectorError(f"{name}: option `{key}` must be a number, got {value!r}")
+    return value
+
+
+def safe_name(servers: Sequence[str], topic: str) -> str:
+    """The URL without its options, for messages."""
+    return f"kafka://{','.join(servers)}/{topic}"
+
+
+@contextlib.contextmanager
+def talking(name: str, doing: str) -> Iterator[None]:
+    """Errors of the client name the stream and what was tried."""
+    from kafka.errors import KafkaError
+
+    try:
+        yield
+    except (KafkaError, OSError, ValueError, TypeError, RuntimeError) as error:
+        raise ConnectorError(f"{name}: {doing}: {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """An error of the client, in one line."""
+    kind = type(error).__name__.removesuffix("Error")
+    text = str(error).removeprefix(f"{type(error).__name__}: ").strip()
+    text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
+    return f"{kind}: {text}" if text and text != type(error).__name__ else kind
+
+
+def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, Any]) -> Any:
+    """Make a client, which asks a broker for its version; in bounded time."""
+    from kafka.errors import KafkaError, KafkaTimeoutError
+
+    settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, "reconnect_backoff_max_ms": 1000, **options}
+    try:
+        return make(bootstrap_servers=list(servers), **settings)
+    except KafkaTimeoutError as error:
+        seconds = settings["bootstrap_timeout_ms"] / 1000
+        raise ConnectorError(
+            f"{name}: no broker answered within {seconds:g} s: is one running there, and are the port, "
+            f"`security_protocol` and credentials right? ({describe(error)})"
+        ) from error
+    except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:
+        raise ConnectorError(f"{name}: the Kafka client refuses: {describe(error)}") from error
+
+
+def admin(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """A client for questions about topics, groups and the cluster."""
+    kafka = import_kafka()
+    shared = {key: value for key, value in options.items() if key in kafka.KafkaAdminClient.DEFAULT_CONFIG}
+    return connect(name, servers, functools.partial(kafka.KafkaAdminClient), shared)
+
+
+def describe_topic(client: Any, name: str, topic: str) -> list[int] | None:
+    """The partitions of a topic, None where there is no such topic; it is not made by asking."""
+    from kafka.errors import for_code
+
+    with talking(name, "the topic cannot be described"):
+        found = client.describe_topics([topic])[0]
+        kind = for_code(found["error_code"])
+        if kind.__name__ == "UnknownTopicOrPartitionError":
+            return None
+        if found["error_code"]:
+            raise kind(f"topic {topic!r}")
+        return sorted(partition["partition_index"] for partition in found["partitions"])

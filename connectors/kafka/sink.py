@@ -1,0 +1,212 @@
+"""Results to a Kafka topic, in transactions that also say how far they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors.events import ConnectorError, Position
+from connectors.kafka.clients import (
+    admin,
+    client_options,
+    describe_topic,
+    import_kafka,
+    safe_name,
+    server_list,
+    talking,
+)
+from connectors.kafka.source import KafkaSource
+from connectors.kafka.transactions import Transactions
+from connectors.options import Options
+from connectors.sinks import Rows, columns_of, json_bytes
+
+
+class KafkaSink:
+    """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
+
+    A column `key` becomes the record's key; what is None is left out. Rows of a Kafka partition go to the partition of
+    the same number (modulo their count): events with one key stay together, in their order. Others go by their keys,
+    or where they have none, a table at a time to one partition after the other.
+
+    With a `source`, each transaction also commits up to where its events have been answered: the *mark*, offsets in
+    the source's topic of a group that nobody else writes. After a crash, rows of events before the mark are dropped, as
+    they are there already.
+
+    Parameters
+    ----------
+    servers
+        Brokers to ask first, as HOST:PORT with commas between, or a list.
+    topic
+        The topic, which must exist.
+    source
+        The Kafka source whose events the rows are about, on the same cluster, where the run is to be resumed after a
+        crash. Without one there is no mark, and `rewind` is refused.
+    beside
+        Another Kafka sink, whose transactions this one joins if it is on the same brokers.
+    resume
+        Whether there is a checkpoint, so that `rewind` will be called.
+    fresh
+        Forget the mark of an earlier run.
+    **options
+        `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
+        `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
+        committed; 0.1; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
+        trust the mark, or forget it), `client` (a TOML file with options of the client, such as credentials), and any
+        option of `kafka.KafkaProducer`.
+
+    Raises
+    ------
+    ConnectorError
+        Where no broker answers, there is no such topic, an option is wrong, or mark and checkpoint do not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        servers: str | Sequence[str],
+        topic: str,
+        source: KafkaSource | None = None,
+        beside: object = None,
+        resume: bool = False,
+        fresh: bool = False,
+        **options: Any,
+    ) -> None:
+        kafka = import_kafka()
+        self.topic, listed = topic, server_list(servers, f"kafka topic {topic}")
+        self.name = safe_name(listed, topic)
+        self.identity = f"the Kafka topic {topic}"
+        self.can_rewind = source is not None
+        self._turn, self._closed = 0, False
+        self._transactions: Transactions
+        asked = Options(self.name, options)
+        if isinstance(beside, KafkaSink) and beside._transactions.servers == listed:
+            asked.finish()  # the transactions are those of the other, and so are all options
+            self._transactions = beside._transactions.join()
+            self._partitions = self._find_partitions(listed, self._transactions.client, None)
+            return
+        producer = dict(kafka.KafkaProducer.DEFAULT_CONFIG)
+        default = f"streamsvm.{source.topic}.{topic}" if source else f"streamsvm.{topic}"
+        identity = asked.text("transactional_id") or default
+        group = asked.text("mark_group") or identity
+        interval = asked.seconds("commit_interval", 0.1)
+        trust = asked.choice("mark", ("check", "trust", "forget"), "check")
+        del producer["transactional_id"]
+        client = client_options(asked, producer)
+        asked.finish()
+        self._partitions = self._find_partitions(listed, client, source)
+        self._transactions = Transactions(
+            self.name,
+            listed,
+            client,
+            transactional_id=identity,
+            group=group,
+            interval_s=interval,
+            source=source,
+            trust=trust,
+        )
+        if source is not None and not resume:
+            self._transactions.check_unmarked(fresh=fresh)
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({self.name!r})"
+
+    def _find_partitions(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> int:
+        """How many the topic has; the mark of a source can only be kept in the cluster of the source."""
+        asking = admin(self.name, servers, client)
+        try:
+            partitions = describe_topic(asking, self.name, self.topic)
+            with talking(self.name, "the cluster cannot be described"):
+                cluster = asking.describe_cluster()["cluster_id"]
+        finally:
+            asking.close()
+        if partitions is None:
+            raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first")
+        if source is not None and source.cluster != cluster:
+            raise ConnectorError(
+                f"{self.name}: is not in the cluster of {source.name}, so no transaction can say how far its events "
+                "were answered; write to a topic there or to a file, or leave out --checkpoint"
+            )
+        return len(partitions)
+
+    def write(self, table: Rows) -> None:
+        """Take rows, those of events before the mark left out."""
+        self._transactions.open()
+        columns = dict(zip(table, columns_of(table), strict=True))
+        partitions = columns.get("partition")
+        if self.can_rewind:
+            if partitions is None or "offset" not in columns:
+                raise ConnectorError(f"{self.name}: rows without partition and offset cannot be kept from coming twice")
+            keep = self._transactions.fresh_rows(partitions, columns["offset"])
+            if keep is not None:
+                columns = {name: [column[i] for i in keep] for name, column in columns.items()}
+                partitions = columns["partition"]
+        keys = [_key(key) for key in columns.pop("key", ())]
+        values = self._encode(columns)
+        keys = keys or [None] * len(values)
+        targets = self._targets(partitions, keys)
+        for target in sorted(set(targets)):
+            rows = [i for i, each in enumerate(targets) if each == target]
+            self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
+
+    def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
+        names, most = list(columns), self._transactions.largest
+        rows = zip(*columns.values(), strict=True)
+        if any(None in column for column in columns.values()):
+            values = [
+                json_bytes({name: value for name, value in zip(names, row, strict=True) if value is not None})
+                for row in rows
+            ]
+        else:
+            values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
+        for i, value in enumerate(values):
+            if len(value) > most:
+                values[i] = self._shortened({name: column[i] for name, column in columns.items()}, len(value), most)
+        return values
+
+    def _shortened(self, row: dict[str, Any], size: int, most: int) -> bytes:
+        """A dead letter with as much of its text as a record may hold."""
+        if not isinstance(row.get("raw"), str):
+            raise ConnectorError(f"{self.name}: a row of {size:,} bytes is too large for `max_request_size`")
+        there = {name: value for name, value in row.items() if value is not None}
+        return json_bytes(there | {"raw": row["raw"][: most // 8], "cut": True})
+
+    def _targets(self, partitions: Sequence[int] | None, keys: Sequence[bytes | None]) -> list[int]:
+        from kafka.partitioner.default import murmur2
+
+        n = self._partitions
+        if partitions is not None:
+            return [partition % n for partition in partitions]
+        self._turn = (self._turn + 1) % n
+        return [self._turn if key is None else (murmur2(key) & 0x7FFFFFFF) % n for key in keys]
+
+    def advance(self) -> None:
+        """Commit in the background what has waited for `commit_interval`."""
+        self._transactions.advance()
+
+    def flush(self) -> None:
+        """Commit all rows, and where their events stand."""
+        self._transactions.commit()
+
+    @property
+    def position(self) -> Position:
+        """The mark."""
+        return self._transactions.position
+
+    def rewind(self, position: Position) -> None:
+        """Go on after a checkpoint: what was committed since then is not written again."""
+        if not self.can_rewind:
+            raise ConnectorError(f"{self.name}: can only go on with the events of a Kafka source")
+        self._transactions.rewind(position)
+
+    def close(self) -> None:
+        """Drop what is not committed, and leave the brokers."""
+        if not self._closed:
+            self._closed = True
+            self._transactions.close()
+
+
+def _key(key: Any) -> bytes | None:
+    """A key as bytes: text as UTF-8, others as the text they are written as."""
+    if key is None or isinstance(key, bytes):
+        return key
+    return str(key).encode("utf-8", "replace")

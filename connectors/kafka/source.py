@@ -1,0 +1,510 @@
+"""Events from a Kafka topic: all its partitions in one order, from positions that live with the model."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from connectors.kafka.clients import (
+    ANSWER_S,
+    admin,
+    client_options,
+    connect,
+    describe,
+    describe_topic,
+    import_kafka,
+    logger,
+    safe_name,
+    server_list,
+    talking,
+)
+from connectors.kafka.order import ArrivalOrder, TimeOrder
+from connectors.kafka.values import ALIASES, FORMATS
+from connectors.options import Options
+
+MEANING = (
+    *("label", "key", "time", "ignore", "types", "format", "late_label", "names", "delimiter", "schema", "framed"),
+    *("order", "max_value_bytes", "isolation_level"),
+)
+"""The options that say what the events are, in which order; the others say how to reach them."""
+
+_MOST_HELD = 20_000  # records a partition that is ahead in time may have waiting, before it is paused
+_WAIT_S = 0.05  # for more records before results are to be made durable, once
+_IDLE_S = 0.5  # and then
+_LOOK_S = 30.0  # between two looks for new partitions
+_ASK_S = 5.0  # between two questions to a broker that sends nothing
+_STALLED_S = (
+    0.5  # that a partition may show nothing though its end is not reached, before an open transaction is thought of
+)
+_SHOWN_BYTES = 1000  # of a value that is too long
+
+
+class KafkaSource:
+    """The records of one topic as events, for one model.
+
+    All partitions are read by one process without a consumer group's say: the position to go on from is the one this
+    source is told, `{topic: {partition: next offset}}`. Records are handed out by their timestamps over the partitions,
+    the smallest head first, of equal ones that of the lowest partition; the order within a partition is kept. A
+    partition that still has records is waited for; one that has none, at most `max_idle`. So the replay of a filled
+    topic has one order, always. On a live stream, events that are read again after a crash may interleave otherwise.
+
+    Parameters
+    ----------
+    servers
+        Brokers to ask first, as HOST:PORT with commas between, or a list.
+    topic
+        The topic.
+    **options
+        *What an event is*: `format` (json, avro or csv; json), `label`, `key`, `time`, `ignore`, `types` as for files
+        (without `key` and `time` those of the record are taken); `schema` (avro: the file of the schema), `framed`
+        (avro: no; whether values begin with a schema registry's five bytes), `names` and `delimiter` (csv);
+        `max_value_bytes` (1 MiB; longer values are set aside).
+        *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.1), `until_end` (no; stop at
+        the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
+        `gap` (stop, or skip: what to do where retention removed what comes next), `missing` (stop, or wait: what to do
+        where there is no such topic).
+        *How*: `batch_size` (1024), `group_id` (streamsvm.TOPIC; offsets are committed to it, for others to see the
+        lag, and never read), `client` (a TOML file with options of the client, such as credentials), and any option
+        of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed and `max_poll_records` 4000.
+
+    Raises
+    ------
+    ConnectorError
+        Where no broker answers, there is no such topic, an option is wrong, or a position cannot be resumed.
+    """
+
+    def __init__(self, *, servers: str | Sequence[str], topic: str, **options: Any) -> None:
+        kafka = import_kafka()
+        self.servers, self.topic = server_list(servers, f"kafka topic {topic}"), topic
+        self.name = safe_name(self.servers, topic)
+        self.identity = f"the Kafka topic {topic}"
+        asked = Options(self.name, options)
+        self._take_options(asked, kafka.KafkaConsumer.DEFAULT_CONFIG)
+        asked.finish()
+        self._closed = self._assigned = False
+        self._ready: list[Any] = []
+        self._order = self._order_type(())
+        self._next: dict[int, int] = {}
+        self._begin: dict[int, int] = {}
+        self._end: dict[int, int] = {}  # at the start
+        self._end_now: dict[int, int] = {}
+        self._stable: dict[int, int] = {}
+        self._lacking_since: dict[int, float] = {}
+        self._looked = self._asked = self._stable_at = time.monotonic()
+        self._waited = self._silent = self._commit_failed = False
+        partitions = self._find_topic()
+        self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, self._client)
+        try:
+            if partitions:
+                self._open(partitions)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"KafkaSource({self.name!r})"
+
+    # Settings ----------------------------------------------------------------------------------------------------
+
+    def _take_options(self, asked: Options, defaults: Mapping[str, Any]) -> None:
+        format_ = asked.choice("format", [*FORMATS, *ALIASES], "json")
+        self._values = FORMATS[ALIASES.get(format_, format_)](asked)
+        self._batch_size = asked.integer("batch_size", 1024, 1)
+        self._max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
+        orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
+        self._order_type = orders[asked.choice("order", orders, "timestamp")]
+        self._max_idle = asked.seconds("max_idle", 0.1)
+        self._until_end = asked.flag("until_end", False)
+        self._start = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest")
+        self._skip = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
+        self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
+        defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
+        group = {"group_id": f"streamsvm.{self.topic}"}
+        self._client = {"isolation_level": "read_committed", "max_poll_records": 4000, "metrics_enabled": False}
+        self._client |= group | client_options(asked, defaults)
+        self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
+
+    def _find_topic(self) -> list[int]:
+        """Its partitions; none where it is to be waited for."""
+        client = admin(self.name, self.servers, self._client)
+        try:
+            partitions = describe_topic(client, self.name, self.topic)
+            with talking(self.name, "the cluster cannot be described"):
+                self.cluster = client.describe_cluster()["cluster_id"]
+            if partitions is None and not self._wait:
+                with talking(self.name, "topics cannot be listed"):
+                    there = sorted(name for name in client.list_topics() if not name.startswith("__"))
+                raise ConnectorError(
+                    f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
+                    "create it, or say missing=wait to wait until it is there"
+                )
+        finally:
+            client.close()
+        if partitions is None:
+            logger.warning("%s: there is no such topic yet: waiting for it", self.name)
+        return partitions or []
+
+    # Where it stands ---------------------------------------------------------------------------------------------
+
+    def _open(self, partitions: Sequence[int]) -> None:
+        """Learn where a topic begins and ends, and stand at the start."""
+        self._begin, self._end = (
+            self._offsets("beginning_offsets", partitions),
+            self._offsets("end_offsets", partitions),
+        )
+        first = self._begin if self._start == "earliest" else self._end
+        self._next = {partition: first[partition] for partition in partitions}
+
+    def _offsets(self, which: str, partitions: Sequence[int], seconds: float = ANSWER_S) -> dict[int, int]:
+        tps = [self._tp(partition) for partition in partitions]
+        with talking(self.name, "the offsets of its partitions cannot be had"):
+            found = getattr(self._consumer, which)(tps, timeout_ms=seconds * 1000)
+        return {tp.partition: offset for tp, offset in found.items()}
+
+    def _tp(self, partition: int) -> Any:
+        from kafka import TopicPartition
+
+        return TopicPartition(self.topic, partition)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions known so far."""
+        return sorted(self._next)
+
+    @property
+    def beginnings(self) -> dict[int, int]:
+        """The first offset of every partition."""
+        return dict(self._begin)
+
+    @property
+    def position(self) -> Position:
+        """The next offset of every partition."""
+        return {self.topic: {str(partition): offset for partition, offset in sorted(self._next.items())}}
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of what was there at the start, where the stream ends with that."""
+        if not self._until_end or not self._end:
+            return None
+        size = sum(self._end.values()) - sum(self._begin.values())
+        left = sum(max(0, self._end[p] - offset) for p, offset in self._next.items() if p in self._end)
+        return 1.0 if not size else 1 - left / size
+
+    @property
+    def lag(self) -> dict[int, int]:
+        """How many offsets each partition is behind its end, as far as known."""
+        return {partition: max(0, self._known_end(partition) - offset) for partition, offset in self._next.items()}
+
+    def _known_end(self, partition: int) -> int:
+        highwater = self._consumer.highwater(self._tp(partition)) if self._assigned else None
+        return max(highwater or 0, self._end.get(partition, 0), self._end_now.get(partition, 0))
+
+    def seek(self, position: Position) -> None:
+        """Resume so that the next event is the first after `position`."""
+        try:
+            asked = {int(partition): int(offset) for partition, offset in position[self.topic].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConnectorError(f"{self.name}: not a position in topic {self.topic}: {position!r}") from error
+        if gone := sorted(set(asked) - set(self._next)):
+            raise ConnectorError(
+                f"{self.name}: has no partition {gone[0]}, of which events were learned: is it another topic?"
+            )
+        for partition, offset in asked.items():
+            self._next[partition] = self._checked(partition, offset)
+        for partition in set(self._next) - set(asked):  # it is new, and its events are from its beginning on
+            self._next[partition] = self._begin[partition]
+        self._assigned = False
+
+    def _checked(self, partition: int, offset: int) -> int:
+        begin, end = self._begin[partition], self._end[partition]
+        if offset > end:
+            raise ConnectorError(
+                f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: the "
+                "topic was made anew or lost records; start over with --fresh"
+            )
+        if offset < begin and not self._skip:
+            raise ConnectorError(self._gap(partition, offset, begin))
+        if offset < begin:
+            logger.warning(
+                "%s: partition %d: skipping from %d to %d, removed by retention", self.name, partition, offset, begin
+            )
+        return max(offset, begin)
+
+    def _gap(self, partition: int, offset: int, begin: int) -> str:
+        return (
+            f"{self.name}: retention has removed the offsets {offset} to {begin - 1} of partition {partition}, which "
+            "come next; say gap=skip to go on with the events that are left, or start over with --fresh"
+        )
+
+    # Reading -----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._assign()
+        while not self._finished():
+            yield self._next_batch()
+
+    def _finished(self) -> bool:
+        return (
+            self._until_end
+            and bool(self._next)
+            and all(offset >= self._end.get(partition, 0) for partition, offset in self._next.items())
+        )
+
+    def _assign(self) -> None:
+        """Stand at the next offsets with all partitions; what was fetched and not handed out is fetched again."""
+        self._order, self._ready = self._order_type(self._next), []
+        self._lacking_since.clear()
+        with talking(self.name, "its partitions cannot be taken"):
+            self._consumer.assign([self._tp(partition) for partition in self._next])
+            for partition, offset in self._next.items():
+                self._consumer.seek(self._tp(partition), offset)
+        self._assigned = True
+
+    def _next_batch(self) -> Batch:
+        deadline = time.monotonic() + (_IDLE_S if self._waited else _WAIT_S)
+        while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
+            self._poll(left)
+        self._waited = not self._ready
+        if self._waited:
+            self._look_around()
+        records, self._ready = self._ready[: self._batch_size], self._ready[self._batch_size :]
+        return self._batch(records)
+
+    def _poll(self, seconds: float) -> None:
+        """Fetch, and make ready those records whose turn it is."""
+        if not self._next:
+            time.sleep(min(seconds, _WAIT_S))
+            return
+        waiting = any(map(self._order.held, self._next))
+        for tp, records in self._fetch(min(seconds, self._max_idle or 0.001) if waiting else seconds).items():
+            self._order.add(tp.partition, self._wanted(tp.partition, records))
+            if self._order.held(tp.partition) > _MOST_HELD:
+                self._consumer.pause(tp)
+        self._ready = self._order.take(self._ended())
+        self._consumer.resume(*(tp for tp in self._consumer.paused() if self._order.held(tp.partition) <= _MOST_HELD))
+        if not self._ready:
+            self._pass_over()
+
+    def _fetch(self, seconds: float) -> dict[Any, list[Any]]:
+        from kafka.errors import OffsetOutOfRangeError
+
+        try:
+            with talking(self.name, "records cannot be fetched"):
+                found: dict[Any, list[Any]] = self._consumer.poll(timeout_ms=max(1, int(seconds * 1000)))
+        except ConnectorError as error:
+            if not isinstance(error.__cause__, OffsetOutOfRangeError):
+                raise
+            self._overtaken(error)
+            return {}
+        if found:
+            self._heard()
+        return found
+
+    def _overtaken(self, error: ConnectorError) -> None:
+        """Retention went past the next offset while the run was on."""
+        self._begin = self._offsets("beginning_offsets", self.partitions)
+        behind = {p: offset for p, offset in self._next.items() if offset < self._begin[p]}
+        if not behind:
+            raise error
+        for partition, offset in behind.items():
+            self._next[partition] = self._checked(partition, offset)
+        self._assign()
+
+    def _wanted(self, partition: int, records: list[Any]) -> list[Any]:
+        """Those before the end, where the stream has one."""
+        end = self._end.get(partition, 0)
+        if not self._until_end or records[-1].offset < end:
+            return records
+        return [record for record in records if record.offset < end]
+
+    def _ended(self) -> set[int]:
+        """The partitions that need not be waited for: at their end, and empty for `max_idle`."""
+        now, ended, lacking = time.monotonic(), set(), self._order.lacking()
+        self._lacking_since = {partition: self._lacking_since.get(partition, now) for partition in lacking}
+        for partition, since in self._lacking_since.items():
+            reached = self._reached(partition)
+            if (self._until_end and reached >= self._end.get(partition, 0)) or (
+                now - since >= self._max_idle and reached >= self._end_to_wait_for(partition, now - since)
+            ):
+                ended.add(partition)
+        return ended
+
+    def _end_to_wait_for(self, partition: int, seconds: float) -> int:
+        """The end as the last fetch told it; where that is not reached for long, without open transactions."""
+        if seconds >= _STALLED_S and time.monotonic() - self._stable_at > _STALLED_S:
+            self._stable_at = time.monotonic()
+            with contextlib.suppress(ConnectorError):
+                self._stable = self._offsets("end_offsets", self.partitions, 1)
+        known = self._known_end(partition)
+        return known if seconds < _STALLED_S else min(known, self._stable.get(partition, known))
+
+    def _reached(self, partition: int) -> int:
+        """Up to where the client has read a partition."""
+        with talking(self.name, "its position cannot be had"):
+            return int(self._consumer.position(self._tp(partition), timeout_ms=ANSWER_S * 1000) or 0)
+
+    def _pass_over(self) -> None:
+        """Count what is no event, such as the marks of transactions, as handed out once all before it is."""
+        for partition in self._order.lacking():
+            reached = self._reached(partition)
+            if self._until_end:
+                reached = min(reached, self._end.get(partition, 0))
+            self._next[partition] = max(self._next[partition], reached)
+
+    # While nothing comes -----------------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if now - self._looked >= (_LOOK_S if self._next else 1.0):
+            self._looked = now
+            self._look_for_partitions()
+        if self._next and now - self._asked >= _ASK_S:
+            self._asked = now
+            self._ask()
+
+    def _look_for_partitions(self) -> None:
+        """Begin with partitions that were not there before, at their beginning; with a topic that was not."""
+        try:
+            with talking(self.name, "its partitions cannot be had"):
+                there = self._consumer.partitions_for_topic(self.topic) or set()
+        except ConnectorError as error:
+            logger.warning("%s", error)
+            return
+        new = sorted(there - set(self._next))
+        if not new or (self._until_end and self._next):
+            return
+        logger.warning("%s: taking partitions %s, which are new", self.name, ", ".join(map(str, new)))
+        begin, end = self._offsets("beginning_offsets", new), self._offsets("end_offsets", new)
+        self._begin |= begin
+        self._end |= end
+        self._next |= begin
+        self._assign()
+
+    def _ask(self) -> None:
+        """Tell silence from a broker that is away."""
+        try:
+            self._end_now = self._offsets("end_offsets", self.partitions, 2)
+        except ConnectorError as error:
+            self._silent = True
+            reason = describe(error.__cause__) if error.__cause__ else error
+            logger.warning("%s: no broker answers (%s): waiting for one", self.name, reason)
+        else:
+            self._heard()
+
+    def _heard(self) -> None:
+        self._asked = time.monotonic()
+        if self._silent:
+            self._silent = False
+            logger.warning("%s: a broker answers again: going on", self.name)
+
+    # Events ------------------------------------------------------------------------------------------------------
+
+    def _batch(self, records: Sequence[Any]) -> Batch:
+        rejected, records = self._sort_out(records)
+        values = [record.value for record in records]
+        decoded = self._values.read(values)
+        if decoded.bad:
+            rejected += [self._rejected(records[i], reason) for i, reason in decoded.bad.items()]
+            records, values = [records[i] for i in decoded.good], [values[i] for i in decoded.good]
+        events = decoded.events
+        if events.bad:
+            rejected += [self._rejected(records[i], reason) for i, reason in sorted(events.bad.items())]
+        partitions, offsets = [record.partition for record in records], [record.offset for record in records]
+        batch = Batch(
+            events.features,
+            events.labels,
+            Origins({"topic": self.topic}, {"partition": partitions, "offset": offsets}),
+            self.position,
+            raw=_Texts(values),
+            keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
+            times=[record.timestamp for record in records] if events.times is None else events.times,
+            headers=[record.headers for record in records],
+        )
+        if events.bad:
+            batch = batch.without(events.bad)
+        batch.rejected = rejected
+        return batch
+
+    def _sort_out(self, records: Sequence[Any]) -> tuple[list[Rejected], Sequence[Any]]:
+        """The records that have a value of a fitting size, and why the others are none; the position moves past all."""
+        for record in records:
+            self._next[record.partition] = record.offset + 1
+        most = self._max_value_bytes
+        odd = [record for record in records if record.value is None or len(record.value) > most]
+        if not odd:
+            return [], records
+        fitting = [record for record in records if record.value is not None and len(record.value) <= most]
+        return [self._rejected(record, _oddity(record.value, most)) for record in odd], fitting
+
+    def _rejected(self, record: Any, reason: str) -> Rejected:
+        value = record.value
+        raw = None if value is None else text_of(value[:_SHOWN_BYTES] if len(value) > self._max_value_bytes else value)
+        place = {"topic": self.topic, "partition": record.partition, "offset": record.offset}
+        return Rejected(reason, place, raw)
+
+    # Around a run ------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, position: Position) -> None:
+        """Commit a position, which a checkpoint now holds, to the group, for others to see; it is never read here."""
+        from kafka.structs import OffsetAndMetadata
+
+        group = self._client["group_id"]
+        if group is None:
+            return
+        offsets = {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
+        try:
+            self._consumer.commit_async(offsets, callback=self._committed)
+        except Exception as error:  # whatever it is, only the sight of the lag is lost
+            self._committed(offsets, error)
+
+    def _committed(self, _: Any, response: Any) -> None:
+        if isinstance(response, Exception) and not self._commit_failed:
+            self._commit_failed = True
+            group = self._client["group_id"]
+            logger.warning("%s: offsets cannot be committed to group %s: %s", self.name, group, describe(response))
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(Exception):
+                self._consumer.close(autocommit=False, timeout_ms=2000)
+
+
+class _Texts(Sequence[str]):
+    """Values as texts, made when they are asked for."""
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, i: Any) -> Any:
+        return text_of(self._values[i])
+
+
+def text_of(value: bytes) -> str:
+    """Bytes as the text they are, else in base64 with that word before it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(value).decode()
+
+
+def _key(key: bytes | None) -> str | bytes | None:
+    """A key as the text it is; as it stands where it is none."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+def _oddity(value: bytes | None, most: int) -> str:
+    if value is None:
+        return "a tombstone: a record without a value"
+    return f"a value of {len(value):,} bytes, longer than max_value_bytes={most:,} (only its beginning is kept here)"

@@ -1,0 +1,411 @@
+"""Transactions of records and the mark: what is in one is there as a whole, once, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from connectors.events import ConnectorError, Position
+from connectors.kafka.clients import ANSWER_S, admin, connect, describe, import_kafka, logger, talking
+from connectors.kafka.packing import can_pack, pack, send_packed, stretches
+from connectors.kafka.source import KafkaSource
+
+_SAY_S = 10.0  # between two lines that say that a broker is waited for
+
+Stretch = tuple[Any, bytes | list[Any], int, int]
+"""A partition, packed records (or keys and values where they cannot be packed), how many, and their time."""
+
+
+class Transactions:
+    """The transactional producer of one or more sinks.
+
+    Rows wait in a transaction until `commit`, which may go on while the next rows already come; these then wait for
+    the next. A transaction that fails because a broker was away is repeated with the same rows by a new producer,
+    unless the mark says that it did succeed.
+
+    Parameters
+    ----------
+    name
+        Of the sink, for messages.
+    servers, client
+        Brokers, and options of the client.
+    transactional_id
+        Who writes: a newer producer with the same fences this one off.
+    group
+        The group whose offsets are the mark.
+    interval_s
+        How old a row may become before it is committed.
+    source
+        Whose events the mark is about; None keeps no mark.
+    trust
+        What to do where mark and checkpoint do not fit: check (stop), trust the mark, or forget it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        servers: list[str],
+        client: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        group: str,
+        interval_s: float,
+        source: KafkaSource | None,
+        trust: str,
+    ) -> None:
+        self.name, self.servers, self.client = name, servers, dict(client)
+        self.identity, self._group, self._interval_s = transactional_id, group, interval_s
+        self._source, self._trust = source, trust
+        self._users = 1
+        self._producer: Any = None
+        self._packs = False
+        self._skip: dict[int, int] = {}
+        self._marks: dict[int, int] = {}  # of the rows that were taken
+        self._target: dict[int, int] = {}  # of the transaction that is being committed
+        self._committed: dict[int, int] = {}
+        self._sent: list[Stretch] = []
+        self._later: list[Stretch] = []
+        self._since: float | None = None  # when the oldest row came that is not being committed yet
+        self._began = 0.0
+        self._commit: _Call | None = None
+
+    def join(self) -> Transactions:
+        """One more sink uses these."""
+        self._users += 1
+        return self
+
+    # The mark ----------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Up to where each partition's events have been answered, durably."""
+        return {"mark": {str(partition): offset for partition, offset in sorted(self._committed.items())}}
+
+    def _read_mark(self) -> dict[int, int]:
+        assert self._source is not None
+        client = admin(self.name, self.servers, self.client)
+        try:
+            with talking(self.name, f"the mark in group {self._group} cannot be read"):
+                offsets = _patiently(lambda: client.list_group_offsets({self._group: None})[self._group])
+        finally:
+            client.close()
+        topic = self._source.topic
+        return {tp.partition: found.offset for tp, found in offsets.items() if tp.topic == topic and found.offset >= 0}
+
+    def check_unmarked(self, *, fresh: bool) -> None:
+        """Before a run without a checkpoint: refuse where an earlier one has left a mark."""
+        if fresh or self._trust != "check":
+            return
+        assert self._source is not None
+        begin = self._source.beginnings
+        if mark := {p: offset for p, offset in self._read_mark().items() if offset > begin.get(p, 0)}:
+            raise ConnectorError(
+                f"{self.name}: the group {self._group} says that events were answered up to {_shown(mark)}, but there "
+                "is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from the "
+                "beginning again and write only the predictions that are not there yet; or start over with --fresh "
+                "(or mark=forget), which writes predictions of all events again"
+            )
+
+    def rewind(self, position: Position) -> None:
+        """Go on from a checkpoint: the rows of events before the mark are there, and will be dropped."""
+        if self._producer is not None:
+            return  # another sink of the same transactions has done it
+        before = {int(partition): int(offset) for partition, offset in position["mark"].items()}
+        self._start()
+        mark = self._read_mark()
+        behind = {p: offset for p, offset in before.items() if mark.get(p, 0) < offset}
+        if behind and self._trust != "forget":
+            raise ConnectorError(
+                f"{self.name}: the checkpoint is ahead of the mark: events were answered up to {_shown(behind)} when "
+                f"it was taken, but the group {self._group} says {_shown(mark) or 'nothing'}. Was the group reset, did "
+                "its offsets expire, or is it another cluster? Say mark=forget to go on from the checkpoint (events "
+                "after it may then be predicted twice), or start over with --fresh"
+            )
+        self._committed = {p: max(offset, mark.get(p, 0)) for p, offset in (mark | before).items()}
+        self._marks, self._skip = dict(self._committed), dict(self._committed)
+
+    def open(self) -> None:
+        """Begin: fence off what wrote before, and put the mark where the source stands."""
+        if self._producer is not None:
+            return
+        self._start()
+        if self._source is None:
+            return
+        if self._trust == "trust":
+            self._committed = self._read_mark()
+            self._marks, self._skip = dict(self._committed), dict(self._committed)
+        else:
+            at = self._source.position[self._source.topic]
+            self._marks = {int(partition): offset for partition, offset in at.items()}
+
+    def fresh_rows(self, partitions: Sequence[int], offsets: Sequence[int]) -> list[int] | None:
+        """The numbers of the rows that are not there yet; None for all. They count as answered from now on."""
+        skip, keep = self._skip, None
+        if skip:
+            keep = [i for i, (p, o) in enumerate(zip(partitions, offsets, strict=True)) if o >= skip.get(p, 0)]
+            if len(keep) == len(partitions):
+                keep = None
+        for partition, offset in dict(zip(partitions, offsets, strict=True)).items():  # the last of each
+            if offset >= self._marks.get(partition, 0):
+                self._marks[partition] = offset + 1
+                if keep is None:
+                    skip.pop(partition, None)
+        return keep
+
+    # Records -----------------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, partition: int, keys: Sequence[bytes | None], values: Sequence[bytes]) -> None:
+        """Take records for a partition."""
+        from kafka import TopicPartition
+
+        tp, now = TopicPartition(topic, partition), int(time.time() * 1000)
+        for start, end in stretches(keys, values, self._most):
+            k, v = keys[start:end], values[start:end]
+            packed = pack(k, v) if self._packs else [*zip(k, v, strict=True)]
+            self._take((tp, packed, end - start, now))
+
+    @property
+    def _most(self) -> int:
+        return min(1 << 18, self.largest)
+
+    @property
+    def largest(self) -> int:
+        """The most bytes a record may have."""
+        return int(self.client.get("max_request_size", 1 << 20)) - 1024
+
+    def _take(self, stretch: Stretch) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+        if self._commit is not None:
+            self._later.append(stretch)
+            return
+        if not self._sent:
+            self._begin()
+        self._sent.append(stretch)
+        self._send(stretch)
+
+    def _send(self, stretch: Stretch) -> None:
+        tp, records, n, now = stretch
+        try:
+            if isinstance(records, bytes):
+                send_packed(self._producer, tp, records, n, now)
+            else:
+                for key, value in records:
+                    self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
+        except Exception as error:  # the transaction has failed already; its commit will say so and deal with it
+            if not _kinds(error) & _OF_TRANSACTIONS:
+                raise
+
+    # Commit ------------------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Commit in the background what has waited for long enough."""
+        if self._commit is not None and self._commit.done:
+            self._end()
+        if self._commit is None and self._since is not None and time.monotonic() - self._since >= self._interval_s:
+            self._begin_commit()
+
+    def commit(self) -> None:
+        """Commit all rows taken, and wait until that is done."""
+        self.open()
+        while self._commit is not None or self._since is not None or self._marks != self._committed:
+            if self._commit is None:
+                self._begin_commit()
+            self._end()
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        try:
+            self._producer.begin_transaction()
+        except Exception as error:
+            self._repair(error)
+            self._producer.begin_transaction()
+
+    def _begin_commit(self) -> None:
+        if not self._sent:
+            self._begin()
+        self._target, self._since = dict(self._marks), None
+        self._commit = _Call(self._finish, f"{self.identity} commits")
+
+    def _finish(self) -> None:
+        from kafka import TopicPartition
+        from kafka.structs import OffsetAndMetadata
+
+        if self._source is not None and self._target != self._committed:
+            topic = self._source.topic
+            # All of them, or those of partitions where nothing happens would expire.
+            marks = {TopicPartition(topic, p): OffsetAndMetadata(o, "", -1) for p, o in self._target.items()}
+            self._producer.send_offsets_to_transaction(marks, self._group)
+        self._producer.commit_transaction()
+
+    def _end(self) -> None:
+        """Wait for the commit, repair it if it failed, and send what came meanwhile."""
+        assert self._commit is not None
+        call = self._commit
+        while not call.wait(_SAY_S):
+            logger.warning("%s: no broker answers: waiting to commit", self.name)
+        try:
+            call.result()
+        except Exception as error:
+            self._repair(error)
+            self._began = time.monotonic()
+            if self._sent or self._target != self._committed:
+                self._again()
+                return
+        self._committed, self._sent, self._commit = self._target, [], None
+        later, self._later = self._later, []
+        if later:
+            self._begin()
+            for stretch in later:
+                self._sent.append(stretch)
+                self._send(stretch)
+
+    def _again(self) -> None:
+        """Repeat the transaction with the new producer."""
+        self._producer.begin_transaction()
+        for stretch in self._sent:
+            self._send(stretch)
+        self._commit = _Call(self._finish, f"{self.identity} commits again")
+        self._end()
+
+    # When a broker was away --------------------------------------------------------------------------------------
+
+    def _repair(self, error: Exception) -> None:
+        """A new producer in the place of one that failed; after it, `_sent` holds what must be sent again."""
+        self._check_fenced(error)
+        if not _worth_repeating(error):
+            raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
+        logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+        said = time.monotonic()
+        while True:
+            try:
+                self._drop_producer()
+                self._start()
+                mark = self._read_mark() if self._source is not None else None
+                break
+            except ConnectorError as problem:
+                if problem.__cause__ is None or not _worth_repeating(problem.__cause__):
+                    raise
+                if time.monotonic() - said > _SAY_S:
+                    said = time.monotonic()
+                    logger.warning("%s: no broker answers: waiting for one", self.name)
+        if mark is None:
+            return
+        if self._target and mark == self._target != self._committed:
+            self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
+        elif any(mark.get(p, 0) != offset for p, offset in self._committed.items()):
+            raise self._fenced(error)
+
+    def _check_fenced(self, error: Exception) -> None:
+        """Fenced, and not because a transaction took longer than brokers allow: another one has taken over."""
+        timed_out = time.monotonic() - self._began > self.client.get("transaction_timeout_ms", 60_000) / 2000
+        if _kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
+            raise self._fenced(error)
+
+    def _fenced(self, error: Exception) -> ConnectorError:
+        fenced = ConnectorError(
+            f"{self.name}: fenced off: another run writes with transactional_id={self.identity}, so this one, the "
+            "older, stops; what it had not committed is dropped. Run one at a time, or give each its own id"
+        )
+        fenced.__cause__ = error
+        return fenced
+
+    # The producer ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        kafka = import_kafka()
+        settings = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17, **self.client}
+        settings |= {"transactional_id": self.identity}
+        self._producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
+        self._packs = can_pack(self._producer)
+        with talking(self.name, f"transactions as {self.identity} cannot be begun"):
+            self._producer.init_transactions()
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                producer.close(timeout=0)
+
+    def close(self) -> None:
+        """Drop what is not committed, and leave the brokers, once all sinks have."""
+        self._users -= 1
+        if self._users or self._producer is None:
+            return
+        producer, self._producer = self._producer, None
+        with contextlib.suppress(Exception):
+            if self._commit is not None:
+                self._commit.wait(5.0)
+            elif self._sent:
+                _Call(producer.abort_transaction, "abort").wait(5.0)
+        with contextlib.suppress(Exception):
+            producer.close(timeout=1)
+
+
+def _patiently(ask: Callable[[], Any]) -> Any:
+    """Ask again for a while: a broker makes its table of groups when it is first asked for one."""
+    from kafka.errors import KafkaError
+
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            return ask()
+        except KafkaError as error:
+            if not error.retriable or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+class _Call:
+    """A call in a thread of its own, which the end of the process does not wait for."""
+
+    def __init__(self, call: Callable[[], Any], name: str) -> None:
+        self._call, self._ended = call, threading.Event()
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    @property
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+    def result(self) -> None:
+        """What it raised."""
+        if self._error is not None:
+            raise self._error
+
+
+def _kinds(error: BaseException) -> set[str]:
+    """The names of an error and of those that it tells about in its text, as a producer that has failed does."""
+    return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
+
+
+_PASSING = {"KafkaTimeoutError", "KafkaConnectionError", "NodeNotReadyError", "InvalidProducerEpochError"}
+_PASSING |= {"ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError", "UnknownProducerIdError"}
+_PASSING |= {"InvalidProducerIdMappingError", "TransactionAbortedError", "BrokerNotAvailableError"}
+
+
+_OF_TRANSACTIONS = _PASSING | {"KafkaError"}
+
+
+def _worth_repeating(error: BaseException) -> bool:
+    """Whether it may go well another time."""
+    return bool(_kinds(error) & _PASSING) or getattr(error, "retriable", False)
+
+
+def _shown(mark: Mapping[int, int]) -> str:
+    return ", ".join(f"offset {offset} of partition {partition}" for partition, offset in sorted(mark.items()))

@@ -1,0 +1,164 @@
+"""What the values of records mean: JSON, Avro or CSV, one event each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Protocol
+
+from connectors.columns import Bad, Events, TextColumns, shown
+from connectors.events import ConnectorError
+from connectors.format_json import JsonFormat
+from connectors.options import Options, Roles
+
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list})
+_CONFLUENT = 5  # a zero byte and the number of a schema, as schema registries have it
+
+
+@dataclass(slots=True)
+class Decoded:
+    """Values as events.
+
+    Parameters
+    ----------
+    good
+        The numbers of the values that could be read, ascending.
+    events
+        Those; its `bad` counts among them.
+    bad
+        Why the others could not, by number.
+    """
+
+    good: list[int]
+    events: Events
+    bad: Bad = field(default_factory=dict)
+
+
+class ValueFormat(Protocol):
+    """A way to write an event as bytes."""
+
+    def read(self, values: Sequence[bytes]) -> Decoded:
+        """What the values mean; one that is malformed costs its neighbours nothing."""
+
+
+class JsonValues:
+    """One flat object each, as in JSON lines."""
+
+    def __init__(self, options: Options) -> None:
+        self._format = JsonFormat(options)
+
+    def read(self, values: Sequence[bytes]) -> Decoded:
+        return _read(values, self._row, self._format.events)
+
+    def _row(self, value: bytes) -> dict[str, Any]:
+        row = self._format.row(str(value, "utf-8"))
+        if isinstance(row, ValueError):
+            raise row
+        return row
+
+
+class CsvValues:
+    """One record each, without a header: names come by option, and cells are numbers unless `types` says category."""
+
+    def __init__(self, options: Options) -> None:
+        names = options.names("names")
+        self._delimiter = {"tab": "\t"}.get(text := options.text("delimiter") or ",", text)
+        roles = Roles.of(options)
+        if not names:
+            raise ConnectorError(f"{options.name}: format=csv needs `names`, the columns of a record in order")
+        if len(self._delimiter) != 1:
+            raise ConnectorError(f"{options.name}: option `delimiter` must be one character or tab, got {text!r}")
+        roles.check(options.name, names)
+        roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
+        self._width = len(names)
+        self._columns = TextColumns(names, roles)
+
+    def read(self, values: Sequence[bytes]) -> Decoded:
+        return _read(values, self._cells, self._columns.read)
+
+    def _cells(self, value: bytes) -> list[str]:
+        rows = list(csv.reader(io.StringIO(str(value, "utf-8"), newline=""), delimiter=self._delimiter, strict=True))
+        if len(rows) != 1:
+            raise ValueError(f"{len(rows)} records in one value, not 1")
+        if len(rows[0]) != self._width:
+            raise ValueError(f"{len(rows[0])} fields, not {self._width}")
+        return rows[0]
+
+
+class AvroValues:
+    """One record each, of the schema in a file; with a schema registry's five bytes before it or without."""
+
+    def __init__(self, options: Options) -> None:
+        path = options.text("schema")
+        self._events = JsonFormat(options).events
+        if path is None:
+            raise ConnectorError(f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)")
+        self._framed = options.flag("framed", False)
+        try:
+            import fastavro
+            import fastavro.schema
+        except ImportError as error:
+            raise ConnectorError("Avro needs fastavro: pip install 'streamsvm[kafka]'") from error
+        self._reader: Callable[..., Any] = fastavro.schemaless_reader
+        try:
+            self._schema = fastavro.schema.load_schema(path)
+        except Exception as error:  # of many kinds, all say that the file is no schema
+            raise ConnectorError(f"{options.name}: option `schema`: {path}: {type(error).__name__}: {error}") from error
+        if not isinstance(self._schema, dict) or self._schema.get("type") != "record":
+            raise ConnectorError(f"{options.name}: option `schema`: {path} is not the schema of a record")
+
+    def read(self, values: Sequence[bytes]) -> Decoded:
+        return _read(values, self._row, self._events)
+
+    def _row(self, value: bytes) -> dict[str, Any]:
+        if self._framed:
+            if value[:1] != b"\0" or len(value) < _CONFLUENT:
+                raise ValueError("not framed: the zero byte and the number of the schema are missing")
+            value = value[_CONFLUENT:]
+        stream = io.BytesIO(value)
+        try:
+            row = self._reader(stream, self._schema, None)
+        except Exception as error:  # IndexError, EOFError, struct.error and more, all on malformed bytes
+            raise ValueError(f"not Avro of this schema: {type(error).__name__}: {error}") from error
+        if rest := stream.read():
+            raise ValueError(f"not Avro of this schema: {len(rest)} bytes too many")
+        return {name: item if type(item) in _PLAIN else _simple(item) for name, item in row.items()}
+
+
+FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv": CsvValues, "avro": AvroValues}
+ALIASES = {"jsonl": "json"}
+
+
+def _read(
+    values: Sequence[bytes], row_of: Callable[[bytes], Any], events_of: Callable[[Sequence[Any]], Events]
+) -> Decoded:
+    try:
+        return Decoded(list(range(len(values))), events_of([row_of(value) for value in values]))
+    except (ValueError, csv.Error):
+        pass
+    good, rows, bad = [], [], {}
+    for i, value in enumerate(values):
+        try:
+            rows.append(row_of(value))
+        except UnicodeDecodeError:
+            bad[i] = "not valid utf-8"
+        except (ValueError, csv.Error) as error:
+            bad[i] = str(error)
+        else:
+            good.append(i)
+    return Decoded(good, events_of(rows), bad)
+
+
+def _simple(value: Any) -> Any:
+    """What Avro's logical types mean, as a number or a text; whatever else is refused as nested would be."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    return [shown(value)] if isinstance(value, tuple) else str(value)

@@ -1,0 +1,82 @@
+"""How a run stands, for Prometheus to fetch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from streamsvm.run.errors import SetupError
+from streamsvm.run.runner import Report
+
+
+class Exporter:
+    """Serves the figures of a run over HTTP, computed when they are asked for.
+
+    Parameters
+    ----------
+    port
+        Where to listen.
+    address
+        On which of the machine's addresses.
+
+    Raises
+    ------
+    SetupError
+        Where the port is taken, or prometheus-client is missing.
+    """
+
+    def __init__(self, port: int, address: str = "0.0.0.0") -> None:
+        try:
+            import prometheus_client
+            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        except ImportError as error:
+            raise SetupError("--metrics-port needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
+        self._counter, self._gauge = CounterMetricFamily, GaugeMetricFamily
+        self._report: Report | None = None
+        self._before = (time.perf_counter(), 0)
+        self._rate = 0.0
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(self)
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(port, address, registry)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
+
+    def __call__(self, report: Report, fraction: float | None) -> None:
+        """Take note of how the run stands."""
+        self._report = report
+        now = time.perf_counter()
+        at, events = self._before
+        if now - at >= 1.0:
+            self._rate = (report.events - events) / (now - at)
+            self._before = (now, report.events)
+
+    def collect(self) -> Iterator[Any]:
+        """The figures, as the client library wants them."""
+        report = self._report
+        if report is None:
+            return
+        metrics = report.metrics
+        yield self._counter("streamsvm_events", "Events taken, those before a resumption included.", metrics.taken)
+        yield self._counter("streamsvm_judged", "Events that had a label and a prediction.", metrics.judged)
+        yield self._counter("streamsvm_rejected", "Events set aside.", metrics.rejected)
+        yield self._gauge("streamsvm_events_per_second", "Events a second of late.", self._rate)
+        yield self._gauge("streamsvm_accuracy", "Share of right predictions.", metrics.accuracy)
+        yield self._gauge("streamsvm_recent_accuracy", "The same over the last events.", metrics.recent_accuracy)
+        yield self._counter("streamsvm_model_seconds", "Seconds spent in the model.", report.learner_seconds)
+        if report.checkpoint is not None and report.checkpoint.written_at is not None:
+            age = time.time() - report.checkpoint.written_at
+            yield self._gauge("streamsvm_checkpoint_age_seconds", "Seconds since the last checkpoint.", age)
+        if report.lag is not None:
+            lag = self._gauge("streamsvm_lag", "Events behind the end, by partition.", labels=["partition"])
+            for partition, events in report.lag.items():
+                lag.add_metric([str(partition)], events)
+            yield lag
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

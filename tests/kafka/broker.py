@@ -1,0 +1,216 @@
+"""A real Kafka broker on loopback, one process in KRaft mode, for tests, benchmarks and trying things out.
+
+``python tests/kafka/broker.py`` starts one on localhost:9092 and stops it at Ctrl-C. It needs Java 17 and Maven, which
+fetches the broker once (43 MB) into ~/.cache/streamsvm-kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+POM = Path(__file__).with_name("pom.xml")
+READY_S = 60.0
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/logs
+num.partitions=3
+offsets.topic.num.partitions=5
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=5
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+log.retention.ms=-1
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=400
+"""
+
+
+class NoBroker(Exception):
+    """Why there can be no broker here."""
+
+
+class Broker:
+    """A broker process with its data in a temporary folder.
+
+    Parameters
+    ----------
+    port
+        Where to listen; by default any free one.
+    """
+
+    def __init__(self, port: int | None = None) -> None:
+        self._jars = jars()
+        self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
+        ports = free_ports(2)
+        self.port = port or ports[0]
+        self.address = f"127.0.0.1:{self.port}"
+        self._settings = self._folder / "server.properties"
+        self._settings.write_text(_SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder))
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            cluster = self._tool("random-uuid").strip().splitlines()[-1]
+            self._tool("format", "-t", cluster, "-c", str(self._settings))
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _tool(self, *arguments: str) -> str:
+        command = ["java", "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._folder)
+        if done.returncode:
+            raise NoBroker(f"kafka.tools.StorageTool {arguments[0]} failed: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def start(self) -> None:
+        """Start the process, with the data of the one before, and wait until it answers."""
+        options = [
+            "-Xmx1g",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=4",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        ]
+        with open(self._folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._settings)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self._folder,
+                start_new_session=True,  # a Ctrl-C is for those who use it
+            )
+        deadline = time.monotonic() + READY_S
+        while not answers(self.address):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise NoBroker(f"the broker does not start:\n{self.log()[-3000:]}")
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """What the process said."""
+        return (self._folder / "log").read_text(errors="replace")
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End the process, as a crash would; its data stays."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        """End the process and remove its data."""
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def answers(address: str) -> bool:
+    """Whether a broker there knows its cluster and can keep offsets."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError, KafkaError, ValueError):
+        with socket.create_connection((host, int(port)), timeout=1):
+            pass
+        admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=5000, request_timeout_ms=5000)
+        try:
+            return bool(admin.describe_cluster()["brokers"])
+        finally:
+            admin.close()
+    return False
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports nobody listens on, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def jars() -> Path:
+    """The folder of the broker's jars, fetched by Maven the first time."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "streamsvm-kafka"
+    folder = cache / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    if "java" in missing or (missing and not folder.is_dir()):
+        raise NoBroker(f"a Kafka broker needs {' and '.join(missing)}: install Java 17 and Maven")
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / "lock"):
+        if not folder.is_dir():
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as halfway:
+        target = Path(halfway) / "jars"
+        command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NoBroker(f"Maven cannot fetch the broker: {(done.stdout + done.stderr)[-2000:]}")
+        target.rename(folder)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    """Run a broker until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Run a Kafka broker on this machine until Ctrl-C.")
+    parser.add_argument("--port", type=int, default=9092)
+    parser.add_argument(
+        "--topics", default="events,predictions", help="topics to make, of three partitions each (default %(default)s)"
+    )
+    args = parser.parse_args()
+    with contextlib.closing(Broker(args.port)) as broker:
+        make_topics(broker.address, *filter(None, args.topics.split(",")))
+        print(f"a Kafka broker listens on {broker.address} (Ctrl-C stops it and removes its data)", flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
+def make_topics(address: str, *names: str, partitions: int = 3, **configs: str) -> None:
+    """Make topics, and wait until they can be used."""
+    from kafka import KafkaAdminClient
+
+    admin = KafkaAdminClient(bootstrap_servers=address)
+    try:
+        wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": configs} for name in names}
+        if wanted:
+            admin.create_topics(wanted)
+            admin.wait_for_topics(list(names))
+    finally:
+        admin.close()
+
+
+if __name__ == "__main__":
+    main()

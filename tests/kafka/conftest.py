@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.run.conftest import command, environment
+
+Make = Callable[..., str]
+
+
+def _broker_module() -> ModuleType:
+    """The starter, which is a program of its own and not a test."""
+    spec = importlib.util.spec_from_file_location("streamsvm_broker", Path(__file__).with_name("broker.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+starter = _broker_module()
+
+
+def start_broker() -> Any:
+    """A broker of one's own; without Java and Maven the test is skipped, where `CI` is set it fails."""
+    try:
+        return starter.Broker()
+    except starter.NoBroker as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"no Kafka broker: {error}")
+        pytest.skip(f"no Kafka broker ({error}), and STREAMSVM_KAFKA=host:port names none")
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[str]:
+    """The address of a broker that all tests share."""
+    pytest.importorskip("kafka")
+    if address := os.environ.get("STREAMSVM_KAFKA"):
+        yield address
+        return
+    with contextlib.closing(start_broker()) as started:
+        yield started.address
+
+
+@pytest.fixture
+def topic(broker: str) -> Make:
+    """Makes topics of a test's own: `topic("events", partitions=3)`."""
+
+    def make(name: str, partitions: int = 3, **configs: str) -> str:
+        name = f"{name}-{uuid.uuid4().hex[:8]}"
+        starter.make_topics(broker, name, partitions=partitions, **configs)
+        return name
+
+    return make
+
+
+def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]]) -> None:
+    """Send records: partition, key, value, timestamp."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=address, linger_ms=20, batch_size=1 << 17, max_request_size=1 << 22)
+    futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
+    producer.flush()
+    for future in futures:
+        future.get(timeout=10)
+    producer.close()
+
+
+def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
+    """All records of a topic, partition by partition."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    level = "read_committed" if committed else "read_uncommitted"
+    consumer = KafkaConsumer(bootstrap_servers=address, isolation_level=level, enable_auto_commit=False)
+    with contextlib.closing(consumer):
+        tps = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(tps)
+        consumer.seek_to_beginning(*tps)
+        ends = consumer.end_offsets(tps)
+        records: list[Any] = []
+        while any(consumer.position(tp) < ends[tp] for tp in tps):
+            for some in consumer.poll(timeout_ms=200, max_records=10_000).values():
+                records += some
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command line to its end."""
+
+    def call(*arguments: Any, cwd: Path = tmp_path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        asked = command("run", *arguments)
+        return subprocess.run(asked, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout)
+
+    return call

@@ -1,0 +1,77 @@
+"""The order over partitions is that of the smallest head, however the records arrive."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.kafka.order import ArrivalOrder, TimeOrder
+
+PARTITIONS = st.lists(st.lists(st.integers(0, 12), max_size=12), min_size=1, max_size=4)
+
+
+def records(times):
+    return [
+        [SimpleNamespace(partition=p, offset=i, timestamp=t) for i, t in enumerate(ts)] for p, ts in enumerate(times)
+    ]
+
+
+def by_heads(partitions):
+    """Word for word: of the records at the heads the smallest, of equal ones that of the lowest partition."""
+    rest, order = [list(records) for records in partitions], []
+    while any(rest):
+        heads = [(records[0].timestamp, p) for p, records in enumerate(rest) if records]
+        order.append(rest[min(heads)[1]].pop(0))
+    return order
+
+
+def places(order):
+    return [(record.partition, record.offset) for record in order]
+
+
+@given(PARTITIONS)
+def test_all_at_once(times):
+    partitions = records(times)
+    order = TimeOrder(range(len(partitions)))
+    for p, some in enumerate(partitions):
+        order.add(p, some)
+    assert places(order.take(ended=range(len(partitions)))) == places(by_heads(partitions))
+
+
+@given(PARTITIONS, st.randoms(use_true_random=False))
+def test_in_whatever_pieces_records_arrive(times, dice):
+    partitions = records(times)
+    order, taken = TimeOrder(range(len(partitions))), []
+    rest = [list(some) for some in partitions]
+    while any(rest):
+        p = dice.choice([p for p, some in enumerate(rest) if some])
+        n = dice.randint(1, len(rest[p]))
+        order.add(p, rest[p][:n])
+        del rest[p][:n]
+        # A partition that has no more may be known to have ended, or not yet.
+        taken += order.take(ended=[q for q, some in enumerate(rest) if not some and not order.held(q)])
+    while left := order.take(ended=order.lacking()):
+        taken += left
+    assert places(taken) == places(by_heads(partitions))
+
+
+def test_nothing_is_handed_out_before_a_partition_that_may_still_have_older_records():
+    (first,), (second,) = records([[5], [7]])
+    order = TimeOrder([0, 1])
+    order.add(1, [second])
+    assert order.take(ended=[]) == []
+    order.add(0, [first])
+    assert places(order.take(ended=[])) == [(0, 0)]
+    assert order.take(ended=[]) == []
+    assert places(order.take(ended=[0])) == [(1, 0)]
+
+
+def test_arrival_order_waits_for_nobody():
+    (first,), (second,) = records([[5], [7]])
+    order = ArrivalOrder([0, 1])
+    order.add(1, [second])
+    assert places(order.take(ended=[])) == [(1, 0)]
+    order.add(0, [first])
+    assert places(order.take(ended=[])) == [(0, 0)]

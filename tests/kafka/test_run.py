@@ -1,0 +1,278 @@
+"""Whole runs against a real broker: crashes, outages, and what a user meets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kafka.conftest import fill, read, start_broker, starter
+from tests.run.conftest import command, environment
+
+N = 20_000
+KILLS = 10
+MODEL = ("--model", "cpm", "--param", "n_faces=3")
+
+
+def stream(n: int, *, broken: bool = True) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    """Events of three partitions whose concept turns half-way: some without label, some broken, times out of order."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(n, 3))
+    y = np.where(np.arange(n) < n / 2, x[:, 0] > 0, x[:, 1] > 0.3)
+    rows = []
+    for i, partition in enumerate(rng.integers(0, 3, n).tolist()):
+        event: dict[str, Any] = dict(zip("abc", x[i].round(5).tolist(), strict=True))
+        if i % 41 != 7:
+            event["y"] = "UP" if y[i] else "DOWN"
+        value: bytes | None = json.dumps(event).encode()
+        if broken and i % 397 == 5:
+            value = random.Random(i).choice([None, b"{oops", b"\xff", b'{"a":[1]}'])
+        rows.append((partition, b"k%d" % (i % 50), value, 1_750_000_000_000 + 10 * i + int(rng.integers(0, 50))))
+    return rows
+
+
+def arguments(broker: str, source: str, out: str, dead: str, *more: Any) -> list[str]:
+    # Small batches and transactions make more moments to be killed at.
+    url = f"kafka://{broker}/{source}?batch_size=50&max_poll_records=400"
+    kept = ("--checkpoint", "check", "--save", "model", "--summary", "summary.json")
+    sinks = ("--out", f"kafka://{broker}/{out}?commit_interval=0.02", "--rejected", f"kafka://{broker}/{dead}")
+    return command("run", url, "--label", "y", "--quiet", *MODEL, *kept, *sinks, *more)
+
+
+def marked(broker: str, source: str, out: str) -> int:
+    """How many offsets have been answered for good."""
+    from kafka import KafkaAdminClient
+
+    group = f"streamsvm.{source}.{out}"
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    with contextlib.closing(admin):
+        return sum(max(0, found.offset) for found in admin.list_group_offsets({group: None})[group].values())
+
+
+def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
+    """All that a run left, names and clocks aside."""
+    summary = json.loads((folder / "summary.json").read_text())
+    for name in ("out", "rejected_to"):
+        summary.pop(name)
+    kept = {"process": summary.pop("process"), "summary": summary, "model": (folder / "model").read_bytes()}
+    for topic in (out, dead):
+        found = [json.loads(record.value) for record in read(broker, topic)]
+        places = [(row["partition"], row["offset"]) for row in found]
+        assert len(places) == len(set(places)), f"{len(places) - len(set(places))} of {len(places)} came twice"
+        kept["out" if topic == out else "dead"] = dict(zip(places, found, strict=True))
+    return kept
+
+
+def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
+    source = topic("events")
+    fill(broker, source, stream(N))
+    outs, deads = [topic("out") for _ in range(2)], [topic("dead", 1) for _ in range(2)]
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    plain.mkdir()
+    broken.mkdir()
+    end = ("--until-end", "--checkpoint-every")
+    subprocess.run(arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain, env=environment(), check=True)
+    whole = results(plain, broker, outs[0], deads[0])
+    assert len(whole["out"]) + len(whole["dead"]) == N
+    dice = random.Random(5)
+    kills = 0
+    for share in sorted(dice.uniform(0.02, 0.95) for _ in range(KILLS)):
+        every = dice.randint(200, 3000)
+        asked = arguments(broker, source, outs[1], deads[1], *end, every)
+        process = subprocess.Popen(asked, cwd=broken, env=environment())
+        while process.poll() is None and marked(broker, source, outs[1]) < share * N:
+            time.sleep(0.002)
+        time.sleep(dice.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills >= KILLS - 2, "the process was too quick to be killed"
+    asked = arguments(broker, source, outs[1], deads[1], *end, 5000)
+    subprocess.run(asked, cwd=broken, env=environment(), check=True)
+    resumed = results(broken, broker, outs[1], deads[1])
+    assert resumed.pop("process")["resumed_at"] > 0
+    assert whole.pop("process")["resumed_at"] is None
+    assert resumed == whole
+
+
+def wait_for(what: Any, seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.1)
+
+
+def test_a_broker_that_dies_and_comes_back(tmp_path):
+    pytest.importorskip("kafka")
+    with contextlib.closing(start_broker()) as broker:
+        starter.make_topics(broker.address, "in", "out", "dead")
+        rows = stream(6000)
+        fill(broker.address, "in", rows[:3000])
+        asked = arguments(broker.address, "in", "out", "dead", "--checkpoint-seconds", "0.5")
+        with open(tmp_path / "log", "w") as log:
+            process = subprocess.Popen(asked, cwd=tmp_path, env=environment(), stderr=log)
+        try:
+            wait_for(lambda: marked(broker.address, "in", "out") > 500)
+            broker.kill()
+            time.sleep(7)
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            broker.start()
+            fill(broker.address, "in", rows[3000:])
+            wait_for(lambda: marked(broker.address, "in", "out") >= 6000, 90)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 143, (tmp_path / "log").read_text()
+        finally:
+            process.kill()
+            process.wait()
+        kept = results(tmp_path, broker.address, "out", "dead")
+        assert len(kept["out"]) + len(kept["dead"]) == 6000
+        assert kept["summary"]["events"] == len(kept["out"])
+    log = (tmp_path / "log").read_text()
+    assert "no broker answers" in log or "repeating it" in log
+    assert "Traceback" not in log
+
+
+def test_sigterm_ends_a_live_run_with_all_in_order(broker, topic, tmp_path):
+    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
+    fill(broker, source, stream(2000))
+    process = subprocess.Popen(arguments(broker, source, out, dead), cwd=tmp_path, env=environment())
+    try:
+        wait_for(lambda: marked(broker, source, out) == 2000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    finally:
+        process.kill()
+        process.wait()
+    kept = results(tmp_path, broker, out, dead)
+    assert kept["summary"]["ended"] == "stopped"
+    assert len(kept["out"]) + len(kept["dead"]) == 2000
+
+
+def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
+    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
+    fill(broker, source, stream(500))
+    asked = arguments(broker, source, out, dead, "--until-end")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*asked, *arguments], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+
+    assert run().returncode == 0
+    whole = results(tmp_path, broker, out, dead)
+    (tmp_path / "check" / "checkpoint.npz").unlink()
+    stopped = run()
+    assert stopped.returncode == 2
+    assert "there is no checkpoint to go on from" in stopped.stderr
+    asked[asked.index("--out") + 1] += "&mark=trust"
+    assert run().returncode == 0
+    again = results(tmp_path, broker, out, dead)
+    again.pop("process"), whole.pop("process")
+    assert again == whole
+    asked[asked.index("--out") + 1] = asked[asked.index("--out") + 1].replace("trust", "check")
+    assert run("--fresh").returncode == 0
+    assert len(read(broker, out)) == 2 * len(whole["out"])
+
+
+def test_events_to_a_file_and_a_file_to_a_topic(broker, topic, run, tmp_path):
+    source, out = topic("events"), topic("out")
+    fill(broker, source, stream(300))
+    done = run(f"kafka://{broker}/{source}", "--until-end", "--label", "y", *MODEL, "--out", "out.jsonl")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert set(lines[0]) == {"partition", "offset", "key", "prediction", "score", "label"}
+    done = run("out.jsonl", "--label", "label", "--key", "key", *MODEL, "--out", f"kafka://{broker}/{out}")
+    assert done.returncode == 0, done.stderr
+    assert len(read(broker, out)) == len(lines)
+    done = run("out.jsonl", "--label", "label", *MODEL, "--out", f"kafka://{broker}/{out}", "--checkpoint", "c")
+    assert done.returncode == 2
+    assert "cannot take back what was written" in done.stderr
+
+
+def test_labels_that_change_their_type(broker, topic, run, tmp_path):
+    source = topic("events", 1)
+    values = [b'{"x":1,"y":"1"}', b'{"x":1,"y":1}', b'{"x":1,"y":{"a":1}}', b'{"x":1,"y":true}', b'{"x":1,"y":null}']
+    fill(broker, source, [(0, None, value, i) for i, value in enumerate(values * 3)])
+    asked = ("--until-end", "--label", "y", *MODEL, "--rejected", "dead.jsonl", "--summary", "s.json")
+    done = run(f"kafka://{broker}/{source}", *asked)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert (summary["events"], summary["rejected"]) == (12, 3)
+    assert sorted(str(row["label"]) for row in summary["classes"]) == ["1", "1"]
+    dead = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    assert [row["offset"] for row in dead] == [2, 7, 12]
+    assert "label 'y' is nested" in dead[0]["reason"]
+
+
+def test_max_events_and_then_more(broker, topic, tmp_path):
+    source, outs = topic("events"), [topic("out"), topic("out")]
+    dead = topic("dead", 1)
+    fill(broker, source, stream(1000, broken=False))
+    for folder, out, limits in (("a", outs[0], (1000,)), ("b", outs[1], (333, 620, 1000))):
+        (tmp_path / folder).mkdir()
+        for limit in limits:
+            asked = arguments(broker, source, out, dead, "--max-events", limit)
+            assert subprocess.run(asked, cwd=tmp_path / folder, env=environment()).returncode == 0
+    first, second = (results(tmp_path / name, broker, out, dead) for name, out in zip("ab", outs, strict=True))
+    assert first["out"] == second["out"]
+    assert first["model"] == second["model"]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("kafka://127.0.0.1:1/t?bootstrap_timeout_ms=500", "no broker answered within 0.5 s"),
+        ("kafka://127.0.0.1/t", "must be HOST:PORT"),
+        ("kafka://{broker}", "must read kafka://HOST:PORT"),
+        ("kafka://{broker}/nowhere", "there is no topic 'nowhere'"),
+        ("kafka://{broker}/nowhere?lable=y", "unknown option `lable`"),
+        ("kafka://{broker}/nowhere?order=random", "`order` must be one of arrival, timestamp"),
+        ("kafka://{broker}/nowhere?format=xml", "`format` must be one of"),
+        ("kafka://{broker}/nowhere?fetch_min_bytes=much", "`fetch_min_bytes` must be a number"),
+        ("kafka://me:hunter2@{broker}/t", "no user or password before the hosts"),
+    ],
+)
+def test_what_does_not_fit_is_said_at_once(broker, run, url, message):
+    began = time.monotonic()
+    done = run(url.format(broker=broker), *MODEL)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stderr
+    assert time.monotonic() - began < 20
+
+
+def test_prometheus_and_the_log_line(broker, topic, tmp_path):
+    pytest.importorskip("prometheus_client")
+    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
+    fill(broker, source, stream(2000))
+    (port,) = starter.free_ports(1)
+    asked = arguments(
+        broker, source, out, dead, "--metrics-port", port, "--log-every", "0.2", "--checkpoint-seconds", 0.5
+    )
+    asked.remove("--quiet")
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(asked, cwd=tmp_path, env=environment(), stderr=log, stdout=log)
+    try:
+        wait_for(lambda: marked(broker, source, out) == 2000)
+        time.sleep(1.2)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert float(lines["streamsvm_events_total"]) + float(lines["streamsvm_rejected_total"]) == 2000
+    assert float(lines["streamsvm_accuracy"]) > 0.7
+    assert {lines[f'streamsvm_lag{{partition="{p}"}}'] for p in range(3)} == {"0.0"}
+    assert float(lines["streamsvm_checkpoint_age_seconds"]) < 60
+    assert "streamsvm_events_per_second" in lines
+    log = (tmp_path / "log").read_text()
+    assert "lag 0" in log

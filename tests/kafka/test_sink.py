@@ -1,0 +1,211 @@
+"""The sink against a real broker: transactions, the mark, and who may write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+
+from connectors import ConnectorError, open_sink
+from connectors.kafka import KafkaSink, KafkaSource
+from tests.kafka.conftest import fill, read
+
+
+def table(partition, offsets, **more):
+    n = len(offsets)
+    given = {"partition": [partition] * n, "offset": list(offsets), "key": ["k"] * n}
+    return given | {"prediction": ["UP"] * n, "score": [0.5] * n, "label": [None] * n} | more
+
+
+def rows(broker, topic):
+    return [json.loads(record.value) for record in read(broker, topic)]
+
+
+@pytest.fixture
+def source(broker, topic):
+    name = topic("in", 3)
+    fill(broker, name, [(p, None, b"{}", 1) for p in range(3) for _ in range(50)])
+    with contextlib.closing(KafkaSource(servers=broker, topic=name)) as opened:
+        yield opened
+
+
+def test_rows_are_there_when_they_are_flushed(broker, topic):
+    name = topic("out", 2)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        assert not sink.can_rewind
+        sink.write(table(0, [0, 1], label=["UP", None]))
+        sink.write(table(1, [7]))
+        sink.write(table(2, [9], key=[b"\xff"]))
+        assert rows(broker, name) == []
+        sink.flush()
+        got = read(broker, name)
+    assert [(record.partition, record.key) for record in got] == [(0, b"k"), (0, b"k"), (0, b"\xff"), (1, b"k")]
+    first = json.loads(got[0].value)
+    assert first == {"partition": 0, "offset": 0, "prediction": "UP", "score": 0.5, "label": "UP"}
+    assert "label" not in json.loads(got[1].value)
+
+
+def test_rows_that_are_no_events_of_kafka_go_by_their_keys(broker, topic):
+    name = topic("out", 3)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        for _ in range(3):
+            sink.write({"line": [1, 2, 3, 4], "key": ["a", "b", "a", None]})
+        sink.flush()
+    places = {}
+    for record in read(broker, name):
+        places.setdefault(record.key, set()).add(record.partition)
+    assert len(places[b"a"]) == len(places[b"b"]) == 1
+    assert len(places[None]) == 3
+
+
+def test_what_is_not_committed_is_dropped(broker, topic):
+    name = topic("out", 1)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        sink.write(table(0, [0]))
+        sink.flush()
+        sink.write(table(0, [1]))
+    assert [row["offset"] for row in rows(broker, name)] == [0]
+
+
+def test_it_commits_by_itself_what_has_waited(broker, topic):
+    name = topic("out", 1)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=0.05")) as sink:
+        deadline, offset = time.monotonic() + 10, 0
+        while not rows(broker, name) and time.monotonic() < deadline:
+            sink.write(table(0, [offset]))
+            sink.advance()
+            offset += 1
+            time.sleep(0.02)
+        there = [row["offset"] for row in rows(broker, name)]
+        assert there == list(range(len(there)))
+        assert there
+        sink.flush()
+        assert [row["offset"] for row in rows(broker, name)] == list(range(offset))
+
+
+def test_the_mark_keeps_rows_from_coming_twice(broker, topic, source):
+    name = topic("out")
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.flush()
+        begin = sink.position
+        assert begin == {"mark": {"0": 0, "1": 0, "2": 0}}
+        sink.write(table(0, range(3)))
+        sink.flush()
+        kept = sink.position
+        sink.write(table(0, range(3, 6)))
+        sink.write(table(2, range(4)))
+        sink.flush()
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, resume=True)) as sink:
+        sink.rewind(kept)
+        assert sink.position == {"mark": {"0": 6, "1": 0, "2": 4}}
+        sink.write(table(0, range(3, 8)))
+        sink.write(table(2, range(2)))
+        sink.write(table(2, range(2, 5)))
+        sink.write(table(1, range(2)))
+        sink.flush()
+        assert sink.position == {"mark": {"0": 8, "1": 2, "2": 5}}
+    found = [(row["partition"], row["offset"]) for row in rows(broker, name)]
+    assert sorted(found) == [(0, o) for o in range(8)] + [(1, 0), (1, 1)] + [(2, o) for o in range(5)]
+
+
+def test_a_mark_without_a_checkpoint_stops_the_run(broker, topic, source):
+    name = topic("out")
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.write(table(1, range(3)))
+        sink.flush()
+    with pytest.raises(
+        ConnectorError, match=r"offset 3 of partition 1, but there is no checkpoint.*mark=trust.*--fresh"
+    ):
+        open_sink(f"kafka://{broker}/{name}", source=source)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?mark=trust", source=source)) as sink:
+        sink.write(table(1, range(5)))
+        sink.flush()
+    assert [row["offset"] for row in rows(broker, name)] == [0, 1, 2, 3, 4]
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, fresh=True)) as sink:
+        sink.flush()
+        assert sink.position == {"mark": {"0": 0, "1": 0, "2": 0}}
+
+
+def test_a_checkpoint_ahead_of_the_mark_stops_the_run(broker, topic, source):
+    name = topic("out")
+    ahead = {"mark": {"0": 5, "1": 0, "2": 0}}
+    with (
+        contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, resume=True)) as sink,
+        pytest.raises(ConnectorError, match=r"ahead of the mark.*offset 5 of partition 0.*mark=forget"),
+    ):
+        sink.rewind(ahead)
+    url = f"kafka://{broker}/{name}?mark=forget"
+    with contextlib.closing(open_sink(url, source=source, resume=True)) as sink:
+        sink.rewind(ahead)
+        sink.write(table(0, range(7)))
+        sink.flush()
+    assert [row["offset"] for row in rows(broker, name)] == [5, 6]
+
+
+def test_two_sinks_share_their_transactions(broker, topic, source):
+    name, dead = topic("out"), topic("dead", 1)
+    with (
+        contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink,
+        contextlib.closing(open_sink(f"kafka://{broker}/{dead}", source=source, beside=sink)) as other,
+    ):
+        sink.write(table(0, [0, 2]))
+        other.write({"reason": ["bad"], "raw": ["{"], "topic": [source.topic], "partition": [0], "offset": [3]})
+        sink.flush()
+        assert sink.position == other.position == {"mark": {"0": 4, "1": 0, "2": 0}}
+    assert rows(broker, dead) == [{"reason": "bad", "raw": "{", "topic": source.topic, "partition": 0, "offset": 3}]
+
+
+def test_a_dead_letter_too_long_is_cut(broker, topic):
+    name = topic("dead", 1)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        sink.write({"reason": ["bad"], "raw": ["ü" * 900_000], "partition": [0], "offset": [3]})
+        sink.flush()
+    (row,) = rows(broker, name)
+    assert row["cut"] is True
+    assert 100_000 < len(row["raw"]) < 900_000
+
+
+def test_the_older_of_two_is_fenced_and_says_so(broker, topic):
+    name = topic("out", 1)
+    url = f"kafka://{broker}/{name}?transactional_id={name}"
+    with contextlib.closing(open_sink(url)) as older, contextlib.closing(open_sink(url)) as newer:
+        older.write(table(0, [0]))
+        older.flush()
+        newer.write(table(0, [1]))
+        older.write(table(0, [2]))
+        with pytest.raises(ConnectorError, match=f"fenced off: another run writes with transactional_id={name}"):
+            older.flush()
+        newer.flush()
+    assert [row["offset"] for row in rows(broker, name)] == [0, 1]
+
+
+def test_a_fenced_sink_at_rest_notices_with_its_next_row(broker, topic):
+    name = topic("out", 1)
+    url = f"kafka://{broker}/{name}?transactional_id={name}"
+    with contextlib.closing(open_sink(url)) as older, contextlib.closing(open_sink(url)) as newer:
+        older.flush()
+        newer.flush()
+        with pytest.raises(ConnectorError, match="fenced off"):  # noqa: PT012
+            older.write(table(0, [2]))
+            older.flush()
+
+
+def test_refusals(broker, topic):
+    name = topic("out", 1)
+    with pytest.raises(ConnectorError, match="there is no topic 'nowhere'"):
+        open_sink(f"kafka://{broker}/nowhere")
+    with pytest.raises(ConnectorError, match="unknown option `linger`"):
+        open_sink(f"kafka://{broker}/{name}?linger=5")
+    with pytest.raises(ConnectorError, match="`commit_interval` must be a number of seconds"):
+        open_sink(f"kafka://{broker}/{name}?commit_interval=-1")
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink, pytest.raises(ConnectorError, match="only"):
+        sink.rewind({"mark": {}})
+
+
+def test_secrets_are_nowhere(broker, topic):
+    name = topic("out", 1)
+    with contextlib.closing(KafkaSink(servers=broker, topic=name, sasl_plain_password="hunter2")) as sink:
+        sink.flush()
+        assert "hunter2" not in repr(sink) + sink.name + repr(sink.position) + sink.identity

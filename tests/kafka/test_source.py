@@ -1,0 +1,273 @@
+"""The source against a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+
+import pytest
+
+from connectors import ConnectorError, open_source
+from connectors.kafka import KafkaSource
+from tests.kafka.conftest import fill, starter
+
+
+def opened(broker, topic, **options):
+    return contextlib.closing(KafkaSource(servers=broker, topic=topic, **options))
+
+
+def events(source):
+    """All events of a source that ends: partition, offset, features, label, and what was set aside."""
+    found, rejected = [], []
+    for batch in source:
+        places = [
+            (origin["partition"], origin["offset"]) for origin in map(batch.origins.__getitem__, range(len(batch)))
+        ]
+        found += zip(places, batch.rows(), batch.labels, strict=True)
+        rejected += batch.rejected
+    return found, rejected
+
+
+def numbered(n, partitions=3):
+    return [(i % partitions, b"k%d" % i, b'{"x":%d,"y":"%d"}' % (i, i % 2), 1000 + i) for i in range(n)]
+
+
+def test_events_with_keys_times_and_headers(broker, topic):
+    from kafka import KafkaProducer
+
+    name = topic("events", 1)
+    producer = KafkaProducer(bootstrap_servers=broker)
+    producer.send(name, b'{"x":1,"y":"UP"}', key="né".encode(), headers=[("h", b"1")], timestamp_ms=5)
+    producer.send(name, b'{"x":2}', key=b"\xff", timestamp_ms=6)
+    producer.send(name, b'{"x":3}', timestamp_ms=7)
+    producer.close()
+    with contextlib.closing(open_source(f"kafka://{broker}/{name}?until_end=yes", label="y")) as source:
+        (batch,) = [batch for batch in source if len(batch)]
+        assert batch.rows() == [{"x": 1}, {"x": 2}, {"x": 3}]
+        assert batch.labels == ["UP", None, None]
+        assert batch.keys == ["né", b"\xff", None]
+        assert batch.times == [5, 6, 7]
+        assert batch.headers[0] == [("h", b"1")]
+        assert batch.origins[1] == {"topic": name, "partition": 0, "offset": 1}
+        assert batch.raw[2] == '{"x":3}'
+        assert source.position == {name: {"0": 3}}
+        assert source.lag == {0: 0}
+        assert source.fraction == 1.0
+
+
+def test_a_backlog_comes_in_the_order_of_its_times(broker, topic):
+    name = topic("events")
+    rows = [(p, None, b'{"x":%d}' % t, t) for p, start in enumerate((0, 1, 40_000)) for t in range(start, 60_000, 7)]
+    fill(broker, name, rows)
+    orders = []
+    for options in ({}, {"batch_size": 37, "max_poll_records": 100, "max_partition_fetch_bytes": 5000}):
+        with opened(broker, name, until_end=True, **options) as source:
+            found, _ = events(source)
+            orders.append([place for place, *_ in found])
+            assert [row["x"] for _, row, _ in found] == sorted(row["x"] for _, row, _ in found)
+    assert orders[0] == orders[1]
+    assert len(orders[0]) == len(rows)
+
+
+def test_it_goes_on_from_any_position_in_the_same_order(broker, topic):
+    name = topic("events")
+    fill(broker, name, [(p, None, b'{"x":1}', (t * 7919) % 1000) for t in range(300) for p in range(3)])
+    with opened(broker, name, until_end=True, batch_size=50) as source:
+        start, batches = source.position, list(source)
+    whole = [place for batch in batches for place in _places(batch)]
+    for k in (0, 3, 9):
+        with opened(broker, name, until_end=True, batch_size=64) as source:
+            source.seek(batches[k].position)
+            done = sum(map(len, batches[: k + 1]))
+            assert [place for batch in source for place in _places(batch)] == whole[done:]
+    with opened(broker, name, until_end=True) as source:
+        source.seek(start)
+        assert [place for batch in source for place in _places(batch)] == whole
+
+
+def _places(batch):
+    return list(zip(batch.origins.columns["partition"], batch.origins.columns["offset"], strict=True))
+
+
+def test_poison_between_good_events(broker, topic):
+    name = topic("events", 1)
+    good = b'{"x":1,"y":1}'
+    values = [
+        good,
+        None,
+        good,
+        b"{oops",
+        b"\xff\xfe",
+        good,
+        b'{"x":"%s"}' % (b"a" * 5000),
+        b'{"x":[1]}',
+        b'{"y":{}}',
+        good,
+    ]
+    fill(broker, name, [(0, b"k", value, i) for i, value in enumerate(values)])
+    with opened(broker, name, label="y", until_end=True, max_value_bytes=4000) as source:
+        found, rejected = events(source)
+    assert [place for place, *_ in found] == [(0, 0), (0, 2), (0, 5), (0, 9)]
+    reasons = {one.origin["offset"]: one.reason for one in rejected}
+    assert sorted(reasons) == [1, 3, 4, 6, 7, 8]
+    assert "tombstone" in reasons[1]
+    assert reasons[4] == "not valid utf-8"
+    assert "5,008 bytes, longer than max_value_bytes=4,000" in reasons[6]
+    raw = {one.origin["offset"]: one.raw for one in rejected}
+    assert raw[1] is None
+    assert raw[3] == "{oops"
+    assert raw[4] == "base64://4="
+    assert len(raw[6]) == 1000
+    assert all(one.origin["topic"] == name for one in rejected)
+
+
+def test_an_empty_topic_ends_at_once_and_a_live_one_is_waited_for(broker, topic):
+    name = topic("empty")
+    with opened(broker, name, until_end=True) as source:
+        assert events(source) == ([], [])
+    with opened(broker, name) as source:
+        batches = iter(source)
+        began = time.monotonic()
+        assert len(next(batches)) == 0
+        assert time.monotonic() - began < 1.0
+        fill(broker, name, numbered(5))
+        deadline, n = time.monotonic() + 10, 0
+        while n < 5 and time.monotonic() < deadline:
+            n += len(next(batches))
+        assert n == 5
+
+
+def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker, topic):
+    from kafka import KafkaProducer
+
+    name = topic("events", 2)
+    producer = KafkaProducer(bootstrap_servers=broker, transactional_id=name)
+    producer.init_transactions()
+    for ending in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.send(name, b'{"x":"%s"}' % ending.__name__.encode(), partition=0)
+        ending()
+    producer.begin_transaction()
+    producer.send(name, b'{"x":"open"}', partition=0)
+    producer.flush()
+    fill(broker, name, [(1, None, b'{"x":"plain"}', int(time.time() * 1000) + 60_000)])
+    with opened(broker, name) as source:
+        deadline, found = time.monotonic() + 10, []
+        for batch in source:
+            found += [row["x"] for row in batch.rows()]
+            if len(found) == 2 or time.monotonic() > deadline:
+                break
+        assert found == ["commit_transaction", "plain"]
+    with opened(broker, name, until_end=True) as source:
+        assert len(events(source)[0]) == 2
+    producer.abort_transaction()
+    producer.close()
+
+
+def test_a_missing_topic_is_refused_or_waited_for(broker, caplog):
+    name = f"later-{time.time_ns()}"
+    with pytest.raises(ConnectorError, match=f"there is no topic '{name}'.*missing=wait"):
+        KafkaSource(servers=broker, topic=name)
+    with caplog.at_level(logging.WARNING), opened(broker, name, missing="wait") as source:
+        batches = iter(source)
+        assert len(next(batches)) == 0
+        assert "waiting for it" in caplog.text
+        starter.make_topics(broker, name)
+        fill(broker, name, numbered(10))
+        deadline, n = time.monotonic() + 15, 0
+        while n < 10 and time.monotonic() < deadline:
+            n += len(next(batches))
+        assert n == 10
+        assert source.partitions == [0, 1, 2]
+
+
+def test_offsets_that_retention_removed(broker, topic):
+    from kafka import KafkaAdminClient, TopicPartition
+
+    name = topic("events", 1)
+    fill(broker, name, numbered(20, 1))
+    admin = KafkaAdminClient(bootstrap_servers=broker)
+    admin.delete_records({TopicPartition(name, 0): 12})
+    admin.close()
+    with opened(broker, name) as source, pytest.raises(ConnectorError, match=r"removed the offsets 5 to 11.*gap=skip"):
+        source.seek({name: {"0": 5}})
+    with opened(broker, name, gap="skip", until_end=True) as source:
+        source.seek({name: {"0": 5}})
+        assert [place for place, *_ in events(source)[0]] == [(0, offset) for offset in range(12, 20)]
+    with opened(broker, name) as source, pytest.raises(ConnectorError, match=r"ends at offset 20.*--fresh"):
+        source.seek({name: {"0": 21}})
+    with opened(broker, name) as source, pytest.raises(ConnectorError, match="not a position"):
+        source.seek({"other": {"0": 1}})
+    with opened(broker, name) as source, pytest.raises(ConnectorError, match="has no partition 7"):
+        source.seek({name: {"7": 1}})
+
+
+def test_positions_are_committed_to_the_group_for_others_to_see(broker, topic):
+    from kafka import KafkaAdminClient
+
+    name = topic("events", 1)
+    fill(broker, name, numbered(9, 1))
+    with opened(broker, name, until_end=True, group_id=f"{name}-lag") as source:
+        events(source)
+        source.acknowledge(source.position)
+        admin = KafkaAdminClient(bootstrap_servers=broker)
+        with contextlib.closing(admin):
+            deadline, seen = time.monotonic() + 10, {}
+            while not seen and time.monotonic() < deadline:
+                seen = admin.list_group_offsets({f"{name}-lag": None})[f"{name}-lag"]
+    assert [found.offset for found in seen.values()] == [9]
+    with opened(broker, name, until_end=True, group_id=f"{name}-lag") as source:  # and not taken from there
+        assert len(events(source)[0]) == 9
+
+
+def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatch):
+    from kafka import KafkaAdminClient
+
+    monkeypatch.setattr("connectors.kafka.source._LOOK_S", 0.2)
+    name = topic("events", 1)
+    fill(broker, name, numbered(3, 1))
+    with opened(broker, name, metadata_max_age_ms=500) as source:
+        batches = iter(source)
+        assert sum(len(next(batches)) for _ in range(3)) == 3
+        admin = KafkaAdminClient(bootstrap_servers=broker)
+        admin.create_partitions({name: 2})
+        admin.close()
+        fill(broker, name, [(1, None, b'{"x":1}', 1)])
+        deadline, n = time.monotonic() + 15, 0
+        while not n and time.monotonic() < deadline:
+            n += len(next(batches))
+        assert n == 1
+        assert source.position == {name: {"0": 3, "1": 1}}
+
+
+def test_no_broker_is_said_in_bounded_time():
+    began = time.monotonic()
+    port = starter.free_ports(1)[0]
+    with pytest.raises(ConnectorError, match=f"127.0.0.1:{port}/t: no broker answered within 1 s"):
+        KafkaSource(servers=f"127.0.0.1:{port}", topic="t", bootstrap_timeout_ms=1000)
+    assert time.monotonic() - began < 10
+
+
+def test_secrets_are_nowhere(broker, topic, caplog):
+    name = topic("events", 1)
+    secret = {"sasl_plain_username": "me", "sasl_plain_password": "hunter2", "ssl_password": "hunter2"}
+    with caplog.at_level(logging.DEBUG, "connectors"), opened(broker, name, until_end=True, **secret) as source:
+        events(source)
+        assert "hunter2" not in repr(source) + source.name + repr(source.position) + str(source.identity)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("connectors", "streamsvm"))]
+    assert "hunter2" not in "".join(ours)
+    with pytest.raises(ConnectorError) as refused:
+        KafkaSource(servers=broker, topic=name, sasl_plain_passwort="hunter2")
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(ConnectorError) as refused:
+        KafkaSource(servers=broker, topic=name, security_protocol="SASL_SSSL", **secret)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_closing_is_quick_and_twice_is_once(broker, topic):
+    source = KafkaSource(servers=broker, topic=topic("events"))
+    began = time.monotonic()
+    source.close()
+    source.close()
+    assert time.monotonic() - began < 5

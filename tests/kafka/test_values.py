@@ -1,0 +1,145 @@
+"""Values as JSON, CSV and Avro: each event for itself, malformed ones with a reason."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from connectors.events import ConnectorError
+from connectors.kafka.clients import client_options, server_list, split_address
+from connectors.kafka.values import AvroValues, CsvValues, JsonValues
+from connectors.options import Options
+
+
+def options(**given):
+    return Options("kafka://h:1/t", given)
+
+
+def test_json_values():
+    values = [
+        b'{"x":1,"c":"red","y":"A"}',
+        b"{oops",
+        b"[1]",
+        b"\xff{}",
+        b'{"x":null}',
+        b'{"x":{"z":1}}',
+        b'{"y":[1]}',
+        b"",
+    ]
+    got = JsonValues(options(label="y")).read(values)
+    assert got.good == [0, 4, 5, 6]
+    assert got.events.labels == ["A", None, None, [1]]
+    assert got.events.features[:2] == [{"x": 1, "c": "red"}, {}]
+    assert "field 'x' is nested" in got.events.bad[2]
+    assert "the label 'y' is nested" in got.events.bad[3]
+    assert got.bad[1].startswith("not JSON")
+    assert "not a JSON object" in got.bad[2]
+    assert got.bad[3] == "not valid utf-8"
+    assert got.bad[7].startswith("not JSON")
+
+
+def test_labels_of_another_type_are_other_classes():
+    got = JsonValues(options(label="y")).read([b'{"y":1}', b'{"y":"1"}', b'{"y":true}', b'{"y":9223372036854775809}'])
+    assert got.events.labels == [1, "1", True, 9223372036854775809]
+
+
+def test_csv_values():
+    values = [b"1.5,red,UP", b"2.5,blue", b'1,"a,b",\n', b"oops,red,UP", b"1,a,b\n2,c,d\n", b'1,"a,b']
+    got = CsvValues(options(names="x,colour,y", types="colour:category", label="y")).read(values)
+    assert got.good == [0, 2, 3]
+    assert got.events.labels == ["UP", None, "UP"]
+    assert got.events.features["colour"].tolist() == ["red", "a,b", "red"]
+    assert got.events.bad == {2: "'x' is not a number: 'oops'"}
+    assert got.bad[1] == "2 fields, not 3"
+    assert got.bad[4] == "2 records in one value, not 1"
+    assert 5 in got.bad
+
+
+def test_csv_needs_names():
+    with pytest.raises(ConnectorError, match="format=csv needs `names`"):
+        CsvValues(options())
+    with pytest.raises(ConnectorError, match="no column 'z' for `label`"):
+        CsvValues(options(names="x,y", label="z"))
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "x", "type": "double"},
+        {"name": "n", "type": ["null", "long"]},
+        {"name": "when", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "y", "type": "string"},
+    ],
+}
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_avro_values(tmp_path, framed):
+    from datetime import UTC, datetime
+
+    fastavro = pytest.importorskip("fastavro")
+    path = tmp_path / "event.avsc"
+    path.write_text(json.dumps(SCHEMA))
+    stream = io.BytesIO()
+    row = {"x": 1.5, "n": None, "when": datetime(2026, 1, 2, tzinfo=UTC), "y": "UP"}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(SCHEMA), row)
+    value = (b"\0\0\0\0\7" if framed else b"") + stream.getvalue()
+    asked = options(schema=str(path), framed=framed, label="y", time="when")
+    got = AvroValues(asked).read([value, value[:-1], value + b"!", b"", value])
+    assert got.good == [0, 4]
+    assert got.events.features == [{"x": 1.5}] * 2
+    assert got.events.labels == ["UP"] * 2
+    assert got.events.times == [1767312000000] * 2
+    assert sorted(got.bad) == [1, 2, 3]
+
+
+def test_avro_needs_a_schema(tmp_path):
+    with pytest.raises(ConnectorError, match="needs `schema`"):
+        AvroValues(options())
+    (tmp_path / "broken.avsc").write_text("{")
+    for name in ("absent.avsc", "broken.avsc"):
+        with pytest.raises(ConnectorError, match="option `schema`"):
+            AvroValues(options(schema=str(tmp_path / name)))
+
+
+@pytest.mark.parametrize("url", ["kafka://h:1", "kafka://h:1/", "kafka:///t", "kafka://h:1/a/b"])
+def test_addresses_that_are_none(url):
+    with pytest.raises(ConnectorError, match="must read kafka://HOST:PORT"):
+        split_address(url)
+
+
+def test_a_password_before_the_host_is_refused_and_not_repeated():
+    with pytest.raises(ConnectorError, match="sasl_plain_password") as refused:
+        split_address("kafka://me:hunter2@h:1/t")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("server", ["h", "h:", ":1", "h:x", "h:99999"])
+def test_servers_have_ports(server):
+    with pytest.raises(ConnectorError, match="must be HOST:PORT"):
+        server_list(server, "t")
+
+
+def test_client_options_take_the_types_of_the_clients(tmp_path):
+    defaults = {"fetch_min_bytes": 1, "check_crcs": True, "ssl_password": None, "receive_buffer_bytes": None}
+    path = tmp_path / "client.toml"
+    path.write_text('ssl_password = "1234"\nfetch_min_bytes = 5\n')
+    asked = options(client=str(path), fetch_min_bytes="10", check_crcs="no", receive_buffer_bytes="7")
+    given = client_options(asked, defaults)
+    assert given == {"ssl_password": "1234", "fetch_min_bytes": 10, "check_crcs": False, "receive_buffer_bytes": 7}
+
+
+def test_client_options_that_are_none(tmp_path):
+    path = tmp_path / "client.toml"
+    path.write_text("sasl_plain_password = hunter2")
+    with pytest.raises(ConnectorError, match="is not TOML") as refused:
+        client_options(options(client=str(path)), {})
+    assert "hunter2" not in str(refused.value)
+    path.write_text("acks = 1")
+    with pytest.raises(ConnectorError, match="`acks` is no option"):
+        client_options(options(client=str(path)), {"acks": -1})
+    with pytest.raises(ConnectorError, match="`fetch_min_bytes` must be a number"):
+        client_options(options(fetch_min_bytes="many"), {"fetch_min_bytes": 1})
