@@ -49,13 +49,15 @@ def arguments(broker: str, source: str, out: str, dead: str, *more: Any) -> list
 
 
 def marked(broker: str, source: str, out: str) -> int:
-    """How many offsets have been answered for good."""
+    """How many offsets have been answered for good; none while the broker is not ready to tell."""
     from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
 
     group = f"streamsvm.{source}.{out}"
     admin = KafkaAdminClient(bootstrap_servers=broker)
-    with contextlib.closing(admin):
+    with contextlib.closing(admin), contextlib.suppress(KafkaError):
         return sum(max(0, found.offset) for found in admin.list_group_offsets({group: None})[group].values())
+    return 0
 
 
 def results(folder: Path, broker: str, out: str, dead: str) -> dict[str, Any]:
