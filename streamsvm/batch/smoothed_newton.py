@@ -969,3 +969,14 @@ class SmoothedNewton(LinearClassifier):
             f"SmoothedNewton stopped after {n_iter} iterations with a relative duality gap of {worst:.1e} "
             f"where tol={self.tol:g} was asked for; {advice}, or raise tol"
         )
+
+
+def warmup() -> None:
+    """Compile the kernels for dense and sparse rows, or load them from disk where they were compiled before."""
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    y = np.arange(12) % 3
+    for kind in (np.float64, np.float32):
+        rows = X.astype(kind)
+        for view in (rows, scipy.sparse.csr_matrix(rows)):
+            for labels in (y, y == 0):
+                SmoothedNewton(1e-2, 1e-3, tol=1e-2).fit(view, labels)

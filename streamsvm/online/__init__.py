@@ -29,6 +29,11 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         Where it is none of ours.
     """
     learner = LEARNERS.get(header.get("class", ""))
+    if header.get("class") == "LinearModel":
+        raise ArchiveError(
+            "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
+            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on"
+        )
     if learner is None:
         raise ArchiveError(f"holds {header.get('class')!r}, which is none of {', '.join(sorted(LEARNERS))}")
     return learner.from_state(header, arrays)
@@ -40,7 +45,7 @@ def load(path: str | os.PathLike[str]) -> OnlineClassifier:
     Raises
     ------
     ArchiveError
-        Where the file is damaged, foreign, or of a newer version.
+        Where the file is damaged, foreign, of a newer version, or holds a `LinearModel`: `LinearModel.load` reads it.
     FileNotFoundError
         Where there is none.
 
@@ -61,11 +66,21 @@ def load(path: str | os.PathLike[str]) -> OnlineClassifier:
         raise ArchiveError(f"{path}: {error}") from error
 
 
-def warmup() -> None:
-    """Compile all kernels, or load them from disk where they were compiled before."""
+def warmup(*, batch: bool = False) -> None:
+    """Compile the learners' kernels, or load them from disk where they were compiled before.
+
+    Parameters
+    ----------
+    batch
+        Whether those of `SmoothedNewton` too; that imports scikit-learn.
+    """
     for learner in LEARNERS.values():
         model = learner()
         model.learn_one({"a": 1.0}, 0)
         model.learn_one({"a": 2.0}, 0)
         model.predict_one({"a": 2.0})
         model.test_then_train(np.eye(2), [0, 1])
+    if batch:
+        from streamsvm.batch import smoothed_newton
+
+        smoothed_newton.warmup()

@@ -358,6 +358,8 @@ def test_what_it_learned_are_plain_arrays_that_online_learners_adopt(tmp_path):
     learner = CPMClassifier(n_faces=1, scaling="none")
     learner.adopt(model.polytopes())
     assert learner.predict_many(X).tolist() == estimator.predict(X).tolist()
+    with pytest.raises(ArchiveError, match=r"read it with streamsvm.models.LinearModel.load"):
+        streamsvm.load(tmp_path / "model.npz")
     CPMClassifier().save(tmp_path / "other.npz")
     with pytest.raises(ArchiveError, match="not a LinearModel"):
         LinearModel.load(tmp_path / "other.npz")
@@ -415,6 +417,24 @@ def test_importing_streamsvm_does_not_import_scikit_learn():
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
     assert "SmoothedNewton" in dir(streamsvm)
+
+
+def test_after_a_warmup_nothing_is_left_to_compile():
+    code = (
+        "import streamsvm, numpy as np, scipy.sparse\n"
+        "from streamsvm.batch import smoothed_newton\n"
+        "from streamsvm.kernels import newton\n"
+        "smoothed_newton.warmup()\n"
+        "kernels = [f for f in vars(newton).values() if hasattr(f, 'signatures')]\n"
+        "before = [len(f.signatures) for f in kernels]\n"
+        "X = np.random.default_rng(0).normal(size=(50, 4))\n"
+        "for l1 in (0.0, 1e-2):\n"
+        "    for view in (X, scipy.sparse.csr_matrix(X.astype(np.float32))):\n"
+        "        streamsvm.SmoothedNewton(1e-2, l1).fit(view, X[:, 0] > 0.3)\n"
+        "print(sum(len(f.signatures) for f in kernels) - sum(before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "0"
 
 
 def test_equal_seeds_give_equal_bits():
