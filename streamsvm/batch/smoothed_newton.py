@@ -48,6 +48,8 @@ NEWCOMERS = 50
 ROUNDS, SWEEPS = 4, 20
 # Systems beyond this size are solved by conjugate gradients.
 LARGEST_SYSTEM = 3000
+# Sparse rows of which so large a share is filled are multiplied with each other as an array.
+FILLED = 0.2
 # So many products are they thought to take at first, later as many as they took.
 PRODUCTS = 50
 # Starts on samples of n / 32 and n / 8 rows, where these are at least so many, and so many a column.
@@ -366,6 +368,8 @@ class QuadraticModel:
         """By a system of one equation a row: (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, the bias apart."""
         roots = np.sqrt(self.weights)
         B = self.matrix.scaled(self.rows, roots, self.columns)
+        if scipy.sparse.issparse(B) and B.nnz > FILLED * B.shape[0] * B.shape[1]:
+            B = B.toarray()
         l2 = self.ridge[0] if len(self.columns) else 1.0
         system = B @ B.T
         system = system.toarray() if scipy.sparse.issparse(system) else system
