@@ -976,7 +976,7 @@ class SmoothedNewton(LinearClassifier):
 
 
 def warmup() -> None:
-    """Compile the kernels for dense and sparse rows, or load them from disk where they were compiled before."""
+    """Compile the kernels of `SmoothedNewton`, or load them from disk where they were compiled before."""
     X = np.random.default_rng(0).normal(size=(12, 3))
     y = np.arange(12) % 3
     for kind in (np.float64, np.float32):

@@ -66,13 +66,10 @@ def load(path: str | os.PathLike[str]) -> OnlineClassifier:
         raise ArchiveError(f"{path}: {error}") from error
 
 
-def warmup(*, batch: bool = False) -> None:
+def warmup() -> None:
     """Compile the learners' kernels, or load them from disk where they were compiled before.
 
-    Parameters
-    ----------
-    batch
-        Whether those of `SmoothedNewton` too; that imports scikit-learn.
+    `streamsvm.batch.warmup` does so for the smoothed Newton solver, and needs scikit-learn.
     """
     for learner in LEARNERS.values():
         model = learner()
@@ -80,7 +77,3 @@ def warmup(*, batch: bool = False) -> None:
         model.learn_one({"a": 2.0}, 0)
         model.predict_one({"a": 2.0})
         model.test_then_train(np.eye(2), [0, 1])
-    if batch:
-        from streamsvm.batch import smoothed_newton
-
-        smoothed_newton.warmup()

@@ -422,9 +422,9 @@ def test_importing_streamsvm_does_not_import_scikit_learn():
 def test_after_a_warmup_nothing_is_left_to_compile():
     code = (
         "import streamsvm, numpy as np, scipy.sparse\n"
-        "from streamsvm.batch import smoothed_newton\n"
+        "from streamsvm.batch import warmup\n"
         "from streamsvm.kernels import newton\n"
-        "smoothed_newton.warmup()\n"
+        "warmup()\n"
         "kernels = [f for f in vars(newton).values() if hasattr(f, 'signatures')]\n"
         "before = [len(f.signatures) for f in kernels]\n"
         "X = np.random.default_rng(0).normal(size=(50, 4))\n"
