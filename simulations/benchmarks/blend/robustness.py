@@ -115,14 +115,23 @@ def run() -> None:
 
 
 def draw(result: dict[str, Any], path: Path = PICTURES / "blend-robustness.png") -> None:
-    """Accuracies over the levels of each disturbance."""
+    """Accuracies over the levels of each disturbance, of the streams whose runs are all there."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(len(STREAMS), len(LEVELS), figsize=(15, 7.5), sharey="row")
-    for stream, row in zip(STREAMS, axes, strict=True):
+    streams = [
+        stream
+        for stream in STREAMS
+        if all(f"{stream.key}, {kind} {level}" in result for kind, levels in LEVELS.items() for level in levels)
+    ]
+    if not streams:
+        return
+    figure, axes = pyplot.subplots(
+        len(streams), len(LEVELS), figsize=(15, 2.5 * len(streams)), sharey="row", squeeze=False
+    )
+    for stream, row in zip(streams, axes, strict=True):
         for (kind, levels), axis in zip(LEVELS.items(), row, strict=True):
             cells = [result[f"{stream.key}, {kind} {level}"] for level in levels]
             for name, color, marker in (("blend", "tab:blue", "o"), (PEER, "tab:gray", "s")):
@@ -132,10 +141,10 @@ def draw(result: dict[str, Any], path: Path = PICTURES / "blend-robustness.png")
                 )
             share = kind in ("label noise", "values broken")
             shown = [f"{100 * level:g} %" if share else f"{level}" for level in levels]
-            axis.set_xticks(range(len(levels)), shown, fontsize=8, rotation=20 if kind == "features bent" else 0)
+            axis.set_xticks(range(len(levels)), shown, fontsize=8, rotation=15 if kind == "features bent" else 0)
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
-            if stream == STREAMS[-1]:
+            if stream == streams[-1]:
                 axis.set_xlabel(kind + (" (events)" if kind == "labels late by" else ""))
         row[0].set_ylabel(f"{stream.name}\naccuracy (%)")
     axes[0, 0].legend(fontsize=9, frameon=False)
