@@ -10,17 +10,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from types import NoneType
 from typing import Any
 
+import numpy as np
 import orjson
 
 from connectors.columns import Bad, Events, number_of, shown, times_of
-from connectors.events import ConnectorError
+from connectors.events import ConnectorError, Table
 from connectors.formats import Records, line_records
 from connectors.options import Options, Roles
 
 _NESTED = frozenset({dict, list})
+_NUMBERS = frozenset({float, int})
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _BEYOND_INTEGERS = float(1 << 63)
@@ -83,11 +87,31 @@ class JsonFormat:
                 f"{error} (in the first {n:,} events; if it comes later, say late_label=yes)"
             ) from None
 
+    def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
+        """The objects of many texts, quickly; None where one of them needs a closer look."""
+        try:
+            rows = list(map(orjson.loads, texts))
+        except orjson.JSONDecodeError:
+            return None
+        if set(map(type, rows)) - {dict}:
+            return None
+        for name in self._exact:
+            floats = [abs(value) for row in rows if type(value := row.get(name)) is float]
+            if floats and not max(floats) < _BEYOND_INTEGERS:
+                return None
+        return rows
+
     def events(self, rows: Sequence[Any]) -> Events:
         """The objects without their label, key, time and ignored fields."""
+        return self.take(list(map(dict, rows)))  # the caller's stay as they are
+
+    def take(self, rows: list[dict[str, Any]], *, packed: bool = False) -> Events:
+        """The same, of objects that nobody else needs.
+
+        With `packed`, rows of numbers under the same names become columns: the same events, many times faster to learn.
+        """
         bad: Bad = {}
         roles = self._roles
-        rows = list(map(dict, rows))  # the caller's stay as they are
         label, key, time = (
             None if name is None else [row.pop(name, None) for row in rows]
             for name in (roles.label, roles.key, roles.time)
@@ -98,7 +122,28 @@ class JsonFormat:
             elif type(value) is float and math.isinf(value):
                 bad.setdefault(i, f"the label '{roles.label}' is infinite")
         times = None if time is None else times_of(str(roles.time), time, bad)
-        return Events(list(self._features(rows, bad)), label or [None] * len(rows), key, times, bad)
+        features = (self._table(rows) if packed else None) or list(self._features(rows, bad))
+        return Events(features, label or [None] * len(rows), key, times, bad)
+
+    def _table(self, rows: list[dict[str, Any]]) -> Table | None:
+        """The features as columns, where all rows have the same ones and these are plain numbers."""
+        for name in self._roles.ignore:
+            for row in rows:
+                row.pop(name, None)
+        names = list(rows[0]) if rows and "category" not in self._convert.values() else []
+        if not names or set(map(len, rows)) != {len(names)}:
+            return None
+        try:
+            values = list(chain.from_iterable(map(itemgetter(*names, names[0]), rows)))  # a tuple, of one name as well
+        except KeyError:
+            return None
+        if set(map(type, values)) - _NUMBERS:
+            return None
+        try:
+            columns = np.array(values, np.float64).reshape(len(rows), len(names) + 1).T
+        except OverflowError:  # a whole number beyond all floats
+            return None
+        return {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=False)}
 
     def _features(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Iterator[dict[str, Any]]:
         for i, row in enumerate(rows):

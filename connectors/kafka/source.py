@@ -431,8 +431,8 @@ class KafkaSource:
 
     def _sort_out(self, records: Sequence[Any]) -> tuple[list[Rejected], Sequence[Any]]:
         """The records that have a value of a fitting size, and why the others are none; the position moves past all."""
-        for record in records:
-            self._next[record.partition] = record.offset + 1
+        last = dict(zip((r.partition for r in records), (r.offset for r in records), strict=True))
+        self._next |= {partition: offset + 1 for partition, offset in last.items()}
         most = self._max_value_bytes
         odd = [record for record in records if record.value is None or len(record.value) > most]
         if not odd:

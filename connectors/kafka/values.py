@@ -52,7 +52,10 @@ class JsonValues:
         self._format = JsonFormat(options)
 
     def read(self, values: Sequence[bytes]) -> Decoded:
-        return _read(values, self._row, self._format.events)
+        rows = self._format.rows(values)
+        if rows is not None:
+            return Decoded(list(range(len(rows))), self._format.take(rows, packed=True))
+        return _read(values, self._row, lambda rows: self._format.take(rows, packed=True))
 
     def _row(self, value: bytes) -> dict[str, Any]:
         row = self._format.row(str(value, "utf-8"))
@@ -133,9 +136,7 @@ FORMATS: dict[str, Callable[[Options], ValueFormat]] = {"json": JsonValues, "csv
 ALIASES = {"jsonl": "json"}
 
 
-def _read(
-    values: Sequence[bytes], row_of: Callable[[bytes], Any], events_of: Callable[[Sequence[Any]], Events]
-) -> Decoded:
+def _read(values: Sequence[bytes], row_of: Callable[[bytes], Any], events_of: Callable[[list[Any]], Events]) -> Decoded:
     try:
         return Decoded(list(range(len(values))), events_of([row_of(value) for value in values]))
     except (ValueError, csv.Error):

@@ -40,6 +40,18 @@ def test_json_values():
     assert got.bad[7].startswith("not JSON")
 
 
+def test_rows_of_numbers_become_columns_and_mean_the_same():
+    values = [b'{"b":1,"a":2.5,"y":"U","no":7}', b'{"a":3,"no":8,"b":-1e3}']
+    got = JsonValues(options(label="y", ignore="no")).read(values)
+    assert {name: column.tolist() for name, column in got.events.features.items()} == {"b": [1, -1000], "a": [2.5, 3]}
+    assert got.events.labels == ["U", None]
+    for other in (b'{"a":3}', b'{"a":true,"b":1}', b'{"a":"3","b":1}', b'{"a":null,"b":1}', b'{"a":1e999,"b":1}'):
+        got = JsonValues(options(label="y", ignore="no")).read([*values, other])
+        assert not isinstance(got.events.features, dict) or got.bad
+    huge = b'{"b":' + b"9" * 400 + b',"a":1}'
+    assert not isinstance(JsonValues(options()).read([huge]).events.features, dict)
+
+
 def test_labels_of_another_type_are_other_classes():
     got = JsonValues(options(label="y")).read([b'{"y":1}', b'{"y":"1"}', b'{"y":true}', b'{"y":9223372036854775809}'])
     assert got.events.labels == [1, "1", True, 9223372036854775809]

@@ -1,0 +1,308 @@
+"""What Kafka costs: events a second in and out, and how long an event waits for its prediction.
+
+    python -m simulations.benchmarks.kafka throughput    consuming, decoding, learning, writing predictions
+    python -m simulations.benchmarks.kafka latency       from produce to prediction at 1,000 events/s
+
+A broker is started for the run (as the tests do), or `STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20
+features, about 300 bytes, on three partitions. Broker, client and learner share the machine, so what one of them saves
+the others can spend. Results are kept in `simulations/benchmarks/results`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulations.benchmarks import keep
+
+STARTER = Path(__file__).parents[2] / "tests" / "kafka" / "broker.py"
+PACKAGES = ("kafka-python", "crc32c", "orjson", "numpy", "numba")
+PARTITIONS = 3
+COMMITS = (0.1, 1.0)
+
+
+def _starter() -> Any:
+    spec = importlib.util.spec_from_file_location("streamsvm_broker", STARTER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _broker() -> Iterator[str]:
+    if address := os.environ.get("STREAMSVM_KAFKA"):
+        yield address
+        return
+    with contextlib.closing(_starter().Broker()) as broker:
+        yield broker.address
+
+
+def _topic(address: str, name: str) -> str:
+    name = f"{name}-{uuid.uuid4().hex[:8]}"
+    _starter().make_topics(address, name, partitions=PARTITIONS)
+    return name
+
+
+def _values(n: int) -> list[bytes]:
+    """Events of 20 features with two linear classes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 20))
+    y = X @ rng.normal(size=20) + 0.3 * rng.normal(size=n) > 0
+    names = [f"f{j}" for j in range(20)]
+    parts = ["{" + ",".join(f'"{name}":{x:.5f}' for name, x in zip(names, row, strict=True)) for row in X.tolist()]
+    return [f'{part},"y":"{"UP" if up else "DOWN"}"}}'.encode() for part, up in zip(parts, y.tolist(), strict=True)]
+
+
+def _fill(address: str, topic: str, values: list[bytes]) -> None:
+    from kafka import KafkaProducer
+
+    with KafkaProducer(bootstrap_servers=address, linger_ms=20, batch_size=1 << 18) as producer:
+        for i, value in enumerate(values):
+            producer.send(topic, value, partition=i % PARTITIONS, timestamp_ms=1_750_000_000_000 + i)
+        producer.flush()
+
+
+# Throughput -------------------------------------------------------------------------------------------------------
+
+
+def _consume(address: str, topic: str, n: int, decode: Callable[[bytes], Any] | None) -> float:
+    """The client alone: seconds of its poll loop."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=address, enable_auto_commit=False, max_poll_records=4000, metrics_enabled=False
+    )
+    with contextlib.closing(consumer):
+        tps = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        consumer.assign(tps)
+        consumer.seek_to_beginning(*tps)
+        seen, start = 0, time.perf_counter()
+        while seen < n:
+            for records in consumer.poll(timeout_ms=1000).values():
+                seen += len(records)
+                if decode is not None:
+                    for record in records:
+                        decode(record.value)
+        return time.perf_counter() - start
+
+
+def _learn(address: str, topic: str, out: str | None, commit: float) -> float:
+    """The runner with a CPM of ten faces: seconds of its loop."""
+    from connectors import open_sink, open_source
+    from streamsvm import CPMClassifier
+    from streamsvm.run.runner import Runner
+
+    with contextlib.ExitStack() as stack:
+        url = f"kafka://{address}/{topic}?until_end=yes"
+        source = stack.enter_context(contextlib.closing(open_source(url, label="y")))
+        sink = None
+        if out is not None:
+            url = f"kafka://{address}/{out}?commit_interval={commit}&transactional_id={uuid.uuid4().hex}"
+            sink = stack.enter_context(contextlib.closing(open_sink(url, source=source)))
+            sink.flush()
+        runner = Runner(CPMClassifier(n_faces=10), source, out=sink)
+        start = time.perf_counter()
+        runner.run()
+        return time.perf_counter() - start
+
+
+def throughput(n: int, repeats: int) -> None:
+    """All in turn, several times over; the best time of each is what it costs where nobody else takes the machine."""
+    import orjson
+
+    with _broker() as address:
+        topic, out = _topic(address, "events"), _topic(address, "predictions")
+        values = _values(n)
+        _fill(address, topic, values)
+        ways: dict[str, Callable[[], float]] = {
+            "bare": lambda: _consume(address, topic, n, None),
+            "decoding": lambda: _consume(address, topic, n, orjson.loads),
+            "learning": lambda: _learn(address, topic, None, 0.0),
+        }
+        for commit in COMMITS:
+            ways[f"predictions, commit_interval={commit}"] = functools.partial(_learn, address, topic, out, commit)
+        _learn(address, topic, None, 0.0)  # loads the compiled steps
+        walls: dict[str, list[float]] = {name: [] for name in ways}
+        cpus: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(repeats):
+            for name, way in ways.items():
+                cpu = time.process_time()
+                walls[name].append(way())
+                cpus[name].append(time.process_time() - cpu)
+    base, base_cpu = min(walls["decoding"]), min(cpus["decoding"])
+    result = {"events": n, "bytes": statistics.fmean(map(len, values)), "repeats": repeats, "load": os.getloadavg()[0]}
+    print(f"{n:,} events of {result['bytes']:.0f} bytes, best of {repeats}; load of the machine {result['load']:.1f}")
+    for name in ways:
+        wall, cpu = min(walls[name]), min(cpus[name])
+        pairs = [a / b for a, b in zip(walls["decoding"], walls[name], strict=True)]
+        row = {
+            "events/s": n / wall,
+            "of decoding": base / wall,
+            "of decoding, median of rounds": statistics.median(pairs),
+            "cpu us": cpu / n * 1e6,
+            "of decoding by cpu": base_cpu / cpu,
+        }
+        result[name] = {key: round(value, 3) for key, value in row.items()}
+        print(
+            f"{name:34} {row['events/s']:9,.0f}/s  {row['of decoding']:5.2f} of decoding (median of rounds "
+            f"{statistics.median(pairs):.2f})  {row['cpu us']:6.2f} us of CPU an event"
+        )
+    result["where"] = _where(n)
+    keep("kafka-throughput", result, PACKAGES)
+
+
+def _where(n: int) -> dict[str, float]:
+    """Microseconds an event of the main thread in each part of a run with predictions."""
+    import connectors.kafka.order as order
+    import connectors.kafka.sink as sink
+    import connectors.kafka.source as source
+    import connectors.kafka.transactions as transactions
+    import streamsvm.run.learners as learners
+    import streamsvm.run.metrics as metrics
+    from connectors.kafka import values
+
+    parts = {
+        "fetch": (source.KafkaSource, "_fetch"),
+        "order": (order.TimeOrder, "take"),
+        "decode": (values.JsonValues, "read"),
+        "batch, decoding included": (source.KafkaSource, "_batch"),
+        "model": (learners.BatchLearner, "step"),
+        "metrics": (metrics.Metrics, "update"),
+        "write": (sink.KafkaSink, "write"),
+        "pack and queue, part of write": (transactions.Transactions, "add"),
+        "commit, mostly waiting": (transactions.Transactions, "_end"),
+    }
+    spent = dict.fromkeys(parts, 0.0)
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def measure(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                spent[name] += time.perf_counter() - start
+
+        return measure
+
+    kept = {name: getattr(owner, method) for name, (owner, method) in parts.items()}
+    with _broker() as address:
+        topic, out = _topic(address, "events"), _topic(address, "predictions")
+        _fill(address, topic, _values(n))
+        for name, (owner, method) in parts.items():
+            setattr(owner, method, timed(name, kept[name]))
+        try:
+            total = _learn(address, topic, out, 1.0)
+        finally:
+            for name, (owner, method) in parts.items():
+                setattr(owner, method, kept[name])
+    where = {name: round(seconds / n * 1e6, 3) for name, seconds in {**spent, "all": total}.items()}
+    for name, each in where.items():
+        print(f"{name:34} {each:6.2f} us an event")
+    return where
+
+
+# Latency ----------------------------------------------------------------------------------------------------------
+
+
+def latency(rate: int, seconds: float) -> None:
+    """The command line as a process of its own, a producer at a steady rate, and a reader at read_committed."""
+    result = {}
+    with _broker() as address:
+        for commit in (0.02, 0.1, 1.0):
+            waits = np.array(_waits(address, rate, seconds, commit)) * 1e3
+            p50, p99 = np.percentile(waits, [50, 99])
+            result[f"commit_interval={commit}"] = {"p50 ms": round(p50, 1), "p99 ms": round(p99, 1), "n": len(waits)}
+            print(f"commit_interval={commit}: p50 {p50:.0f} ms, p99 {p99:.0f} ms over {len(waits):,} events")
+    keep("kafka-latency", {"rate": rate, "load": os.getloadavg()[0], **result}, PACKAGES)
+
+
+def _waits(address: str, rate: int, seconds: float, commit: float) -> list[float]:
+    import orjson
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+    topic, out = _topic(address, "events"), _topic(address, "predictions")
+    values = _values(int(rate * seconds))
+    sent: dict[tuple[int, int], float] = {}
+    seen: dict[tuple[int, int], float] = {}
+    stop = threading.Event()
+
+    def read() -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=address, enable_auto_commit=False, isolation_level="read_committed", fetch_max_wait_ms=20
+        )
+        with contextlib.closing(consumer):
+            tps = [TopicPartition(out, p) for p in range(PARTITIONS)]
+            consumer.assign(tps)
+            consumer.seek_to_beginning(*tps)
+            while not stop.is_set():
+                found = consumer.poll(timeout_ms=100)
+                now = time.perf_counter()
+                for record in (record for records in found.values() for record in records):
+                    row = orjson.loads(record.value)
+                    seen[row["partition"], row["offset"]] = now
+
+    urls = [f"kafka://{address}/{topic}", f"kafka://{address}/{out}?commit_interval={commit}"]
+    command = [sys.executable, "-m", "streamsvm", "run", urls[0], "--out", urls[1], "--label", "y", "--quiet"]
+    with tempfile.TemporaryDirectory() as folder:
+        kept = ["--model", "cpm", "--checkpoint", f"{folder}/check"]
+        environment = {**os.environ, "PYTHONPATH": str(STARTER.parents[2])}
+        process = subprocess.Popen(command + kept, cwd=folder, env=environment)
+        reader = threading.Thread(target=read)
+        reader.start()
+        with KafkaProducer(bootstrap_servers=address) as producer:
+            first = producer.send(topic, values[0], partition=0).get(timeout=10)
+            while (0, first.offset) not in seen:  # until all is up and compiled
+                time.sleep(0.05)
+            start, futures = time.perf_counter(), []
+            for i, value in enumerate(values):
+                if (ahead := start + i / rate - time.perf_counter()) > 0:
+                    time.sleep(ahead)
+                now = time.perf_counter()
+                futures.append((now, producer.send(topic, value, partition=i % PARTITIONS)))
+            for now, future in futures:
+                place = future.get(timeout=30)
+                sent[place.partition, place.offset] = now
+        deadline = time.perf_counter() + 60
+        while not sent.keys() <= seen.keys() and time.perf_counter() < deadline:
+            time.sleep(0.1)
+        process.terminate()
+        process.wait()
+        stop.set()
+        reader.join()
+    return [seen[place] - now for place, now in list(sent.items())[len(sent) // 10 :]]
+
+
+def main() -> None:
+    """Choose and run one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["throughput", "latency"])
+    parser.add_argument("--events", type=int, default=150_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    args = parser.parse_args()
+    if args.what == "throughput":
+        throughput(args.events, args.repeats)
+    else:
+        latency(args.rate, args.seconds)
+
+
+if __name__ == "__main__":
+    main()
