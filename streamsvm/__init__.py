@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamsvm.batch import IndexedBCD, SmoothedNewton
+    from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
@@ -16,6 +16,7 @@ __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
     "IndexedBCD",
+    "SampledCuts",
     "SmoothedNewton",
     "StreamSVMClassifier",
     "__version__",
@@ -28,6 +29,7 @@ _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
     "IndexedBCD": "streamsvm.batch",
+    "SampledCuts": "streamsvm.batch",
     "SmoothedNewton": "streamsvm.batch",
     "StreamSVMClassifier": "streamsvm.online.blend",
     "load": "streamsvm.online",

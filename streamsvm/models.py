@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 FORMAT = "streamsvm"
 VERSION = 1
 _HEADER = "header.json"
+# The most kernel values held at a time.
+_LARGEST_BLOCK = 1 << 22
 # One fixed time for all members: the same content gives the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -123,7 +125,12 @@ class Polytopes:
 class KernelExpansion:
     """f_c(x) = sum_b coefs[c, b] k(x, v_b) + biases[c], and the class with the largest f wins.
 
-    The kernel is Gaussian: k(x, v) = exp(-gamma sum_j relevance_j (x_j - v_j)^2).
+    The kernel is one of
+
+        gaussian      exp(-gamma sum_j relevance_j (x_j - v_j)^2)
+        laplacian     exp(-gamma sum_j relevance_j |x_j - v_j|)
+        polynomial    (gamma sum_j relevance_j x_j v_j + coef0)^degree
+        linear        sum_j relevance_j x_j v_j
 
     Parameters
     ----------
@@ -141,6 +148,17 @@ class KernelExpansion:
         Of each column, shape (d,); 1 where the metric was not learned.
     scaler
         From raw rows to scaled ones.
+    kernel, degree, coef0
+        Of the kernel.
+
+    Examples
+    --------
+    >>> model = KernelExpansion(
+    ...     ["out", "in"], np.array([[0.0, 0.0]]), np.array([[-1.0], [1.0]]), np.array([0.5, -0.5]), gamma=1.0,
+    ...     relevance=np.ones(2), scaler=Scaler.identity(["x", "y"])
+    ... )
+    >>> model.predict(np.array([[0.1, 0.2], [1.0, 1.0]]))
+    ['in', 'out']
     """
 
     classes: list[Any]
@@ -150,6 +168,9 @@ class KernelExpansion:
     gamma: float
     relevance: NDArray[np.float64]
     scaler: Scaler
+    kernel: str = "gaussian"
+    degree: int = 3
+    coef0: float = 0.0
 
     def __post_init__(self) -> None:
         c, (n, d) = len(self.classes), self.vectors.shape
@@ -165,18 +186,72 @@ class KernelExpansion:
                 raise ValueError("vectors, coefs, biases and relevance must be finite")
         if not 0.0 < self.gamma < math.inf or (self.relevance < 0.0).any():
             raise ValueError(f"`gamma` must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
+        if self.kernel not in ("gaussian", "laplacian", "polynomial", "linear"):
+            raise ValueError(f"{self.kernel!r} is not a kernel known here")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        step = max(1, _LARGEST_BLOCK // max(1, len(self.vectors)))
+        out = np.empty((len(X), len(self.classes)))
+        for first in range(0, len(X), step):
+            part = slice(first, first + step)
+            out[part] = self._values(self.scaler(X[part])) @ self.coefs.T + self.biases
+        return out
+
+    def _values(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The kernel between scaled rows and the vectors."""
+        if self.kernel == "laplacian":
+            distance = np.zeros((len(rows), len(self.vectors)))
+            for j, relevance in enumerate(self.relevance):
+                distance += relevance * np.abs(rows[:, j, None] - self.vectors[:, j])
+            return np.asarray(np.exp(-self.gamma * distance))
         root = np.sqrt(self.relevance)
-        rows, vectors = self.scaler(X) * root, self.vectors * root
-        square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * rows @ vectors.T
-        kernel = np.exp(-self.gamma * np.maximum(square, 0.0))
-        return np.asarray(kernel @ self.coefs.T + self.biases)
+        rows, vectors = rows * root, self.vectors * root
+        products = rows @ vectors.T
+        if self.kernel == "linear":
+            return np.asarray(products)
+        if self.kernel == "polynomial":
+            return np.asarray((self.gamma * products + self.coef0) ** self.degree)
+        square = (rows**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2.0 * products
+        return np.asarray(np.exp(-self.gamma * np.maximum(square, 0.0)))
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
         """The label of every raw row."""
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all."""
+        kernel = {"gamma": self.gamma.hex(), "kernel": self.kernel, "degree": self.degree, "coef0": self.coef0.hex()}
+        arrays = {name: getattr(self, name) for name in ("vectors", "coefs", "biases", "relevance")}
+        _write_model(path, self, arrays, kernel)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> KernelExpansion:
+        """Read it from a file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, foreign, or holds something else.
+        FileNotFoundError
+            Where there is none.
+        """
+        header, arrays = _read_model(path, cls.__name__)
+        try:
+            return cls(
+                _classes(header),
+                vectors=arrays["vectors"],
+                coefs=arrays["coefs"],
+                biases=arrays["biases"],
+                gamma=float.fromhex(header["gamma"]),
+                relevance=arrays["relevance"],
+                scaler=_scaler(header, arrays),
+                kernel=header["kernel"],
+                degree=header["degree"],
+                coef0=float.fromhex(header["coef0"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ArchiveError(f"{path} is not a whole KernelExpansion: {error}") from error
 
 
 @dataclass(slots=True)
@@ -232,19 +307,7 @@ class LinearModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all."""
-        scaler = self.scaler
-        header = {
-            "class": "LinearModel",
-            "classes": [encode_label(label) for label in self.classes],
-            "names": [encode_label(name) for name in scaler.names],
-            "limit": scaler.limit.hex(),
-        }
-        arrays: dict[str, NDArray[Any]] = {"coef": self.coef, "intercept": self.intercept}
-        arrays |= {name: getattr(scaler, name) for name in _SCALER_ARRAYS}
-        if scaler.windows is not None:
-            arrays["windows"] = np.concatenate([*scaler.windows, np.empty(0)])
-            arrays["window_lengths"] = np.array([len(window) for window in scaler.windows], np.int64)
-        write_archive(path, header, arrays)
+        _write_model(path, self, {"coef": self.coef, "intercept": self.intercept}, {})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LinearModel:
@@ -257,26 +320,56 @@ class LinearModel:
         FileNotFoundError
             Where there is none.
         """
-        header, arrays = read_archive(path)
-        if header.get("class") != "LinearModel":
-            raise ArchiveError(f"{path} holds {header.get('class')!r}, not a LinearModel")
+        header, arrays = _read_model(path, cls.__name__)
         try:
-            windows = None
-            if "windows" in arrays:
-                windows = np.split(arrays["windows"], np.cumsum(arrays["window_lengths"])[:-1])
-            scaler = Scaler(
-                [decode_label(name) for name in header["names"]],
-                **{name: arrays[name] for name in _SCALER_ARRAYS},
-                limit=float.fromhex(header["limit"]),
-                windows=windows,
-            )
-            classes = [decode_label(label) for label in header["classes"]]
-            return cls(classes, arrays["coef"], arrays["intercept"], scaler)
+            return cls(_classes(header), arrays["coef"], arrays["intercept"], _scaler(header, arrays))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArchiveError(f"{path} is not a whole LinearModel: {error}") from error
 
 
 _SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
+
+
+def _write_model(
+    path: str | os.PathLike[str], model: Any, arrays: dict[str, NDArray[Any]], fields: dict[str, Any]
+) -> None:
+    """Write a model with classes and a scaler."""
+    scaler = model.scaler
+    header = {
+        "class": type(model).__name__,
+        "classes": [encode_label(label) for label in model.classes],
+        "names": [encode_label(name) for name in scaler.names],
+        "limit": scaler.limit.hex(),
+        **fields,
+    }
+    arrays = arrays | {name: getattr(scaler, name) for name in _SCALER_ARRAYS}
+    if scaler.windows is not None:
+        arrays["windows"] = np.concatenate([*scaler.windows, np.empty(0)])
+        arrays["window_lengths"] = np.array([len(window) for window in scaler.windows], np.int64)
+    write_archive(path, header, arrays)
+
+
+def _read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    header, arrays = read_archive(path)
+    if header.get("class") != kind:
+        raise ArchiveError(f"{path} holds {header.get('class')!r}, not a {kind}")
+    return header, arrays
+
+
+def _classes(header: dict[str, Any]) -> list[Any]:
+    return [decode_label(label) for label in header["classes"]]
+
+
+def _scaler(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaler:
+    windows = None
+    if "windows" in arrays:
+        windows = np.split(arrays["windows"], np.cumsum(arrays["window_lengths"])[:-1])
+    return Scaler(
+        [decode_label(name) for name in header["names"]],
+        **{name: arrays[name] for name in _SCALER_ARRAYS},
+        limit=float.fromhex(header["limit"]),
+        windows=windows,
+    )
 
 
 # Labels and names ------------------------------------------------------------------------------------------------

@@ -113,7 +113,10 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress = Progress(self, self.callback)
         self._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
-        solution = self._solve(X, codes, weights, progress)
+        return self._settle(self._solve(X, codes, weights, progress), progress)
+
+    def _settle(self, solution: Solution, progress: Progress) -> Self:
+        """Take over what was found, and warn where that is not what was asked for."""
         for name, value in solution.attributes.items():
             setattr(self, name, value)
         self.objective_ = solution.objective
@@ -121,7 +124,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = solution.n_iter
         self.history_ = progress.history
         if solution.warning:
-            warnings.warn(solution.warning, ConvergenceWarning, stacklevel=2)
+            warnings.warn(solution.warning, ConvergenceWarning, stacklevel=3)
         return self
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:

@@ -1,0 +1,280 @@
+"""Kernel values of many pairs summed by cut, and the small quadratic program over cuts.
+
+Scores are laid out (cuts, outputs, rows), so that every inner loop goes along the rows and vectorises without a
+reduction; sums over the vectors of a cut have one fixed order.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.budgeted import degradation, exp32, ratio_of, refine
+
+# Indices are unsigned: numba then leaves out its handling of negative ones.
+u = np.uint64
+
+
+# Sums over kernel values -----------------------------------------------------------------------------------------
+
+
+@inlined
+def add(values, coefs, j, owner, out):
+    """Add the values of vector j against all rows to the scores of its cut."""
+    m = values.size
+    for c in range(coefs.shape[1]):
+        a = coefs[j, u(c)]
+        if a != 0.0:
+            total = out[owner, u(c)]
+            for i in range(m):
+                total[u(i)] += a * values[u(i)]
+
+
+@kernel
+def add_values(values, coefs, owners, out):
+    """out[owners[j], c] += coefs[j, c] * values[j] for kernel values of shape (vectors, rows)."""
+    for k in range(len(values)):
+        add(values[u(k)], coefs, u(k), u(owners[u(k)]), out)
+
+
+@kernel
+def add_exponentials(exponents, coefs, owners, out):
+    """The same with the exponentials of `exponents`, which are overwritten by them."""
+    for k in range(len(exponents)):
+        row = exponents[u(k)]
+        for i in range(row.size):
+            row[u(i)] = exp32(min(row[u(i)], np.float32(0.0)))
+        add(row, coefs, u(k), u(owners[u(k)]), out)
+
+
+@kernel
+def add_near(vectors, rows, gamma, is_absolute, coefs, owners, out):
+    """The same with exp(-gamma * distance) where rows are given by column, shape (d, m), and d is small.
+
+    The distance is that of the sum of squares, or of absolute values where `is_absolute`.
+    """
+    d, m = rows.shape
+    values = np.empty(m, np.float32)
+    for k in range(len(vectors)):
+        for i in range(m):
+            values[u(i)] = np.float32(0.0)
+        for j in range(d):
+            v, column = vectors[u(k), u(j)], rows[u(j)]
+            if is_absolute:
+                for i in range(m):
+                    values[u(i)] -= abs(column[u(i)] - v)
+            else:
+                for i in range(m):
+                    difference = column[u(i)] - v
+                    values[u(i)] -= difference * difference
+        for i in range(m):
+            values[u(i)] = exp32(gamma * values[u(i)])
+        add(values, coefs, u(k), u(owners[u(k)]), out)
+
+
+# The quadratic program -------------------------------------------------------------------------------------------
+
+
+@inlined
+def dot(a, b, n):
+    """The sum of n products, in four sums that need not wait for each other."""
+    s0 = s1 = s2 = s3 = 0.0
+    k = 0
+    while k + 4 <= n:
+        s0 += a[u(k)] * b[u(k)]
+        s1 += a[u(k + 1)] * b[u(k + 1)]
+        s2 += a[u(k + 2)] * b[u(k + 2)]
+        s3 += a[u(k + 3)] * b[u(k + 3)]
+        k += 4
+    while k < n:
+        s0 += a[u(k)] * b[u(k)]
+        k += 1
+    return (s0 + s1) + (s2 + s3)
+
+
+@inlined
+def factor_row(L, G, active, p, ridge):
+    """Extend the Cholesky factor of the active cuts by the one at place p."""
+    row, products = L[p], G[active[p]]
+    for i in range(p):
+        row[i] = (products[active[i]] - dot(row, L[i], i)) / L[i, i]
+    row[p] = math.sqrt(max(products[active[p]] + ridge - dot(row, row, p), ridge))
+
+
+@kernel
+def factor(G, active, p, ridge, L):
+    """The Cholesky factor of the p active cuts."""
+    for i in range(p):
+        factor_row(L, G, active, i, ridge)
+
+
+@kernel
+def drop_row(L, active, p, place):
+    """Take the cut at `place` out of the factor of p cuts, by rotations."""
+    for i in range(place, p - 1):
+        active[i] = active[i + 1]
+        for k in range(i + 2):
+            L[i, k] = L[i + 1, k]
+    for i in range(place, p - 1):
+        a, b = L[i, i], L[i, i + 1]
+        r = math.hypot(a, b)
+        c, s = a / r, b / r
+        L[i, i] = r
+        for k in range(i + 1, p - 1):
+            a, b = L[k, i], L[k, i + 1]
+            L[k, i] = c * a + s * b
+            L[k, i + 1] = c * b - s * a
+
+
+@inlined
+def solve(L, p, x):
+    """Solve L L^T y = x for y, in place."""
+    for i in range(p):
+        x[i] = (x[i] - dot(L[i], x, i)) / L[i, i]
+    for i in range(p - 1, -1, -1):
+        value = x[i] / L[i, i]
+        x[i] = value
+        row = L[i]
+        for k in range(i):
+            x[u(k)] -= row[u(k)] * value
+
+
+@kernel
+def solve_dual(G, h, n, most, ridge, tol, alpha, L, active, p, work):
+    """max h.a - a.(G + ridge I).a / 2 over a >= 0, sum(a) <= most, by a primal active-set method from alpha.
+
+    The program over the active cuts alone is solved with the bound on the sum; on the way there the first cut to
+    become zero leaves, and where none does the cut that is violated most enters.
+
+    Parameters
+    ----------
+    G, h, n
+        Of the n cuts; the arrays may have room for more.
+    most, ridge, tol
+        The bound on the sum, what is added to the diagonal, and how far a cut may be violated at the end.
+    alpha
+        A feasible point; becomes the solution.
+    L, active, p
+        The p cuts that are not zero in alpha, and the Cholesky factor of their part of G; kept up to date.
+    work
+        Room, shape (3, at least n).
+
+    Returns
+    -------
+    slack, p, n_steps
+        The multiplier of the sum, which is the largest loss that a cut tells of; how many cuts are active; and how
+        many steps it took, -1 where it gave up.
+    """
+    free, ones, gradient = work[0], work[1], work[2]
+    slack = 0.0
+    most_steps = 20 * n + 100
+    for n_steps in range(most_steps):
+        for i in range(p):
+            free[i], ones[i] = h[active[i]], 1.0
+        solve(L, p, free)
+        solve(L, p, ones)
+        total = count = 0.0
+        for i in range(p):
+            total += free[i]
+            count += ones[i]
+        slack = max(0.0, (total - most) / count) if p > 0 else 0.0
+        step, blocking = 1.0, -1
+        for i in range(p):
+            free[i] -= slack * ones[i]
+            now = alpha[active[i]]
+            if free[i] <= 0.0 and now <= step * (now - free[i]):
+                step, blocking = now / max(now - free[i], 1e-300), i
+        for i in range(p):
+            now = alpha[active[i]]
+            alpha[active[i]] = max(0.0, now + step * (free[i] - now))
+        if blocking >= 0:
+            alpha[active[blocking]] = 0.0
+            drop_row(L, active, p, blocking)
+            p -= 1
+            continue
+        for t in range(n):
+            gradient[t] = h[t]
+        for i in range(p):
+            a, row = alpha[active[i]], G[active[i]]
+            for t in range(n):
+                gradient[u(t)] -= a * row[u(t)]
+        for i in range(p):
+            gradient[active[i]] = -math.inf
+        entering, largest = -1, slack + tol
+        for t in range(n):
+            if gradient[t] > largest:
+                entering, largest = t, gradient[t]
+        if entering < 0:
+            return slack, p, n_steps + 1
+        active[p] = entering
+        factor_row(L, G, active, p, ridge)
+        p += 1
+    return slack, p, -1
+
+
+# Merging ---------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def square_distance(vectors, a, b):
+    """|v_a - v_b|^2."""
+    total = 0.0
+    for j in range(vectors.shape[1]):
+        difference = vectors[a, j] - vectors[b, j]
+        total += difference * difference
+    return total
+
+
+@inlined
+def product(coefs, a, b):
+    """The product of two vectors' coefficients."""
+    total = 0.0
+    for c in range(coefs.shape[1]):
+        total += coefs[a, c] * coefs[b, c]
+    return total
+
+
+@kernel
+def merge_down(vectors, coefs, n, budget, most_partners):
+    """Merge Gaussian vectors (gamma = 1), the smallest with its best partner, until `budget` of n are left.
+
+    Partners are looked for among `most_partners` others in turn, and are those whose coefficients point the same way;
+    where merging loses more than removal, the vector is removed. Returns how many are left.
+    """
+    sizes = np.empty(n)
+    for j in range(n):
+        sizes[j] = math.sqrt(product(coefs, j, j))
+    cursor = 0
+    while n > budget:
+        a = np.argmin(sizes[:n])
+        partner, least = -1, 1.0  # losing all of it
+        for k in range(min(n, most_partners) if sizes[a] > 0.0 else 0):
+            b = (cursor + k) % n
+            cosine = product(coefs, a, b) / (sizes[a] * sizes[b]) if b != a else 0.0
+            if cosine > 0.0:
+                ratio, log_kappa = ratio_of(sizes[b], sizes[a]), -square_distance(vectors, a, b)
+                lost = degradation(refine(1.0, ratio, min(cosine, 1.0), log_kappa), ratio, min(cosine, 1.0), log_kappa)
+                if lost < least:
+                    partner, least = b, lost
+        cursor = (cursor + most_partners) % n
+        if partner >= 0:
+            merge_into(vectors, coefs, sizes, a, partner)
+        n -= 1
+        vectors[a], coefs[a], sizes[a] = vectors[n], coefs[n], sizes[n]
+    return n
+
+
+@inlined
+def merge_into(vectors, coefs, sizes, a, b):
+    """Merge vector a into the larger vector b."""
+    log_kappa = -square_distance(vectors, a, b)
+    cosine = min(product(coefs, a, b) / (sizes[a] * sizes[b]), 1.0)
+    h = refine(1.0, ratio_of(sizes[b], sizes[a]), cosine, log_kappa)
+    of_b, of_a = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
+    for j in range(vectors.shape[1]):
+        vectors[b, j] = h * vectors[b, j] + (1.0 - h) * vectors[a, j]
+    for c in range(coefs.shape[1]):
+        coefs[b, c] = of_b * coefs[b, c] + of_a * coefs[a, c]
+    sizes[b] = math.sqrt(product(coefs, b, b))

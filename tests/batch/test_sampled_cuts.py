@@ -1,0 +1,553 @@
+"""Sampled cutting planes: the mathematics against other solvers and brute force, and scikit-learn's protocol."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import warnings
+
+import cvxpy
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import pairwise
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from streamsvm import BSGDClassifier, SampledCuts
+from streamsvm.batch.reduction import reduce
+from streamsvm.batch.sampled_cuts import Cuts, differences, most_violated
+from streamsvm.batch.similarity import Similarity
+from streamsvm.kernels import cuts as kernels
+from streamsvm.models import ArchiveError, KernelExpansion
+
+# Equal to 1e-7 would need double precision; objectives with weights and with repeated rows are compared below.
+SINGLE_PRECISION = {
+    "check_sample_weight_equivalence_on_dense_data": "kernel values are of single precision",
+    "check_sample_weight_equivalence_on_sparse_data": "kernel values are of single precision",
+}
+
+
+@parametrize_with_checks(
+    [
+        SampledCuts(max_iter=100, tol=0.01),
+        SampledCuts(max_iter=100, tol=0.01, sampling="linear", sample_size=20, kernel="polynomial", average=False),
+    ],
+    expected_failed_checks=lambda estimator: SINGLE_PRECISION,
+)
+def test_it_keeps_the_protocol_of_scikit_learn(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+# Data and other solvers ------------------------------------------------------------------------------------------
+
+
+def board(n, k=4, seed=0):
+    """A noisy checkerboard of k x k cells in the unit square."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 2)) * k
+    y = np.floor(x).sum(axis=1).astype(int) % 2
+    return (x + rng.normal(0.0, 0.08, x.shape)) / k, y
+
+
+def blobs(n, n_classes, seed=0):
+    """Overlapping classes in five columns."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    y[:n_classes] = np.arange(n_classes)
+    return rng.normal(size=(n_classes, 5))[y] + rng.normal(size=(n, 5)), y
+
+
+def gram(X, V, kernel, gamma, degree=3, coef0=1.0):
+    if kernel == "gaussian":
+        return pairwise.rbf_kernel(X, V, gamma=gamma)
+    if kernel == "laplacian":
+        return pairwise.laplacian_kernel(X, V, gamma=gamma)
+    if kernel == "polynomial":
+        return pairwise.polynomial_kernel(X, V, gamma=gamma, degree=degree, coef0=coef0)
+    return X @ V.T
+
+
+def solve_by_cone(K, y, C, cost, rescaling="margin", weights=None):
+    """The least |f|^2 / (2 C) + mean loss by Clarabel, f = sum a_i k(x_i, .) for each output."""
+    n, n_classes = len(y), len(cost)
+    weights = np.full(n, 1.0 / n) if weights is None else weights
+    root = np.linalg.cholesky(K + 1e-10 * np.trace(K) / n * np.eye(n))
+    n_outputs = 1 if n_classes == 2 else n_classes
+    B = cvxpy.Variable((n, n_outputs))
+    F = root @ B
+    losses = []
+    for i in range(n):
+        terms = [0.0]
+        for other in range(n_classes):
+            if other != y[i]:
+                behind = F[i, 0] * (1 if other == 1 else -1) if n_outputs == 1 else F[i, other] - F[i, y[i]]
+                price = cost[y[i], other]
+                terms.append(price + behind if rescaling == "margin" else price * (1 + behind))
+        losses.append(cvxpy.maximum(*terms))
+    objective = cvxpy.sum_squares(B) / (2 * C) + weights @ cvxpy.hstack(losses)
+    problem = cvxpy.Problem(cvxpy.Minimize(objective))
+    problem.solve(solver=cvxpy.CLARABEL)
+    return problem.value
+
+
+def objective_of(model, X, y, weights=None):
+    """The objective of a fitted model at rows, by double precision."""
+    model_ = model.model_
+    K = model_._values(model_.vectors)
+    coefs = model_.coefs[1:] if len(model_.classes) == 2 else model_.coefs
+    square = np.einsum("ci,ij,cj->", coefs, K, coefs)
+    scores = model_.decision_function(X).T
+    scores = scores / 2.0 if len(model_.classes) == 2 else scores
+    cost = 1.0 - np.eye(len(model_.classes)) if model.cost is None else np.asarray(model.cost, float)
+    codes = np.searchsorted(model.classes_, y)
+    losses = most_violated(scores, codes, cost, model.rescaling).losses
+    return square / (2.0 * model.C_) + np.average(losses, weights=weights)
+
+
+# The parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear", pairwise.chi2_kernel])
+@pytest.mark.parametrize("d", [1, 3, 30])
+def test_scores_are_sums_of_kernel_values(kernel, d):
+    rng = np.random.default_rng(d)
+    X, V, coefs = rng.random((300, d)) + 7.0, rng.random((40, d)) + 7.0, rng.normal(size=(40, 3))
+    similarity = Similarity(kernel, 0.7, 3, 1.0, X.mean(axis=0))
+    owners = np.sort(rng.integers(5, size=40))
+    out = np.zeros((5, 3, 300), np.float32)
+    rows, vectors = similarity.prepare(X), similarity.prepare(V)
+    similarity.add_scores(vectors, rows, coefs.astype(np.float32), owners, out)
+    K = kernel(X, V) if callable(kernel) else gram(X, V, kernel, 0.7)
+    expected = np.stack([(K[:, owners == t] @ coefs[owners == t]).T for t in range(5)])
+    np.testing.assert_allclose(out, expected, atol=2e-5 * np.abs(K).max() * 10)
+    np.testing.assert_allclose(similarity.decide(vectors, coefs.astype(np.float32), rows), expected.sum(0), rtol=1e-3)
+    np.testing.assert_allclose(similarity.restore(rows), X, rtol=1e-6)
+
+
+def test_the_small_program_is_solved_from_any_warm_start():
+    rng = np.random.default_rng(0)
+    n, most = 40, 3.0
+    D = 0.3 * rng.normal(size=(n, 15)) + rng.normal(size=15) * 0.2
+    G, h = D @ D.T, rng.random(n)
+    alpha, factor, active = np.zeros(n), np.zeros((n, n)), np.zeros(n, np.int64)
+    p, work = 0, np.zeros((3, n))
+    for k in range(1, n + 1):
+        slack, p, steps = kernels.solve_dual(G, h, k, most, 1e-9, 1e-9, alpha, factor, active, p, work)
+        assert steps > 0
+        assert alpha.min() >= 0.0
+        assert alpha.sum() <= most * (1 + 1e-9)
+        gradient = h[:k] - G[:k, :k] @ alpha[:k]
+        assert gradient.max() <= slack + 1e-6
+        np.testing.assert_allclose(gradient[alpha[:k] > 0.0], slack, atol=1e-6)
+        np.testing.assert_allclose(
+            np.tril(factor[:p, :p]) @ np.tril(factor[:p, :p]).T,
+            G[np.ix_(active[:p], active[:p])],
+            atol=1e-7,
+        )
+    a = cvxpy.Variable(n)
+    best = cvxpy.Problem(
+        cvxpy.Maximize(h @ a - 0.5 * cvxpy.sum_squares(D.T @ a)), [a >= 0, cvxpy.sum(a) <= most]
+    ).solve(solver=cvxpy.CLARABEL)
+    assert h @ alpha - 0.5 * alpha @ G @ alpha == pytest.approx(best, rel=1e-6)
+
+
+COSTS = {
+    "binary": np.array([[0.0, 1.0], [3.0, 0.0]]),
+    "classes": 1.0 - np.eye(3),
+    "costs": np.array([[0.0, 1.0, 2.0], [0.5, 0.0, 0.0], [4.0, 1.0, 0.0]]),
+}
+
+
+@pytest.mark.parametrize("rescaling", ["margin", "slack"])
+@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_oracle_finds_the_most_violated_of_all_labellings(cost, rescaling, seed):
+    rng = np.random.default_rng(seed)
+    n, n_classes = (8, 2) if len(cost) == 2 else (6, 3)
+    n_outputs = 1 if n_classes == 2 else n_classes
+    codes, K = rng.integers(n_classes, size=n), rng.normal(size=(n, n))
+    K = K @ K.T
+    w = rng.normal(size=(n_outputs, n)) * 0.3  # coefficients of f over the n rows
+    scores = w @ K
+
+    def bound(labels):
+        """offset - w . D of the cut of a labelling, from the definition."""
+        chosen = cost[codes, labels]
+        factors = chosen if rescaling == "slack" else np.ones(n)
+        D = differences(codes, labels, factors / n, n_outputs).astype(float).T
+        return chosen.mean() - np.einsum("ci,ij,cj->", w, K, D)
+
+    best = max(bound(np.array(labels)) for labels in itertools.product(range(n_classes), repeat=n))
+    found = most_violated(scores, codes, cost, rescaling)
+    assert bound(found.labels) == pytest.approx(best, abs=1e-5)
+    assert found.losses.mean() == pytest.approx(best, abs=1e-5)
+
+
+def test_cuts_that_are_dropped_stay_in_the_average():
+    rng = np.random.default_rng(0)
+    similarity = Similarity("linear", 1.0, 3, 0.0, np.zeros(2))
+    cuts = Cuts(5.0, similarity, 1, 2, 1e-9)
+    total = np.zeros(2)
+    planes: list[np.ndarray] = []
+    for t in range(40):
+        row, a = rng.normal(size=(1, 2)).astype(np.float32), np.ones((1, 1), np.float32)
+        planes.append(row[0].astype(float))
+        each = cuts.scores(row)[:, 0, 0].astype(float)
+        cuts.add(rng.random(), row, np.array([t]), a, np.append(each, planes[-1] @ planes[-1]))
+        cuts.solve()
+        total += sum(cuts.alpha[c] * planes[cuts.places[c]] for c in range(cuts.n))
+        if t in (15, 30):
+            cuts.drop(cuts.idle[: cuts.n] > 0)
+            assert 0 < cuts.n < t
+    places, coefs = cuts.expansion(True)
+    np.testing.assert_allclose(coefs[:, 0] @ np.array(planes)[places], total / 40.0, rtol=1e-5)
+
+
+# The solver ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
+def test_with_all_rows_in_each_cut_the_objective_is_that_of_a_conic_solver(kernel):
+    X, y = blobs(80, 2)
+    K = gram(X, X, kernel, 0.2)
+    for average in (False, True):
+        model = SampledCuts(40.0, kernel, 0.2, tol=1e-4, max_iter=2000, average=average).fit(X, y)
+        best = solve_by_cone(K, y, 40.0, COSTS["binary"] > 0)
+        assert best - 1e-5 <= model.objective_ <= best + 1e-4
+        assert model.objective_ - model.certificate_ <= best + 1e-6
+        assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-4)
+        assert model.objective_error_ == 0.0
+
+
+@pytest.mark.parametrize("rescaling", ["margin", "slack"])
+@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+def test_costs_and_classes_are_those_of_a_conic_solver(cost, rescaling):
+    X, y = blobs(60, len(cost), seed=1)
+    model = SampledCuts(30.0, gamma=0.2, cost=cost, rescaling=rescaling, tol=1e-3, max_iter=3000, average=False).fit(
+        X, y
+    )
+    best = solve_by_cone(gram(X, X, "gaussian", 0.2), y, 30.0, cost, rescaling)
+    assert best - 1e-5 <= model.objective_ <= best + 1e-3
+    assert model.objective_ - model.certificate_ <= best + 1e-5
+
+
+def test_weights_count_as_repeated_rows_and_classes_can_weigh():
+    X, y = blobs(60, 2, seed=3)
+    times = np.random.default_rng(3).integers(1, 4, 60)
+    make = lambda **more: SampledCuts(40.0, gamma=0.2, tol=1e-4, max_iter=2000, average=False, **more)  # noqa: E731
+    weighted = make().fit(X, y, sample_weight=times)
+    repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1.5e-4)
+    by_class = make(class_weight={0: 1.0, 1: 3.0}).fit(X, y)
+    best = solve_by_cone(gram(X, X, "gaussian", 0.2), y, 40.0, 1.0 - np.eye(2), weights=np.where(y, 3.0, 1.0) / 60)
+    assert by_class.objective_ == pytest.approx(best, abs=1.5e-4)
+
+
+def test_samples_follow_the_weights():
+    X, y = board(4000)
+    weights = np.where(X[:, 0] < 0.5, 1.0, 0.0)
+    model = SampledCuts(3e3, gamma=20.0, sample_size=200, max_iter=60).fit(X, y, sample_weight=weights)
+    assert (X[model.support_, 0] < 0.5).all()
+    heavy = SampledCuts(3e3, gamma=20.0, sample_size=200, max_iter=60, class_weight={0: 1.0, 1: 5.0}).fit(X, y)
+    assert heavy.predict(X).mean() > y.mean() + 0.03
+
+
+def test_rounds_stay_within_the_bound_of_the_theory():
+    X, y = blobs(100, 3, seed=2)
+    C, eps = 50.0, 0.05
+    model = SampledCuts(C, gamma=0.2, tol=eps, max_iter=100_000, average=False).fit(X, y)
+    assert model.n_iter_ <= 8 * C * 1.0 * 2.0 / eps**2  # the largest loss is 1, |e_y - e_c|^2 k(x, x) = 2
+
+
+def test_the_estimate_of_the_objective_covers_the_truth():
+    X, y = board(5000)
+    errors = []
+    for seed in range(40):
+        model = SampledCuts(2e3, gamma=20.0, sample_size=200, max_iter=15, random_state=seed).fit(X, y)
+        errors.append((model.objective_ - objective_of(model, X, y)) / model.objective_error_)
+    errors = np.array(errors)
+    # 95 % within 1.96 standard errors: of 40, fewer than 34 would be chance once in two hundred.
+    assert np.count_nonzero(np.abs(errors) <= 1.96) >= 34
+    assert abs(errors.mean()) < 3.0 / np.sqrt(40)
+
+
+def test_many_vectors_are_measured_by_a_sample_of_them():
+    X, y = board(20_000)
+    model = SampledCuts(2e4, gamma=20.0, sample_size=500, max_iter=25).fit(X, y)
+    assert len(model.support_) > 2000
+    assert abs(model.objective_ - objective_of(model, X, y)) < 4.0 * model.objective_error_
+
+
+def test_linear_time_knows_its_objective_and_ends_by_tol():
+    X, y = board(3000)
+    model = SampledCuts(3e3, gamma=20.0, sampling="linear", sample_size=200, tol=5e-3).fit(X, y)
+    assert model.objective_ == pytest.approx(objective_of(model, X, y), rel=1e-3)
+    assert model.certificate_ < 0.05
+    assert model.n_iter_ < model.max_iter
+    exact = SampledCuts(3e3, gamma=20.0, sample_size=3000, tol=5e-3, max_iter=3000).fit(X, y)
+    assert model.objective_ < exact.objective_ + 0.02
+    with pytest.warns(ConvergenceWarning, match="raise max_iter=3"):
+        SampledCuts(3e3, gamma=20.0, sampling="linear", sample_size=200, max_iter=3).fit(X, y)
+
+
+def test_it_comes_near_svc_and_the_average_beats_the_last():
+    X, y = board(20_000)
+    test, truth = board(4000, seed=1)
+    average = SampledCuts(1e4, gamma=20.0, sample_size=300, max_iter=100).fit(X, y)
+    last = SampledCuts(1e4, gamma=20.0, sample_size=300, max_iter=100, average=False).fit(X, y)
+    svc = SVC(C=1.0, gamma=20.0).fit(X[:8000], y[:8000])
+    assert average.score(test, truth) > svc.score(test, truth) - 0.01
+    assert average.score(test, truth) > last.score(test, truth)
+
+
+def test_ten_classes_are_learned_in_one_problem():
+    X, y = blobs(6000, 6, seed=5)
+    model = SampledCuts(gamma=0.1, sample_size=400, max_iter=60).fit(X[:5000], y[:5000])
+    svc = SVC(gamma=0.1).fit(X[:5000], y[:5000])
+    assert model.decision_function(X[:7]).shape == (7, 6)
+    assert model.score(X[5000:], y[5000:]) > svc.score(X[5000:], y[5000:]) - 0.03
+
+
+def test_equal_seeds_give_equal_bits():
+    X, y = board(3000)
+    for options in ({}, {"sampling": "linear", "tol": 0.1}, {"budget": 50}):
+        fits = [
+            SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=40, random_state=s, **options).fit(X, y)
+            for s in (3, 3, 4)
+        ]
+        assert fits[0].decision_function(X).tobytes() == fits[1].decision_function(X).tobytes()
+        assert fits[0].decision_function(X).tobytes() != fits[2].decision_function(X).tobytes()
+
+
+def test_sparse_rows_are_as_dense_ones():
+    X, y = blobs(800, 2)
+    X[np.abs(X) < 0.5] = 0.0
+    fits = [
+        SampledCuts(500.0, sample_size=100, max_iter=30).fit(rows, y).decision_function(rows)
+        for rows in (X, scipy.sparse.csr_matrix(X))
+    ]
+    np.testing.assert_allclose(*fits, rtol=1e-6, atol=1e-6)
+
+
+# Rows on demand --------------------------------------------------------------------------------------------------
+
+
+class Drawn:
+    """Rows made from their places."""
+
+    def __init__(self, n, spoil=None):
+        self.n, self.spoil, self.largest = n, spoil, 0
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, places):
+        self.largest = max(self.largest, len(places))
+        X = np.column_stack([(places * 0.754877666) % 1.0, (places * 0.569840291) % 1.0])
+        y = np.floor(4 * X).sum(axis=1).astype(int) % 2
+        if self.spoil == "value":
+            X[places % 100 == 0] = np.nan
+        return X, np.where((self.spoil == "label") & (places % 100 == 0), 7, y)
+
+
+def test_rows_are_drawn_as_they_are_needed():
+    rows = Drawn(10**7)
+    model = SampledCuts(1e4, gamma=20.0, sample_size=200, max_iter=60).fit_drawn(rows, [0, 1])
+    X, y = rows[np.arange(5000)]
+    assert model.score(X, y) > 0.93
+    assert rows.largest <= 20_000
+    few = Drawn(2000)
+    X, y = few[np.arange(2000)]
+    make = lambda: SampledCuts(500.0, gamma=20.0, sample_size=100, max_iter=30, sampling="linear", tol=0.1)  # noqa: E731
+    drawn, held = make().fit_drawn(few, [0, 1]), make().fit(X, y)
+    assert drawn.decision_function(X).tobytes() == held.decision_function(X).tobytes()
+
+
+def test_bad_rows_on_demand_are_named():
+    with pytest.raises(ValueError, match=r"row \d*0 has values that are not finite"):
+        SampledCuts().fit_drawn(Drawn(10**6, "value"), [0, 1])
+    with pytest.raises(ValueError, match=r"row \d*0 has the label 7"):
+        SampledCuts().fit_drawn(Drawn(10**6, "label"), [0, 1])
+    with pytest.raises(ValueError, match="at least two classes"):
+        SampledCuts().fit_drawn(Drawn(100), [0])
+    with pytest.raises(ValueError, match="balanced"):
+        SampledCuts(class_weight="balanced").fit_drawn(Drawn(100), [0, 1])
+
+
+# What was found --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_what_it_learned_are_plain_arrays(tmp_path, kernel, n_classes):
+    X, y = blobs(1000, n_classes)
+    model = SampledCuts(500.0, kernel, 0.2, sample_size=100, max_iter=30).fit(X, y)
+    model.model_.save(tmp_path / "model")
+    loaded = KernelExpansion.load(tmp_path / "model")
+    scores = loaded.decision_function(X)
+    mine = model.decision_function(X)
+    np.testing.assert_allclose(scores[:, 1] if n_classes == 2 else scores, mine, atol=1e-3 * np.abs(mine).max())
+    assert np.mean(loaded.predict(X) == model.predict(X)) > 0.995
+    with pytest.raises(ArchiveError, match="not a LinearModel"):
+        type(loaded).load.__func__(type("LinearModel", (), {}), tmp_path / "model")
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("method", ["project", "fit", "merge"])
+def test_the_budgeted_learner_adopts_it_and_goes_on(n_classes, method):
+    X, y = board(4000) if n_classes == 2 else blobs(4000, 4)
+    gamma = 20.0 if n_classes == 2 else 0.1
+    model = SampledCuts(4e3, gamma=gamma, sample_size=200, max_iter=60).fit(X, y)
+    small = model.reduced(150, X, y, method)
+    assert small.reduction_.n_after == len(small.vectors_) == 150 < small.reduction_.n_before
+    assert small.reduction_.accuracy_after == pytest.approx(small.score(X, y))
+    assert small.reduction_.accuracy_before == pytest.approx(model.score(X, y))
+    assert small.reduction_.objective_after == pytest.approx(objective_of(small, X, y), rel=1e-2)
+    assert small.score(X, y) > model.score(X, y) - (0.08 if method == "merge" else 0.05)
+    online = BSGDClassifier(budget=200, gamma=gamma, scaling="none", metric="fixed", learning_rate=0.01)
+    online.adopt(small.model_)
+    rows = [dict(enumerate(row)) for row in X[:500].tolist()]
+    assert (
+        np.mean([online.predict_one(row) == label for row, label in zip(rows, small.predict(X[:500]), strict=True)])
+        > 0.99
+    )
+    before = online.model.coefs
+    for row, label in zip(rows, y[:500].tolist(), strict=True):
+        online.learn_one(row, label)
+    assert 150 <= online.n_support_vectors <= 200
+    assert online.model.coefs.shape != before.shape or (online.model.coefs != before).any()
+    accuracy = np.mean([online.predict_one(row) == label for row, label in zip(rows, y[:500].tolist(), strict=True)])
+    assert accuracy > small.score(X[:500], y[:500]) - 0.05
+
+
+def test_a_learner_of_another_kernel_refuses_it():
+    X, y = blobs(300, 2)
+    with pytest.raises(ValueError, match="kernel is laplacian"):
+        BSGDClassifier(budget=500).adopt(SampledCuts(100.0, "laplacian", 0.2, max_iter=20).fit(X, y).model_)
+
+
+def test_a_projection_is_the_nearest_function_on_its_landmarks():
+    rng = np.random.default_rng(0)
+    X, coefs = rng.random((60, 3)).astype(np.float32), rng.normal(size=(60, 2)).astype(np.float32)
+    similarity = Similarity("gaussian", 1.0, 3, 0.0, np.zeros(3))
+    marks, weights = reduce(similarity, X, coefs, 10, "project", rng, X)
+    K = lambda a, b: pairwise.rbf_kernel(a.astype(float), b.astype(float), gamma=1.0)  # noqa: E731
+    # What is left is orthogonal to all landmarks.
+    np.testing.assert_allclose(K(marks, X) @ coefs, K(marks, marks) @ weights, atol=5e-3)
+    assert reduce(similarity, X, coefs, 60, "project", rng, X)[0] is X
+
+
+def test_a_merging_keeps_the_sum_of_near_vectors():
+    X = np.repeat(np.array([[0.0, 0.0], [3.0, 0.0]], np.float32), 30, axis=0)
+    X += 0.01 * np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
+    coefs = np.repeat(np.array([[1.0], [-1.0]], np.float32), 30, axis=0)
+    similarity = Similarity("gaussian", 1.0, 3, 0.0, np.zeros(2))
+    vectors, weights = reduce(similarity, X, coefs, 2, "merge", np.random.default_rng(0), X)
+    order = np.argsort(vectors[:, 0])
+    np.testing.assert_allclose(vectors[order], [[0.0, 0.0], [3.0, 0.0]], atol=0.02)
+    np.testing.assert_allclose(weights[order, 0], [30.0, -30.0], rtol=0.01)
+
+
+def test_a_fit_with_a_budget_tells_what_it_cost():
+    X, y = board(6000)
+    model = SampledCuts(5e3, gamma=20.0, sample_size=200, max_iter=60, budget=100).fit(X, y)
+    assert model.vectors_.shape == (100, 2)
+    assert model.reduction_.accuracy_after > model.reduction_.accuracy_before - 0.03
+
+
+# The protocol ----------------------------------------------------------------------------------------------------
+
+
+def test_a_warm_start_goes_on_with_the_same_rows_only():
+    X, y = board(3000)
+    make = lambda **more: SampledCuts(1e3, gamma=20.0, sample_size=3000, tol=1e-2, max_iter=1000, **more)  # noqa: E731
+    cold = make().fit(X, y)
+    warm = make(warm_start=True).fit(X, y)
+    assert warm.n_iter_ == cold.n_iter_
+    warm.set_params(tol=5e-3).fit(X, y)
+    assert warm.certificate_ <= 5e-3
+    whole = make().set_params(tol=5e-3).fit(X, y)
+    assert warm.n_iter_ < whole.n_iter_
+    other = warm.fit(X, 1 - y)
+    assert (
+        other.decision_function(X).tobytes() == make().set_params(tol=5e-3).fit(X, 1 - y).decision_function(X).tobytes()
+    )
+
+
+def test_a_callback_hears_of_each_round_and_may_stop():
+    X, y = board(3000)
+    seen = []
+    model = SampledCuts(1e3, gamma=20.0, sample_size=100, callback=lambda m, step: seen.append(step) or len(seen) == 7)
+    model.fit(X, y)
+    assert seen == model.history_
+    assert model.n_iter_ == len(seen) == 7
+
+
+def test_a_limit_of_seconds_ends_it():
+    X, y = board(20_000, k=16)
+    model = SampledCuts(1e5, gamma=320.0, sample_size=500, max_iter=10_000, max_seconds=0.3).fit(X, y)
+    assert 0.3 <= model.history_[-1].seconds < 5.0
+
+
+DEGENERATE = {
+    "two rows": ([[0.0], [1.0]], [0, 1]),
+    "the same rows of both classes": ([[1.0, 2.0]] * 6, [0, 1] * 3),
+    "constant columns": ([[1.0, 5.0], [1.0, 5.0], [1.0, 6.0]], [0, 0, 1]),
+    "huge values": ([[1e200], [-1e200], [2e200], [-2e200]], [0, 1, 0, 1]),
+    "tiny values": ([[1e-200], [-1e-200], [2e-200], [-2e-200]], [0, 1, 0, 1]),
+    "one of many": ([[float(i)] for i in range(50)], [1] + [0] * 49),
+    "far from zero": ([[1e9], [1e9 + 1.0], [1e9 + 2.0], [1e9 + 3.0]], [0, 0, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"sampling": "linear", "sample_size": 2}, {"sample_size": 1, "max_iter": 60}])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "polynomial", "linear"])
+@pytest.mark.parametrize("data", DEGENERATE.values(), ids=DEGENERATE)
+def test_degenerate_data(data, kernel, options):
+    X, y = np.array(data[0]), np.array(data[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SampledCuts(10.0, kernel, **options).fit(X, y)
+    assert np.isfinite(model.decision_function(X)).all()
+    assert np.isfinite(model.objective_)
+    assert set(model.predict(X)) <= {0, 1}
+
+
+def test_bad_parameters_are_refused():
+    X, y = blobs(30, 2)
+    for options, match in [
+        ({"kernel": "rbf"}, "`kernel` must be one of"),
+        ({"gamma": 0.0}, "`gamma`"),
+        ({"C": -1.0}, "`C`"),
+        ({"tol": 0.0}, "`tol`"),
+        ({"sample_size": 0}, "`sample_size`"),
+        ({"max_iter": 1.5}, "`max_iter`"),
+        ({"max_seconds": 0}, "`max_seconds`"),
+        ({"coef0": -1.0}, "`coef0`"),
+        ({"rescaling": "both"}, "`rescaling`"),
+        ({"sampling": "all"}, "`sampling`"),
+        ({"budget": 0}, "`budget`"),
+        ({"reduction": "cut"}, "`reduction`"),
+        ({"kernel": "linear", "budget": 5, "reduction": "merge"}, "only Gaussian"),
+        ({"cost": [[0, 1]]}, "shape"),
+        ({"cost": [[1, 1], [1, 0]]}, "zero on the diagonal"),
+        ({"cost": [[0, -1], [1, 0]]}, "0 or more"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            SampledCuts(**options).fit(X, y)
+    model = SampledCuts(30.0).fit(X, y)
+    with pytest.raises(ValueError, match="known label"):
+        model.reduced(5, X, y + 1)
+    callable_ = SampledCuts(30.0, pairwise.linear_kernel).fit(X, y)
+    with pytest.raises(TypeError, match="plain arrays"):
+        _ = callable_.model_
+
+
+def test_it_survives_a_pickle():
+    X, y = board(1000)
+    model = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=20, warm_start=True).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
