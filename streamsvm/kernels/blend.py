@@ -6,16 +6,17 @@ in each way and handed over to the members, whose own statistics stay empty.
 
 A member has one or more *heads*, each with scores of its own. Every head votes with its probabilities, weighted by
 exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by PARAMS[VOTE_DECAY]. The vote's probabilities are raised to the
-power PARAMS[POWER], learned by their log loss. Last comes what the order of labels says (`streamsvm.kernels.order`).
+power PARAMS[POWER], learned by their log loss. A second vote is heard where it is more often right
+(`streamsvm.kernels.stack`). Last comes what the order of labels says (`streamsvm.kernels.order`).
 
-A member whose heads have next to no vote sleeps: it does not vote, and learns from one event in NAP_SAMPLE. It wakes
-when its vote has grown, or when the blend is wrong more often than it was.
+A member far less accurate than the best sleeps: it does not vote, and learns from one event in NAP_SAMPLE. It wakes
+when it has come nearer, or when the blend is wrong more often than it was.
 
 Kernel members see as many columns as there is room for in their dictionaries, the first ones.
 
 Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, the single event
-last predicted, what `order` keeps (its counts and notes empty where labels have no say), and the memory of the other
-layouts. A linear member's own are weights in rows of all classes of all
+last predicted, what `order` keeps (its counts and notes empty where labels have no say), the naps, what `stack` keeps,
+and the memory of the other layouts. A linear member's own are weights in rows of all classes of all
 heads for each weight row, the steps of the heads, scores, and updates.
 """
 
@@ -48,6 +49,7 @@ from streamsvm.kernels.rows import (
     statistic,
     u,
 )
+from streamsvm.kernels.stack import LEAST, first_vote, learn_stack, stack
 
 # Counters behind those of every learner: the length of one layout, whether any member sees ranks, the members, and 1 +
 # the length of the event in section LAST, whose scores are at hand, 0 where they are not.
@@ -56,7 +58,7 @@ LENGTH, RANKED, N_MEMBERS, AT_HAND = 12, 13, 14, 15
 RANKS_PART, FIRST_PART = 1, 2
 
 # Sections and parameters behind those of every learner.
-MEMBERS, VOTERS, LAST, ORDER, COUNTS, NOTES, SCRATCH, NAPS, MEMORY = range(7, 16)
+MEMBERS, VOTERS, LAST, ORDER, COUNTS, NOTES, SCRATCH, NAPS, STACK, INPUTS, MEMORY = range(7, 18)
 # The decay of accuracies; the power; the seed; the share of right predictions of late, and over longer.
 VOTE_DECAY, POWER, SEED, RIGHT_NOW, RIGHT_LONG, N_PARAMS = range(3, 9)
 
@@ -74,18 +76,19 @@ KERNEL, POLYTOPE, LINEAR = 0, 1, 2
 # Sections of a linear member behind those of every learner.
 WEIGHTS, RATES, SCORES, UPDATE = range(7, 11)
 
-VOTE_SHARPNESS = 60.0
+VOTE_SHARPNESS = 100.0
 # Accuracies begin as if a head had been wrong on so many events.
 VOTE_CAUTION = 30.0
 # Heads with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
-# A member falls asleep with less than the first share of the vote, and wakes with more than the second. This is looked
-# at every so many events, not among the first, and for so long no more after a drift has woken it.
-SLEEPY_VOTE, WAKING_VOTE, NAP_CHECK, AWAKE_LEAST = 0.003, 0.01, 256, 1024
+# A member falls asleep when its best head is less accurate than the best of all by the first gap, and wakes when by
+# less than the second. This is looked at every so many events, not among the first, nor soon after a drift woke it.
+SLEEPY_GAP, WAKING_GAP, NAP_CHECK, AWAKE_LEAST = 0.10, 0.08, 256, 1024
 # A sleeper learns from one event in so many, and its accuracies move by so many times more.
 NAP_SAMPLE, NAP_RATE = 8, 3.0
 # There is drift where the accuracy of late is below the longer one by so many standard deviations.
 NOW_RATE, LONG_RATE, DRIFT = 1.0 / 64.0, 1.0 / 1024.0, 3.5
+LEAST_LOG = math.log(LEAST)
 # No probability is taken for less than this.
 LEAST_PROBABILITY = 1e-6
 # The step of the power of the probabilities, and how far it goes.
@@ -209,36 +212,49 @@ def spread(arena, layout):
     members, voters = section(arena, layout, MEMBERS), section(arena, layout, VOTERS)
     for c in range(n):
         proba[c] = 0.0
+    stacking, inputs = section(arena, layout, STACK), section(arena, layout, INPUTS)
+    class_room = proba.size
     for i in range(layout[N_MEMBERS]):
         base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
-        if members[base + PRESENT_NOW] == 0.0:
-            continue
         scores, n_heads = scores_of(arena, own, members[base + KIND]), int(members[base + HEADS])
-        room = scores.size // n_heads
+        room, is_present = scores.size // n_heads, members[base + PRESENT_NOW] > 0.0
         for h in range(n_heads):
-            voter = (int(members[base + FIRST]) + h) * VOTER_FIELDS
-            if voters[voter + VOTE] > LEAST_VOTE:
-                add_vote(scores, h * room, n, voters[voter + SHARPNESS], voters[voter + VOTE], proba)
+            head = int(members[base + FIRST]) + h
+            voter, at = head * VOTER_FIELDS, head * class_room
+            if is_present:
+                add_vote(scores, h * room, n, voters[voter + SHARPNESS], voters[voter + VOTE], proba, inputs, at)
+            else:
+                for c in range(n):
+                    inputs[at + c] = 0.0
     total, power = 0.0, section(arena, layout, PARAMS)[POWER]
     for c in range(n):
         proba[c] = math.exp(power * math.log(max(proba[c], LEAST_PROBABILITY)))
         total += proba[c]
-    counts, scratch = section(arena, layout, COUNTS), section(arena, layout, SCRATCH)
     for c in range(n):
         proba[c] /= total
-        scratch[c] = proba[c]
-    if n >= 2 and counts.size > 0:
+    if n < 2:
+        return
+    stack(stacking, inputs, n, proba)
+    counts, scratch = section(arena, layout, COUNTS), section(arena, layout, SCRATCH)
+    if counts.size > 0:
+        for c in range(n):
+            scratch[c] = proba[c]
         add_order(counts, section(arena, layout, ORDER), scratch, n, proba)
 
 
 @inlined
-def add_vote(scores, at, n, sharpness, vote, proba):
-    """Add the softmax of a head's scores, times its vote."""
+def add_vote(scores, at, n, sharpness, vote, proba, logs, to):
+    """Add the softmax of a head's scores, times its vote; its logarithms go where `stack` finds them."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
-    for c in range(at, at + n):
-        total += math.exp(sharpness * (scores[c] - top))
     for c in range(n):
-        proba[c] += vote * math.exp(sharpness * (scores[at + c] - top)) / total
+        logs[to + c] = sharpness * (scores[at + c] - top)
+        total += math.exp(logs[to + c])
+    if vote > LEAST_VOTE:
+        for c in range(n):
+            proba[c] += vote * math.exp(logs[to + c]) / total
+    less = math.log(total)
+    for c in range(n):
+        logs[to + c] = max(logs[to + c] - less, LEAST_LOG)
 
 
 # Learning ---------------------------------------------------------------------------------------------------------
@@ -252,7 +268,9 @@ def count(arena, layout, label, key):
         watch(arena, layout, 1.0 if best_class(section(arena, layout, PROBA), 0, n) == label else 0.0)
         count_votes(arena, layout, label)
         if label < n:
-            temper(section(arena, layout, PARAMS), scratch, n, label)
+            stacking, inputs = section(arena, layout, STACK), section(arena, layout, INPUTS)
+            temper(section(arena, layout, PARAMS), first_vote(stacking, inputs), n, label)
+            learn_stack(stacking, inputs, n, label)
     if counts.size > 0:
         learn_order(counts, section(arena, layout, ORDER), section(arena, layout, NOTES), scratch, key, n, label)
     layout[N_CLASSES] = max(n, label + 1)
@@ -344,20 +362,25 @@ def watch(arena, layout, right):
 
 @kernel
 def look_after(arena, layout, seen):
-    """Let members sleep that have no vote, and wake those that have."""
-    members, naps, voters = (
-        section(arena, layout, MEMBERS),
-        section(arena, layout, NAPS),
-        section(arena, layout, VOTERS),
-    )
+    """Let members sleep that are far behind, and wake those that are not."""
+    naps, voters, best = section(arena, layout, NAPS), section(arena, layout, VOTERS), 0.0
+    for voter in range(0, voters.size, VOTER_FIELDS):
+        best = max(best, voters[voter + ACCURACY])
     for i in range(layout[N_MEMBERS]):
-        base, share = i * MEMBER_FIELDS, 0.0
-        for h in range(int(members[base + HEADS])):
-            share += voters[(int(members[base + FIRST]) + h) * VOTER_FIELDS + VOTE]
-        if share > WAKING_VOTE:
+        behind = best - best_accuracy(arena, layout, i)
+        if behind < WAKING_GAP:
             naps[i * NAP_FIELDS + ASLEEP] = 0.0
-        elif share < SLEEPY_VOTE and seen >= naps[i * NAP_FIELDS + RESTLESS]:
+        elif behind > SLEEPY_GAP and seen >= naps[i * NAP_FIELDS + RESTLESS]:
             naps[i * NAP_FIELDS + ASLEEP] = 1.0
+
+
+@inlined
+def best_accuracy(arena, layout, i):
+    """The accuracy of the best head of member i."""
+    members, voters, best = section(arena, layout, MEMBERS), section(arena, layout, VOTERS), 0.0
+    for h in range(int(members[i * MEMBER_FIELDS + HEADS])):
+        best = max(best, voters[(int(members[i * MEMBER_FIELDS + FIRST]) + h) * VOTER_FIELDS + ACCURACY])
+    return best
 
 
 @inlined

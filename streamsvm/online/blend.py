@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from streamsvm.kernels import blend as kernels
-from streamsvm.kernels import budgeted, order
+from streamsvm.kernels import budgeted, order, stack
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, JoinedArena
 from streamsvm.models import ArchiveError
@@ -51,17 +51,18 @@ class StreamSVMClassifier(base.OnlineClassifier):
     Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised and on ranked numbers, with a
     learned metric; each carries several heads, that is losses and steps. Linear ones cost little beside them, and lead
     on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
-    weighted by exp(60 accuracy) with its accuracy over about the last `horizon` events, so that what follows the stream
-    best now leads. The power the blend's probabilities are raised to is learned by their log loss, which calibrates
-    them. Last, which labels tend to follow the three before is weighed in where that makes probabilities better
+    weighted by exp(100 accuracy) with its accuracy over about the last `horizon` events, so that what follows the
+    stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
+    often right. The power the blend's probabilities are raised to is learned by their log loss, which calibrates them.
+    Last, which labels tend to follow the three before is weighed in where that makes probabilities better
     (`label_order`); an event follows those labels that had come when it was predicted, however late its own comes.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
     columns, linear ones all.
 
-    A member whose heads have less than 3 thousandths of the vote sleeps: it has no say, and learns from one event in
-    eight, until its accuracy there is again near that of the others, or the blend becomes less accurate than it was.
+    A member ten points less accurate than the best sleeps: it has no say, and learns from one event in eight, until it
+    has come nearer, or the blend becomes less accurate than it was.
 
     Predicting while another thread learns is not safe.
 
@@ -166,6 +167,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 (order.NOTES * order.NOTE_FIELDS if self.label_order else 0,),
                 (order.N_SCRATCH, n_classes),
                 (len(names), kernels.NAP_FIELDS),
+                (sum(n_heads) + 1 + stack.N_SHARES,),
+                (sum(n_heads) + stack.N_ROWS, n_classes),
             ],
             n_columns,
             [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],
@@ -181,6 +184,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         voters[:, kernels.VOTE] = 1.0 / len(voters)
         voters[:, kernels.SHARPNESS] = [s for template in templates for s in template.sharpness]
         arena[layout.PARAMS][kernels.POWER] = 1.0
+        arena[kernels.STACK][sum(n_heads)] = 1.0
         arena[kernels.ORDER][[order.POWER, order.RAISE]] = 1.0
         arena[kernels.ORDER][order.RECENT : order.RECENT + order.ORDERS] = -1.0
         self._set_params(arena)
@@ -208,6 +212,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "stats": layout.STATS,
             "votes": kernels.VOTERS,
             "naps": kernels.NAPS,
+            "stack": kernels.STACK,
             "order": kernels.ORDER,
             "order.counts": kernels.COUNTS,
             "order.notes": kernels.NOTES,
@@ -229,6 +234,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             template.settle(part, len(self._space))
         _check_order(arena)
         base.within("accuracies", arena[layout.PARAMS][[kernels.RIGHT_NOW, kernels.RIGHT_LONG]], 0.0, 1.0)
+        base.within("weights of heads", arena[kernels.STACK], -stack.MOST_WEIGHT, stack.MOST_WEIGHT)
         if not np.isin(arena[kernels.NAPS][:, kernels.ASLEEP], (0.0, 1.0)).all():
             raise ArchiveError("members either sleep or do not")
         self._set_params(arena)
