@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamsvm.run.runner import Observer, Report, Runner
 
 DEFAULT_SOURCE = "synthetic:demo"
+DEFAULT_MODEL = "blend"
 _REJECTED = "rejected.jsonl"
 _STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end")
 _FLAGS = ("follow", "until-end", "learn", "fresh", "quiet")
@@ -49,7 +50,8 @@ def _guarded(arguments: list[str], started: float) -> int:
 
     try:
         args = _parse(arguments)
-        return _run(args, started)
+        with _logging(args.quiet):
+            return _run(args, started)
     except SetupError as error:
         return _complain(error, 2)
     except BrokenPipeError:
@@ -163,8 +165,8 @@ def _add_model(run: argparse.ArgumentParser) -> None:
         "--model",
         type=_text,
         metavar="NAME",
-        help="cpm, bsgd, blend, or the path of any River classifier, as river.linear_model.LogisticRegression "
-        "(default cpm)",
+        help="blend, bsgd, cpm (the most accurate first, the fastest last), or the path of any River classifier, as "
+        f"river.linear_model.LogisticRegression (default {DEFAULT_MODEL})",
     )
     group.add_argument(
         "--param",
@@ -221,7 +223,10 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group("reports")
     group.add_argument("--summary", type=_text, metavar="FILE", help="write the figures of the end as JSON too")
     group.add_argument(
-        "--plot", type=_text, metavar="FILE", help="draw accuracy over time beside the baselines (.png, .svg, .pdf)"
+        "--plot",
+        type=_text,
+        metavar="FILE",
+        help="draw accuracy over time beside the baselines, and which features mattered when (.png, .svg, .pdf)",
     )
     group.add_argument(
         "--window",
@@ -464,7 +469,7 @@ def _model(args: argparse.Namespace) -> Any:
     if args.load:
         return _loaded(args.load)
     table = dict(args.model_table)
-    configured = table.pop("name", "cpm")
+    configured = table.pop("name", DEFAULT_MODEL)
     name = args.model or configured
     base = table if name == configured else {}  # the file's parameters are those of the file's model
     return build_classifier(name, parse_params(args.param, base))
@@ -569,10 +574,12 @@ def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer
 
 
 @contextlib.contextmanager
-def _progress(every_s: float) -> Iterator[Any]:
+def _logging(quiet: bool | None) -> Iterator[None]:
+    """Show what the package has to say on standard error."""
+    if quiet:
+        yield
+        return
     import logging
-
-    from streamsvm.run.progress import progress
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -580,12 +587,17 @@ def _progress(every_s: float) -> Iterator[Any]:
     for logger in loggers:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-    with contextlib.closing(progress(sys.stderr, every_s)) as observer:
-        try:
-            yield observer
-        finally:
-            for logger in loggers:
-                logger.removeHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+def _progress(every_s: float) -> Any:
+    from streamsvm.run.progress import progress
+
+    return contextlib.closing(progress(sys.stderr, every_s))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 import os
 import sys
@@ -15,6 +17,7 @@ from typing import Any, ClassVar, Self
 import narwhals as nw
 import numpy as np
 from numba import types
+from numba.core import event
 from numpy.typing import NDArray
 from river import base
 
@@ -22,6 +25,8 @@ from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Int
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, Shape
 from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
+
+logger = logging.getLogger(__name__)
 
 SCALINGS = ("none", "standard", "decayed", "rank")
 # Ranks keep two windows of values a column, so only the first so many columns have them.
@@ -529,6 +534,25 @@ def _entry(cls: type[OnlineClassifier], name: str, signature: tuple[Any, ...]) -
         return function(*arguments)
 
     return staticmethod(first_call)
+
+
+class _Notice(event.Listener):
+    """Says that steps are compiled, because that takes a while."""
+
+    def on_start(self, event: event.Event) -> None:
+        if event.data["dispatcher"].py_func.__module__.startswith("streamsvm.kernels."):
+            _tell()
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing is said."""
+
+
+@functools.cache
+def _tell() -> None:
+    logger.info("compiling for the first time: takes some 20 s, and is kept on disk for later runs")
+
+
+event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 
 def common_shapes(n_columns: int, n_classes: int, n_params: int, window: int) -> list[Shape]:

@@ -21,7 +21,7 @@ State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 
 _CLASS = "Checkpoint"
 _PLAIN = ("identity", "source", "sinks")
-_STATES = ("model", "metrics")
+_STATES = ("model", "metrics", "history")
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Snapshot:
         Up to where the stream has been learned.
     sinks
         What was durable of each sink, by its role.
-    model, metrics
+    model, metrics, history
         What their `state` gave.
     """
 
@@ -45,6 +45,7 @@ class Snapshot:
     sinks: dict[str, Position]
     model: State
     metrics: State
+    history: State
 
 
 class Checkpoint:
@@ -125,8 +126,8 @@ class Checkpoint:
                 raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
-        model, metrics = ((header[name], _under(name, arrays)) for name in _STATES)
-        snapshot = Snapshot(header["identity"], header["source"], header["sinks"], model, metrics)
+        states = ((header[name], _under(name, arrays)) for name in _STATES)
+        snapshot = Snapshot(header["identity"], header["source"], header["sinks"], *states)
         self._compare(snapshot.identity, identity)
         return snapshot
 

@@ -13,9 +13,9 @@ from typing import Any
 from streamsvm.run.errors import SetupError
 
 SHORT_NAMES = {
-    "cpm": "streamsvm.CPMClassifier",
-    "bsgd": "streamsvm.BSGDClassifier",
     "blend": "streamsvm.StreamSVMClassifier",
+    "bsgd": "streamsvm.BSGDClassifier",
+    "cpm": "streamsvm.CPMClassifier",
 }
 
 

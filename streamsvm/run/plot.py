@@ -1,9 +1,14 @@
-"""A picture of a run: accuracy over time, beside the baselines."""
+"""A picture of a run: accuracy over time, beside the baselines, and what mattered when."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.metrics import CURVE_LINES
@@ -14,6 +19,11 @@ _STYLES = {
     "no_change": {"color": "#d1701f", "linewidth": 1.1, "zorder": 2},
     "majority": {"color": "#8a8a8a", "linewidth": 1.1, "zorder": 1},
 }
+# Eight lines that can be told apart (Okabe and Ito 2008, with the yellow darkened), and bands that need no more.
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#a89a00")
+_BANDS = ("#7fa8d1", "#e8b07a", "#8cc3a0", "#c9a0c4", "#b8b8b8", "#d8cf7a")
+_MOST_FEATURES = len(_COLORS)
+_LONGEST_NAME = 24
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -29,29 +39,81 @@ def check_plot(path: str | os.PathLike[str]) -> None:
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
-    """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows."""
+    """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows.
+
+    Below, where the model tells them, which features mattered when, and which of its members led.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+    from matplotlib.ticker import StrMethodFormatter
+
+    names, relevance = report.history.relevance(_MOST_FEATURES)
+    members, led = report.history.leaders()
+    heights = {"accuracy": 3.6} | ({"relevance": 2.6} if names else {}) | ({"leaders": 0.3} if members else {})
+    figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels: Any = figure.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
+    _draw_accuracy(panels["accuracy"], report)
+    if names:
+        _draw_relevance(panels["relevance"], report.history.at, names, relevance)
+    if members:
+        _draw_leaders(panels["leaders"], report.history.at, members, led)
+    last = panels[list(heights)[-1]]
+    last.set_xlabel("events with a label")
+    last.set_xlim(0, max(report.metrics.judged, 1))
+    last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    figure.savefig(path, dpi=150)
+
+
+def _draw_accuracy(axes: Any, report: Report) -> None:
+    from matplotlib.ticker import PercentFormatter
 
     metrics = report.metrics
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
     # A window of at most a tenth of the stream: a short stream would be one straight line otherwise.
     window = min(metrics.window, max(1, metrics.judged // 10))
     ends, shares = metrics.curve.windowed(window)
     names = {"model": report.model.rpartition(".")[2], "no_change": "no change", "majority": "majority"}
     for line, name in enumerate(CURVE_LINES):
-        overall = f"{names[name]}: {metrics.baseline(name):.1%} overall"
-        axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])  # type: ignore[arg-type]
+        overall = f"{names[name]} {metrics.baseline(name):.1%}"
+        axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
     axes.set_title(f"Prequential accuracy on {os.path.basename(report.source)}", loc="left", fontsize=11)
-    axes.set_xlabel("events with a label")
-    axes.set_ylabel(f"accuracy over the last {window:,} events")
-    axes.set_xlim(0, max(metrics.judged, 1))
+    axes.set_ylabel(f"over the last {window:,} events")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    _dress(axes)
+
+
+def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDArray[np.float64]) -> None:
+    """Lines on a logarithmic scale: what counts is how many times as much one feature weighs as another."""
+    from matplotlib.ticker import FuncFormatter
+
+    for j, name in enumerate(names):
+        axes.plot(at, values[:, j], label=_short(name), color=_COLORS[j], linewidth=1.4)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter("")
+    axes.set_title("Which features mattered when", loc="left", fontsize=11)
+    axes.set_ylabel("relevance")
+    _dress(axes)
+
+
+def _draw_leaders(axes: Any, at: list[int], members: list[str], led: NDArray[np.int64]) -> None:
+    """A band coloured by the member that led; each sample stands for the events before it."""
+    starts = [0, *at[:-1]]
+    for code, member in enumerate(members[: len(_BANDS)]):
+        bars = [(start, end - start) for start, end, leader in zip(starts, at, led, strict=True) if leader == code]
+        axes.broken_barh(bars, (0, 1), color=_BANDS[code], linewidth=0, label=member)
+    axes.set_yticks([])
+    axes.set_title("Which member led", loc="left", fontsize=11)
+    _dress(axes)
+
+
+def _dress(axes: Any) -> None:
+    """What all panels share: the grid, and names to the right."""
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
-    figure.savefig(path, dpi=150)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.04), frameon=False, fontsize=9, handlelength=1.4)
+
+
+def _short(name: Hashable) -> str:
+    text = str(name)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"

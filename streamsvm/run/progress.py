@@ -45,7 +45,9 @@ class Bar:
     def __init__(self, stream: TextIO) -> None:
         from tqdm import tqdm
 
-        self._bar: Any = tqdm(unit=" events", unit_scale=True, file=stream, dynamic_ncols=True, smoothing=0.1)
+        # Nothing is drawn before the first batch: compiling, and what is said about it, come first.
+        settings = {"unit": " events", "unit_scale": True, "dynamic_ncols": True, "smoothing": 0.1, "delay": 1e-3}
+        self._bar: Any = tqdm(file=stream, **settings)
         self._at = 0.0
         self._last: tuple[Report, float | None] | None = None
 

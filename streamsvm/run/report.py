@@ -10,6 +10,7 @@ from streamsvm.run.metrics import ClassScore, Scores
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20
+_MOST_LEADERS, _MOST_FEATURES, _MOST_IN_SUMMARY = 3, 8, 100
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 
 
@@ -34,6 +35,11 @@ def summary(report: Report) -> dict[str, Any]:
         "kappa": _figure(scores.kappa) if metrics.judged else None,
         "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
         "classes": [_class_figures(row) for row in scores.classes],
+        "leaders": report.leaders,
+        "relevance": [
+            {"feature": encode_label(name), "relevance": value}
+            for name, value in list(report.relevance.items())[:_MOST_IN_SUMMARY]
+        ],
         "process": {
             "resumed_at": report.resumed,
             "events": report.events,
@@ -52,7 +58,7 @@ def text(report: Report) -> str:
         blocks += [_measures(report, scores), _class_table(scores.classes)]
     else:
         blocks.append(["no event had both a label and a prediction: nothing to measure (is --label the right one?)"])
-    blocks.append(_set_aside(report))
+    blocks += [_knowledge(report), _set_aside(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -101,6 +107,23 @@ def _class_table(classes: list[ClassScore]) -> list[str]:
     ]
     left_out = len(classes) - _MOST_CLASSES
     return [*lines, f"and {left_out:,} rarer classes"] if left_out > 0 else lines
+
+
+def _knowledge(report: Report) -> list[str]:
+    """Who leads at the end, and what matters."""
+    lines = []
+    if report.leaders:
+        heads = [
+            f"{head['member']} ({head['head']}) with {head['vote']:.0%} of the vote, accuracy {head['accuracy']:.4f}"
+            for head in report.leaders[:_MOST_LEADERS]
+        ]
+        lines.append(f"leading now: {'; '.join(heads)}")
+    if report.relevance:
+        shown = [f"{name} {value:.2g}" for name, value in list(report.relevance.items())[:_MOST_FEATURES]]
+        left_out = len(report.relevance) - len(shown)
+        more = f", and {left_out:,} more" if left_out > 0 else ""
+        lines.append(f"features that matter most now (relevance): {', '.join(shown)}{more}")
+    return lines
 
 
 def _set_aside(report: Report) -> list[str]:

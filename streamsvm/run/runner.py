@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.history import History, leaders_of, relevance_of
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 
@@ -31,8 +32,10 @@ class Report:
     ----------
     model, source, out, rejected
         Names for messages; None where there is no such sink.
-    metrics
-        All counts, those before a resumption included.
+    metrics, history
+        All counts, and all samples of the model, those before a resumption included.
+    relevance, leaders
+        What the model knows at the end: the relevance of its features, and its heads, the leading first.
     ended
         Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
     resumed
@@ -56,6 +59,9 @@ class Report:
     out: str | None
     rejected: str | None
     metrics: Metrics
+    history: History = field(default_factory=History)
+    relevance: dict[Hashable, float] = field(default_factory=dict)
+    leaders: list[dict[str, Any]] = field(default_factory=list)
     ended: str = ""
     resumed: int | None = None
     events: int = 0
@@ -179,10 +185,16 @@ class Runner:
             self._finish()
         except Exception as error:  # whatever it is, what was learned is worth keeping
             self.report.ended, self.report.seconds = "error", time.perf_counter() - began
+            self._look()
             self._save_after(error)
             raise
+        self._look()
         self._save()
         return self.report
+
+    def _look(self) -> None:
+        """Note what the model has come to."""
+        self.report.relevance, self.report.leaders = relevance_of(self.model), leaders_of(self.model)
 
     def _loop(self, began: float) -> None:
         report = self.report
@@ -215,6 +227,8 @@ class Runner:
             self._inside_batch = True
             batch = _head(batch, int(room))
         self._process(batch)
+        metrics = self.report.metrics
+        self.report.history.take(self.model, metrics.taken, metrics.judged)
         self._position = batch.position
 
     def _process(self, batch: Batch) -> None:
@@ -297,7 +311,7 @@ class Runner:
             return
         self._flush()
         sinks = {role: sink.position for role, sink in self.sinks.items()}
-        states = self.model.state(), self.report.metrics.state()
+        states = self.model.state(), self.report.metrics.state(), self.report.history.state()
         self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states))
         self._saved = (self.report.metrics.taken, time.perf_counter())
         if isinstance(self.source, Acknowledged):
@@ -326,6 +340,7 @@ class Runner:
         try:
             self.model = type(self.model).from_state(*snapshot.model)
             self.report.metrics = Metrics.from_state(*snapshot.metrics)
+            self.report.history = History.from_state(*snapshot.history)
             self._learner = as_learner(self.model, scored="out" in self.sinks)
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
@@ -359,7 +374,7 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
     if asked and not hasattr(model, "state"):
         raise SetupError(
             f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
-            f"leave out {asked}, or use a model of this package such as --model cpm"
+            f"leave out {asked}, or use a model of this package such as --model blend"
         )
 
 

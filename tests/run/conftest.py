@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm import CPMClassifier, StreamSVMClassifier
+
 ROOT = Path(__file__).resolve().parents[2]
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -20,6 +22,13 @@ def environment() -> dict[str, str]:
 
 def command(*arguments: Any) -> list[str]:
     return [sys.executable, "-m", "streamsvm", *map(str, arguments)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    """The kernels on disk, so that no process of a test compiles, takes its time and says so."""
+    for model in (StreamSVMClassifier(), CPMClassifier()):
+        model.run_batch([{"warm": 1.0}], [0])
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from streamsvm import cli
 from tests.run.conftest import Streamsvm, command, environment, write_stream
 
 GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
+CPM = ("--model", "cpm")
 
 
 def error(result: subprocess.CompletedProcess[str], code: int = 2) -> str:
@@ -40,7 +41,7 @@ def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 3000, broken=True)
     options = ("--out", "out.csv", "--save", "model", "--summary", "s.json", "--plot", "p.png", "--window", 500)
     reading = ("--label", "y", "--types", "a:number")
-    result = streamsvm("run", "in.csv", *reading, "--param", "n_faces=3", *options)
+    result = streamsvm("run", "in.csv", *reading, *CPM, "--param", "n_faces=3", *options)
     assert result.returncode == 0, result.stderr
     summary = json.loads((tmp_path / "s.json").read_text())
     out, rejected = rows(tmp_path / "out.csv"), (tmp_path / "out.csv.rejected.jsonl").read_text().splitlines()
@@ -142,17 +143,17 @@ REFUSED = [
     (["--bogus"], [], r"unrecognized arguments: --bogus \(see streamsvm --help\)"),
     (["--max-events", "0"], [], "argument --max-events: must be at least 1, got 0"),
     (["--max-events", "ten"], [], "argument --max-events: invalid whole number value: 'ten'"),
-    (["--model", "svm"], [], "unknown model 'svm'; give cpm, bsgd, blend, or a dotted path"),
+    (["--model", "svm"], [], "unknown model 'svm'; give blend, bsgd, cpm, or a dotted path"),
     (["--model", "river.linear_model.Nothing"], [], "cannot find river.linear_model.Nothing"),
     (["--model", "river.no.Such"], [], r"cannot find river\.no\.Such: No module named 'river\.no'"),
     (["--model", "collections.Counter"], [], "--model collections.Counter is not a River classifier"),
-    (["--param", "faces=3"], [], "cpm has no parameter `faces`; it takes .*n_faces"),
-    (["--param", "n_faces=0"], [], "n_faces"),
-    (["--param", "scaling=rank", "--param", "scaling_window=1000000000000"], [], "cpm: MemoryError"),
+    (["--param", "faces=3"], [], "blend has no parameter `faces`; it takes effort, budget"),
+    ([*CPM, "--param", "n_faces=0"], [], "n_faces"),
+    ([*CPM, "--param", "scaling=rank", "--param", "scaling_window=1000000000000"], [], "cpm: MemoryError"),
     (["--model", "os.system", "--param", "command=rm o.csv"], [], "--model os.system is not a River classifier"),
     (["--model", "river.compose.Pipeline"], [], "--model river.compose.Pipeline is not a River classifier"),
     (
-        ["--param", "n_faces=os.system", "--param", "n_faces.command=rm o.csv"],
+        [*CPM, "--param", "n_faces=os.system", "--param", "n_faces.command=rm o.csv"],
         [],
         "n_faces os.system is not a class of River's",
     ),
@@ -343,7 +344,7 @@ def test_standard_input_with_options(streamsvm: Streamsvm) -> None:
 )
 def test_standard_streams_that_are_closed(tmp_path: Path, redirected: str, code: int, message: str) -> None:
     write_stream(tmp_path / "in.csv", 300)
-    line = f"{shlex.join(command('run', '--label', 'y'))} {redirected}"
+    line = f"{shlex.join(command('run', '--label', 'y', *GAUSSIAN, '--ignore', 'site'))} {redirected}"
     result = subprocess.run(line, shell=True, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert result.returncode == code, result.stderr
     assert message in result.stderr

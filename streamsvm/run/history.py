@@ -1,0 +1,146 @@
+"""What mattered when: the relevance of the features, and who led, sampled over a run.
+
+Samples are taken between batches, at events that depend on the stream alone, so that a resumed run takes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.models import decode_label, encode_label
+
+_MOST_SAMPLES = 256
+_MOST_FEATURES = 64  # in a sample: the most relevant ones
+_FIRST_STEP = 250  # events between two samples, doubled whenever there are too many
+
+
+def relevance_of(model: Any) -> dict[Hashable, float]:
+    """The relevance a model gives to its features, the largest first; empty where it tells none apart."""
+    relevance = getattr(model, "relevance", None)
+    if not isinstance(relevance, dict) or len(set(relevance.values())) < 2:
+        return {}
+    return dict(sorted(relevance.items(), key=lambda item: -item[1]))
+
+
+def leaders_of(model: Any) -> list[dict[str, Any]]:
+    """The heads of a model that votes, the leading first; empty where it does not."""
+    leaders = getattr(model, "leaders", None)
+    return leaders() if callable(leaders) else []
+
+
+class History:
+    """Samples of a model over a run, few enough to keep whatever the stream's length.
+
+    Attributes
+    ----------
+    at
+        How many events had been judged, for each sample.
+
+    Examples
+    --------
+    >>> from streamsvm import BSGDClassifier
+    >>> model, history = BSGDClassifier(), History()
+    >>> for i in range(1000):
+    ...     model.learn_one({"signal": float(i % 2), "noise": float(i * 7 % 11)}, i % 2)
+    ...     history.take(model, events=i + 1, judged=i)
+    >>> history.at
+    [249, 499, 749, 999]
+    >>> names, values = history.relevance(2)
+    >>> names, values.shape
+    (['signal', 'noise'], (4, 2))
+    """
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+        self._step, self._due = _FIRST_STEP, _FIRST_STEP
+        self._leaders: list[str] = []
+        self._relevances: list[dict[Hashable, float]] = []
+
+    def take(self, model: Any, events: int, judged: int) -> None:
+        """Take a sample if one is due, after so many events of which so many were judged."""
+        if events < self._due:
+            return
+        self._due = (events // self._step + 1) * self._step
+        relevance, leaders = relevance_of(model), leaders_of(model)
+        if not relevance and not leaders:
+            return
+        if len(self.at) == _MOST_SAMPLES:
+            self._thin(events)
+            return
+        self.at.append(judged)
+        self._leaders.append(leaders[0]["member"] if leaders else "")
+        self._relevances.append(dict(list(relevance.items())[:_MOST_FEATURES]))
+
+    def _thin(self, events: int) -> None:
+        """Keep every second sample, and take no more than half as many from now on, however large batches are."""
+        for samples in (self.at, self._leaders, self._relevances):
+            del samples[::2]
+        self._step = 2 * max(self._step, events // _MOST_SAMPLES)
+        self._due = (events // self._step + 1) * self._step
+
+    def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
+        """The features that ever mattered most, and their relevance: a row for each sample, NaN where it is not known.
+
+        Those are chosen whose share of a sample's relevance, decayed over samples so that a moment does not count, was
+        once largest; they come in the order of the last sample's.
+        """
+        names = list(dict.fromkeys(name for sample in self._relevances for name in sample))
+        values = np.array([[sample.get(name, np.nan) for name in names] for sample in self._relevances])
+        values = values.reshape(len(self.at), len(names))
+        total = np.nansum(values, axis=1, keepdims=True)
+        shares = np.nan_to_num(values / np.where(total > 0.0, total, 1.0))
+        smooth, peak = np.zeros(len(names)), np.zeros(len(names))
+        for row in shares:
+            smooth += 0.25 * (row - smooth)
+            peak = np.maximum(peak, smooth)
+        chosen = np.argsort(-peak, kind="stable")[:most]
+        if len(shares):
+            chosen = chosen[np.argsort(-shares[-1, chosen], kind="stable")]
+        return [names[j] for j in chosen], values[:, chosen]
+
+    def leaders(self) -> tuple[list[str], NDArray[np.int64]]:
+        """The members that ever led, the longest first, and for each sample which of them did; empty without votes."""
+        names, counts = np.unique(np.array([name for name in self._leaders if name], str), return_counts=True)
+        ordered: list[str] = names[np.argsort(-counts, kind="stable")].tolist()
+        codes = [ordered.index(name) if name else -1 for name in self._leaders] if ordered else []
+        return ordered, np.array(codes, np.int64)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All of it: a small part for JSON, in which names keep their types, and arrays."""
+        names = list(dict.fromkeys(name for sample in self._relevances for name in sample))
+        code = {name: j for j, name in enumerate(names)}
+        header = {
+            "step": self._step,
+            "due": self._due,
+            "leaders": self._leaders,
+            "names": [encode_label(name) for name in names],
+        }
+        arrays = {
+            "at": np.array(self.at, np.int64),
+            "counts": np.array([len(sample) for sample in self._relevances], np.int64),
+            "features": np.array([code[name] for sample in self._relevances for name in sample], np.int64),
+            "relevances": np.array([value for sample in self._relevances for value in sample.values()], np.float64),
+        }
+        return header, arrays
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> History:
+        """What `state` gave."""
+        history = cls()
+        history._step, history._due = header["step"], header["due"]
+        history.at, history._leaders = arrays["at"].tolist(), list(header["leaders"])
+        names = [decode_label(name) for name in header["names"]]
+        codes, values = (_split(arrays[name], arrays["counts"]) for name in ("features", "relevances"))
+        history._relevances = [
+            dict(zip([names[j] for j in row], relevance.tolist(), strict=True))
+            for row, relevance in zip(codes, values, strict=True)
+        ]
+        return history
+
+
+def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> Sequence[NDArray[Any]]:
+    return np.split(values, np.cumsum(counts)[:-1]) if len(counts) else []

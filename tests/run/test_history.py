@@ -1,0 +1,171 @@
+"""What mattered when: samples of relevance and leaders, in the report and in the picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from river.naive_bayes import GaussianNB
+
+from connectors import open_source
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.history import History, leaders_of, relevance_of
+from streamsvm.run.plot import plot
+from streamsvm.run.report import summary, text
+from streamsvm.run.runner import Report, Runner, run
+from tests.run.conftest import Streamsvm, command, environment, write_stream
+
+
+class Told:
+    """A model whose relevance and leader are what they are told to be."""
+
+    def __init__(self, relevance: dict[Any, float], leader: str = "") -> None:
+        self.relevance, self._leader = relevance, leader
+
+    def leaders(self) -> list[dict[str, Any]]:
+        return [{"member": self._leader, "head": "h", "accuracy": 0.5, "vote": 1.0}] if self._leader else []
+
+
+def turning(n: int, every: int) -> History:
+    """n events, a sample offered after each `every`; in the first half "a" matters and "first" leads, then "b"."""
+    history = History()
+    for event in range(every, n + 1, every):
+        early = event <= n / 2
+        told = {"a": 4.0 if early else 0.5, "b": 0.5 if early else 4.0, **{f"noise{i}": 0.1 for i in range(100)}}
+        history.take(Told(told, "first" if early else "second"), event, event - 1)
+    return history
+
+
+@pytest.mark.parametrize("every", [50, 600, 1024])
+def test_samples_are_few_and_span_the_stream(every: int) -> None:
+    history = turning(700_000, every)
+    assert 100 <= len(history.at) <= 256
+    gaps = [b - a for a, b in pairwise(history.at)]
+    assert max(gaps) <= 2 * min(gaps)
+    assert history.at[0] <= 2 * max(gaps)
+    assert history.at[-1] >= 700_000 - 2 * max(gaps)
+
+
+def test_what_mattered_once_is_chosen_and_its_turn_is_seen() -> None:
+    history = turning(20_000, 100)
+    names, values = history.relevance(2)
+    assert names == ["b", "a"]  # as the last sample has them
+    half = len(values) // 2
+    assert (values[: half - 1, 1] == 4.0).all()
+    assert (values[half + 1 :, 1] == 0.5).all()
+    members, led = history.leaders()
+    assert set(members) == {"first", "second"}
+    assert [members[code] for code in (led[0], led[-1])] == ["first", "second"]
+
+
+def test_a_sample_keeps_only_what_matters() -> None:
+    history = History()
+    history.take(Told({f"f{i}": float(i) for i in range(40_000)}), 1000, 1000)
+    assert history.state()[1]["relevances"].tolist() == [float(i) for i in range(39_999, 39_935, -1)]
+
+
+def test_a_history_goes_on_from_its_state() -> None:
+    whole, broken = turning(10_000, 100), History()
+    for event in range(100, 10_001, 100):
+        early = event <= 5000
+        told = {"a": 4.0 if early else 0.5, "b": 0.5 if early else 4.0, **{f"noise{i}": 0.1 for i in range(100)}}
+        broken.take(Told(told, "first" if early else "second"), event, event - 1)
+        header, arrays = broken.state()
+        broken = History.from_state(json.loads(json.dumps(header)), arrays)
+    header, arrays = whole.state()
+    assert broken.state()[0] == header
+    assert all(np.array_equal(broken.state()[1][name], arrays[name]) for name in arrays)
+
+
+def test_models_that_tell_nothing() -> None:
+    for model in (GaussianNB(), CPMClassifier(), BSGDClassifier(metric="fixed")):
+        model.learn_one({"a": 1.0, "b": 2.0}, True)
+        assert relevance_of(model) == {}
+        assert leaders_of(model) == []
+        history = History()
+        history.take(model, 1000, 1000)
+        assert history.at == []
+        assert history.relevance(8)[0] == history.leaders()[0] == []
+        assert History.from_state(*history.state()).at == []
+
+
+def demo(model: Any, n: int, **options: Any) -> Report:
+    return run(model, open_source("synthetic:demo"), max_events=n, **options)
+
+
+def test_a_resumed_run_has_the_samples_of_an_undisturbed_one(tmp_path: Path) -> None:
+    def part(folder: str, stop_at: float) -> Report:
+        with Checkpoint(tmp_path / folder, every_events=1000, every_s=None) as checkpoint:
+            runner = Runner(BSGDClassifier(budget=20), open_source("synthetic:demo"), checkpoint=checkpoint)
+            runner.observer = lambda report, _: runner.stop() if report.metrics.taken >= stop_at else None
+            return runner.run()
+
+    part("broken", 10_000)
+    resumed, whole = part("broken", np.inf), part("whole", np.inf)
+    assert resumed.resumed is not None
+    assert len(whole.history.at) > 30
+    assert resumed.history.at == whole.history.at
+    assert np.array_equal(resumed.history.relevance(8)[1], whole.history.relevance(8)[1])
+    assert resumed.relevance == whole.relevance
+
+
+def test_the_report_says_who_leads_and_what_matters() -> None:
+    report = demo(StreamSVMClassifier(effort="low", budget=20), 3000)
+    model = StreamSVMClassifier(effort="low", budget=20)
+    for batch in open_source("synthetic:demo"):
+        model.run_batch(batch.rows()[: 3000 - model.n_events_learned], batch.labels[: 3000 - model.n_events_learned])
+        if model.n_events_learned == 3000:
+            break
+    assert report.leaders == model.leaders()
+    assert report.relevance == model.relevance
+    figures = json.loads(json.dumps(summary(report)))
+    assert figures["leaders"] == model.leaders()
+    assert [row["feature"] for row in figures["relevance"]] == list(model.relevance)
+    lines, first = text(report).splitlines(), next(iter(model.relevance))
+    assert any(line.startswith(f"leading now: {model.leaders()[0]['member']} (") for line in lines)
+    assert any(line.startswith(f"features that matter most now (relevance): {first} ") for line in lines)
+    plain = text(demo(CPMClassifier(), 500))
+    assert "leading" not in plain
+    assert "matter" not in plain
+
+
+@pytest.mark.parametrize(
+    ("model", "titles"),
+    [
+        (CPMClassifier(), ["Prequential accuracy"]),
+        (BSGDClassifier(budget=20), ["Prequential accuracy", "Which features mattered when"]),
+        (
+            StreamSVMClassifier(effort="low", budget=20),
+            ["Prequential accuracy", "Which features mattered when", "Which member led"],
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_picture_has_the_panels_the_model_can_fill(tmp_path: Path, model: Any, titles: list[str]) -> None:
+    report = demo(model, 3000)
+    plot(report, tmp_path / "p.svg")
+    drawn = (tmp_path / "p.svg").read_text()
+    for title in ("Prequential accuracy", "Which features mattered when", "Which member led"):
+        assert (f"<!-- {title}" in drawn) == (title in titles)
+    for name in report.history.relevance(8)[0]:
+        assert f"<!-- {name} -->" in drawn
+
+
+def test_the_command_line_says_that_it_compiles_but_only_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 200)
+    run_ = command("run", "in.csv", "--label", "y", "--model", "cpm", "--param", "n_faces=2")
+    options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300}
+    cold = environment() | {"NUMBA_CACHE_DIR": os.fspath(tmp_path / "cache")}
+    first, second = (subprocess.run(run_, env=cold, **options) for _ in range(2))
+    assert first.returncode == second.returncode == 0, first.stderr
+    assert first.stderr.count("compiling") == 1
+    assert "compiling" not in second.stderr
+    figures = [line for line in first.stdout.splitlines() if line.startswith("accuracy")]
+    assert figures == [line for line in second.stdout.splitlines() if line.startswith("accuracy")]
