@@ -4,7 +4,8 @@
     python -m simulations.benchmarks.bcd convex       s = inf beside LIBLINEAR
     python -m simulations.benchmarks.bcd robustness   training labels flipped at random and on purpose
     python -m simulations.benchmarks.bcd border       rows an index touches, and whether that pays in memory
-    python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (takes 9 GB of disk)
+    python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (takes 9 GB of disk);
+                                                      followed by a number of rows for fewer, with less memory
 
 The first three on Covertype, class 2 against the rest, in [0, 1], two thirds for training, C = 1. Times begin at `fit`
 with data in memory. Results are kept in `simulations/benchmarks/results`.
@@ -252,29 +253,35 @@ BATCH, N_TEST = 50_000, 50_000
 CONTESTANTS = ("forest", "scan", "pilot and passes", "SGD")
 
 
-def build_files(folder: Path, n: int) -> dict[str, float]:
+def build_files(folder: Path, n: int, bound: int) -> dict[str, float]:
     """An index, and rows in the order they come, with a large sample; how long each took."""
     source = Generated()
+    generating = 0.0
 
     def batches() -> Iterator[tuple[Any, Any]]:
+        nonlocal generating
         for k in range(n // BATCH):
-            yield source.batch(BATCH, k)[:2]
+            start = time.perf_counter()
+            batch = source.batch(BATCH, k)[:2]
+            generating += time.perf_counter() - start
+            yield batch
 
     seconds = {}
-    start = time.perf_counter()
-    for _ in batches():
-        pass
-    generating = time.perf_counter() - start
-    for name, how in {"index": {"memory": 400 << 20}, "plain": {"width": 1, "memory": 1600 << 20}}.items():
-        start = time.perf_counter()
-        n_sample = 20_000 if name == "index" else 200_000
+    for name, how in {"index": {"memory": bound}, "plain": {"width": 1, "memory": 4 * bound}}.items():
+        start, generating = time.perf_counter(), 0.0
+        n_sample = 40_000 if name == "index" else fitting(bound)
         MetricForest.from_batches(folder / name, batches(), n_sample=n_sample, **how)
         seconds[name] = time.perf_counter() - start - generating
         print(name, "built in", seconds[name], flush=True)
     return seconds
 
 
-def contest(which: str, folder: str) -> dict[str, Any]:
+def fitting(bound: int) -> int:
+    """How many rows fit in memory beside what else it takes."""
+    return bound // 3 // (4 * Generated.d)
+
+
+def contest(which: str, folder: str, bound: int) -> dict[str, Any]:
     """One way to fit, in a process of its own: hyperplanes with when and after how many bytes, and its memory."""
     path = Path(folder) / ("index" if which == "forest" else "plain")
     small = Generated().batch(3000, 10**6)
@@ -285,7 +292,7 @@ def contest(which: str, folder: str) -> dict[str, Any]:
     before = memory_of("VmRSS")
     points: list[tuple[float, int, list[float]]] = []
     start = time.perf_counter()
-    forest = MetricForest.open(path, memory=100 << 20, page_cache=False)
+    forest = MetricForest.open(path, memory=bound // 4, page_cache=False)
 
     def mark(w: Any) -> None:
         points.append((time.perf_counter() - start, forest.bytes_read, np.asarray(w, float).tolist()))
@@ -293,7 +300,7 @@ def contest(which: str, folder: str) -> dict[str, Any]:
     objective = math.nan
     labels = forest.labels
     if which == "SGD":
-        model = SGDClassifier(loss="hinge", alpha=1.0 / forest.shape[0], random_state=0)
+        model = SGDClassifier(loss="hinge", alpha=1.0 / forest.shape[0], average=True, random_state=0)
         for _ in range(3):
             for k, (part, matrix) in enumerate(forest.scan()):
                 model.partial_fit(matrix.X, labels[part], classes=[-1, 1])
@@ -308,7 +315,7 @@ def contest(which: str, folder: str) -> dict[str, Any]:
             return look(self, task, w, *rest)
 
         Newton.look = marked  # type: ignore[method-assign]
-        n_pilot = 150_000 if which == "pilot and passes" else 20_000
+        n_pilot = fitting(bound) if which == "pilot and passes" else 40_000
         most = 3 if which == "pilot and passes" else 300
         fit = IndexedBCD(index="forest" if which == "forest" else "scan", n_pilot=n_pilot, max_iter=most).fit(forest)
         mark(np.append(fit.coef_[0], fit.intercept_[0]))
@@ -331,14 +338,14 @@ def memory_of(field: str) -> float:
 
 
 def memory(n: int = 5_000_000) -> None:
+    bound = n * 4 * Generated.d // 10
     with tempfile.TemporaryDirectory() as folder:
-        result: dict[str, Any] = {"build seconds": build_files(Path(folder), n), "rows": n}
+        seconds = build_files(Path(folder), n, bound)
+        result: dict[str, Any] = {"build seconds": seconds, "rows": n, "bound in MB": bound / 2**20}
         X, _, truth = Generated().batch(N_TEST, 10**6 + 1)
-        ours = Generated().w
         result["gigabytes"] = (Path(folder) / "plain" / "rows.bin").stat().st_size / 1e9
-        result["scale of the true hyperplane"] = float(np.linalg.norm(ours))
         for which in CONTESTANTS:
-            command = [sys.executable, "-m", "simulations.benchmarks.bcd", "contest", which, folder]
+            command = [sys.executable, "-m", "simulations.benchmarks.bcd", "contest", which, folder, str(bound)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             found = json.loads(done.stdout.splitlines()[-1])
             curve = []
@@ -365,7 +372,10 @@ def main() -> None:
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if arguments.part == "contest":
-            print(json.dumps(contest(*arguments.rest)))
+            which, folder, bound = arguments.rest
+            print(json.dumps(contest(which, folder, int(bound))))
+        elif arguments.part == "memory" and arguments.rest:
+            memory(int(arguments.rest[0]))
         else:
             parts[arguments.part]()
 

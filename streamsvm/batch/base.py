@@ -133,11 +133,20 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )
         check_classification_targets(y)
+        codes = self._encode(y)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
+        return X, codes, self._by_class(codes, weights)
+
+    def _encode(self, y: Any) -> Ints:
+        """Labels by number; sets `classes_`."""
         previous = getattr(self, "classes_", None)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if previous is not None and not np.array_equal(previous, self.classes_):
             self._forget()
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
+        return codes
+
+    def _by_class(self, codes: Ints, weights: Floats) -> Floats:
+        """Weights of rows as those of a mean, times those of their classes; in place."""
         by_class = np.bincount(codes, weights, minlength=len(self.classes_))
         if np.count_nonzero(by_class) < 2:
             raise ValueError(
@@ -151,11 +160,11 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             factors[present] = by_class.sum() / (np.count_nonzero(present) * by_class[present])
             weights *= factors[codes]
         elif self.class_weight is not None:
-            factors = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+            factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
             if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
                 raise ValueError(f"`class_weight` must be finite and not negative, got {self.class_weight!r}")
             weights *= factors[codes]
-        return X, codes, weights
+        return weights
 
     def _forget(self) -> None:
         """Drop what an earlier fit learned, which does not fit these classes."""

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
@@ -58,7 +59,7 @@ class Task:
         1 for a bias, 0 for none.
     """
 
-    y: Floats
+    y: NDArray[np.int8]
     c: Floats
     squared: bool
     ceiling: float
@@ -117,6 +118,8 @@ class Point:
         The sum of the rows' weights in it.
     eps
         How far the hinge was smoothed.
+    inside
+        The sum of losses of rows that are no outliers.
     n_support, n_out
         How many rows have alpha > 0, and how many are outliers.
     """
@@ -130,6 +133,7 @@ class Point:
     hessian: Any = None
     weight: float = 0.0
     eps: float = 0.0
+    inside: float = 0.0
     n_support: int = 0
     n_out: int = 0
 
@@ -215,12 +219,12 @@ def scores(matrix: Matrix | float, w: Floats, out: Floats) -> None:
 def assess(point: Point, loss: float, fixed: float, mass: float, square: float) -> None:
     """Objective and duality gap; the best multiple of alpha that keeps within its bounds is taken."""
     norm = 0.5 * float(point.w @ point.w)
-    point.objective = norm + float(loss)
+    point.objective, point.inside = norm + float(loss), float(loss - fixed)
     curvature = 2.0 * square + float(point.v @ point.v)
     t = mass / curvature if curvature > 0.0 else 1.0
     t = t if square > 0.0 else min(t, 1.0)
     bound = t * mass - 0.5 * t * t * curvature
-    point.gap = max(0.0, norm + float(loss - fixed) - bound)
+    point.gap = max(0.0, norm + point.inside - bound)
 
 
 # The primal ------------------------------------------------------------------------------------------------------
@@ -318,9 +322,9 @@ class Newton:
             working = WorkingSet(task.reach + shrink, memory)
             new = self.look(task, end.w, working)
             # The dual point of the working set bounds the problem of all rows too: others have no part in it.
-            others = task.inliers(new.z)
-            others[kept] = False
-            new.gap = min(new.gap, end.gap + task.loss(new.z[others], np.flatnonzero(others)))
+            inside = part.inliers(new.z[kept])
+            others = new.inside - task.loss(new.z[kept][inside], kept[inside])
+            new.gap = min(new.gap, end.gap + max(0.0, others))
             if new.objective >= at.objective:
                 t = damp(task, at, new)
                 if t == 0.0:
@@ -641,7 +645,7 @@ class IndexedBCD(LinearClassifier):
         solver: str = "newton",
         index: str = "auto",
         n_query: int = 1000,
-        n_pilot: int = 20_000,
+        n_pilot: int = 40_000,
         shrink: float = 1.0,
         block: int = 1_000_000,
         tol: float = 1e-3,
@@ -723,13 +727,22 @@ class IndexedBCD(LinearClassifier):
     def _prepare_forest(self, forest: MetricForest, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
         """Labels and weights by row of the source, or the forest's own, by position."""
         n, d = forest.shape
-        labels = forest.labels if y is None else np.asarray(y)
-        if labels.shape != (n,):
-            raise ValueError(f"the index has {n} rows, `y` has shape {labels.shape}: give one label a row")
-        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[forest.ids]
-        labels = labels if y is None else labels[forest.ids]
-        # The rows are read when they are needed: a column of zeros stands for them here.
-        _, codes, weights = self._prepare(np.zeros((n, 1)), labels, weights)
+        if y is None:
+            codes = self._encode(np.asarray(forest.classes))[forest.codes]
+        else:
+            y = np.asarray(y)
+            if y.shape != (n,):
+                raise ValueError(f"the index has {n} rows, `y` has shape {y.shape}: give one label a row")
+            check_classification_targets(y)
+            codes = self._encode(y)[forest.ids]
+        weights = np.ones(n)
+        if sample_weight is not None:
+            weights = np.array(sample_weight, np.float64)[forest.ids]
+            if weights.shape != (n,) or not (np.isfinite(weights).all() and weights.min() >= 0.0):
+                raise ValueError(f"`sample_weight` must be {n} finite numbers, 0 or more")
+        total = float(weights.sum())
+        weights = self._by_class(codes, weights)
+        weights *= self.C * total
         self.n_features_in_ = d
         return forest, codes, weights
 
@@ -746,7 +759,7 @@ class IndexedBCD(LinearClassifier):
         points = [Point(np.zeros(shape[1] + 1), np.empty(0), float(weights.sum()), float(weights.sum()))] * shape[0]
         n_iter = 0
         for k, positive in enumerate(positives):
-            y = np.where(codes == positive, 1.0, -1.0)
+            y = np.where(codes == positive, np.int8(1), np.int8(-1))
             task = Task(y, weights, self.loss == "squared_hinge", 1.0 + self.s, float(self.fit_intercept))
             w = None
             if start is not None:

@@ -345,7 +345,9 @@ class MetricForest:
 
     def __init__(self, blocks: Blocks, d: int, arrays: dict[str, NDArray[Any]], classes: list[Any]) -> None:
         self.blocks, self.classes = blocks, classes
-        self.codes, self.ids = arrays["codes"], arrays["ids"]
+        # Some bytes for each of many rows: in the smallest type.
+        self.codes = arrays["codes"].astype(np.min_scalar_type(max(0, len(classes) - 1)))
+        self.ids = arrays["ids"].astype(np.min_scalar_type(len(arrays["ids"])))
         self.centroids, self.radii = arrays["centroids"], arrays["radii"]
         self.pivots, self.children, self.roots = arrays["pivots"], arrays["children"], arrays["roots"]
         self.sample_positions = arrays["sample"]
@@ -356,7 +358,6 @@ class MetricForest:
         self.is_costly = isinstance(blocks, FileBlocks)
         self.memory = blocks.memory if isinstance(blocks, FileBlocks) else 1 << 62
         self.row_bytes = float(blocks.sizes.sum()) / max(1, len(self.ids)) if isinstance(blocks, FileBlocks) else 0.0
-        self._sample: Any = None
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -395,7 +396,8 @@ class MetricForest:
         if len(self.sample_positions) and np.array_equal(
             self.sample_positions[np.minimum(places, len(self.sample_positions) - 1)], positions
         ):
-            return self._sampled()[places]
+            rows = self._sampled()
+            return rows if len(places) == rows.shape[0] else rows[places]
         leaves = self.leaf_of(positions)
         parts = [
             _floats(self.blocks.block(leaf))[positions[leaves == leaf] - self.starts[leaf]]
@@ -404,10 +406,7 @@ class MetricForest:
         return stack(parts, self.shape[1])
 
     def _sampled(self) -> Any:
-        if self._sample is None:
-            parts = [_floats(X) for _, _, X in self.blocks.read(self.n_leaves, self._n_blocks)]
-            self._sample = stack(parts, self.shape[1])
-        return self._sample
+        return stack([_floats(X) for _, _, X in self.blocks.read(self.n_leaves, self._n_blocks)], self.shape[1])
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
         """Of the rows sampled when the index was built, where there are any."""
@@ -427,8 +426,10 @@ class MetricForest:
 
     def leaves(self, leaves: Ints) -> Iterator[tuple[slice, Any]]:
         """Rows of some leaves, in ascending order."""
-        for leaf in np.sort(leaves):
-            yield slice(int(self.starts[leaf]), int(self.starts[leaf + 1])), _floats(self.blocks.block(int(leaf)))
+        leaves = np.sort(leaves)
+        for run in np.split(leaves, np.flatnonzero(np.diff(leaves) > 1) + 1):
+            for first, last, X in self.blocks.read(int(run[0]), int(run[-1]) + 1):
+                yield slice(int(self.starts[first]), int(self.starts[last])), _floats(X)
 
     # Search ------------------------------------------------------------------------------------------------------
 
@@ -550,7 +551,7 @@ class MetricForest:
         *,
         memory: int = 256 << 20,
         dtype: str | None = None,
-        n_sample: int = 20_000,
+        n_sample: int = 40_000,
         width: int = 10,
         random_state: int = 0,
         header: Callable[[], dict[str, Any]] | None = None,
@@ -564,7 +565,7 @@ class MetricForest:
         batches
             Pairs of rows (arrays or CSR) and their labels.
         memory
-            About how many bytes to hold at most. A quarter of it is the part one tree is grown on.
+            About how many bytes to hold at most. A sixth of it is the part one tree is grown on.
         dtype
             "float32" to round values to that; None keeps them exactly, in the smallest type that holds a block.
         n_sample
@@ -799,7 +800,7 @@ class _Writer:
         self.n += X.shape[0]
         self.waiting.append((X, codes))
         self.waiting_bytes += _bytes_of(X)
-        if self.waiting_bytes >= self.memory // 4:
+        if self.waiting_bytes >= self.memory // 6:
             self._flush()
 
     def _draw(self, X: Any) -> None:
