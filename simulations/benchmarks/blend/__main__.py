@@ -26,9 +26,10 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, help="of the generators' streams these seeds alone")
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="for `streams`")
     parser.add_argument("--parts", nargs="+", choices=ablation.VARIANTS, help="for `ablation`")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once, for `streams`")
     options = parser.parse_args()
     if options.part == "streams":
-        streams.run(chosen(options.only, options.seeds), options.learners)
+        streams.run(chosen(options.only, options.seeds), options.learners, options.jobs)
     elif options.part == "show":
         streams.show()
     elif options.part == "cost":

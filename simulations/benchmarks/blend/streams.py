@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import statistics
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +51,16 @@ TITLES: dict[str, tuple[str, str, float]] = {
 # Measuring --------------------------------------------------------------------------------------------------------
 
 
-def run(streams: list[Stream], learners: Sequence[str]) -> None:
+def run(streams: list[Stream], learners: Sequence[str], jobs: int = 1) -> None:
     """Measure and show; what is kept are runs of every learner on every stream."""
     warm(learners)
     found, result = Results().streams, {}
     print(f"{'':26s}{'best peer':>14s}{'CapyMOA':>15s}" + "".join(f"{name:>22s}" for name in learners))
-    for stream in streams:
-        result[stream.key] = measure(stream, learners)
-        (row,) = join({stream.key: result[stream.key]}, found)
-        print(line(row), flush=True)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), warm, (learners,)) as pool:
+        for stream, measured in zip(streams, pool.map(measure, streams, repeat(learners)), strict=True):
+            result[stream.key] = measured
+            (row,) = join({stream.key: measured}, found)
+            print(line(row), flush=True)
     rows = join(result, found)
     print_totals(rows, learners)
     if len(rows) == len(REAL + GENERATED) and set(learners) == set(LEARNERS):
