@@ -143,7 +143,7 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, log: bool = Tru
 
 def over_time() -> None:
     panels = {}
-    for title, load in (("Covertype", covertype), ("MNIST, 1 vs rest", mnist)):
+    for title, load in (("MNIST, 1 vs rest", mnist), ("Covertype", covertype)):
         sets = load()
         for number, loss, dual, solver in (
             (2, "hinge", True, "dual"),
@@ -159,7 +159,7 @@ def over_time() -> None:
                 "online": online(sets, loss),
             }
             print(list(panels)[-1], flush=True)
-    draw("indexed-time", panels, "seconds")
+            draw("indexed-time", panels, "seconds")
 
 
 def over_memory() -> None:
@@ -205,7 +205,7 @@ def over_support() -> None:
             "s = inf": [(float(convex.n_support_[0]), wrong(convex.decision_function(X_test), y_test))],
         }
         print(panels, flush=True)
-    draw("indexed-support", panels, "support vectors")
+        draw("indexed-support", panels, "support vectors")
 
 
 def main() -> None:
@@ -216,7 +216,7 @@ def main() -> None:
         "support": over_support,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=list(parts))
+    parser.add_argument("parts", nargs="*", default=list(parts), help=", ".join(parts))
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for part in parser.parse_args().parts:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from streamsvm.batch.base import Iteration
 from streamsvm.batch.indexed_bcd import IndexedBCD
+from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.sampled_cuts import SampledCuts
 from streamsvm.batch.smoothed_newton import RegularizationPath, SmoothedNewton, warmup
 
-__all__ = ["IndexedBCD", "Iteration", "RegularizationPath", "SampledCuts", "SmoothedNewton", "warmup"]
+__all__ = ["IndexedBCD", "Iteration", "MetricForest", "RegularizationPath", "SampledCuts", "SmoothedNewton", "warmup"]
