@@ -103,9 +103,10 @@ class KafkaSink:
             interval_s=interval,
             source=source,
             trust=trust,
+            fresh=fresh,
         )
         if source is not None and not resume:
-            self._transactions.check_unmarked(fresh=fresh)
+            self._transactions.check_unmarked()
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.name!r})"

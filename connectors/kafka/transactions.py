@@ -14,6 +14,7 @@ from connectors.kafka.clients import ANSWER_S, admin, connect, describe, import_
 from connectors.kafka.packing import can_pack, pack, send_packed, stretches
 from connectors.kafka.source import KafkaSource
 
+_MOST_REPAIRS = 20  # one after the other, with a broker that answers
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
 
 Stretch = tuple[Any, bytes | list[Any], int, int]
@@ -43,6 +44,8 @@ class Transactions:
         Whose events the mark is about; None keeps no mark.
     trust
         What to do where mark and checkpoint do not fit: check (stop), trust the mark, or forget it.
+    fresh
+        Whether a mark that is there is of no account, as the run starts over.
     """
 
     def __init__(
@@ -56,10 +59,11 @@ class Transactions:
         interval_s: float,
         source: KafkaSource | None,
         trust: str,
+        fresh: bool,
     ) -> None:
         self.name, self.servers, self.client = name, servers, dict(client)
         self.identity, self._group, self._interval_s = transactional_id, group, interval_s
-        self._source, self._trust = source, trust
+        self._source, self._trust, self._fresh = source, trust, fresh
         self._users = 1
         self._producer: Any = None
         self._packs = False
@@ -72,6 +76,8 @@ class Transactions:
         self._since: float | None = None  # when the oldest row came that is not being committed yet
         self._began = 0.0
         self._commit: _Call | None = None
+        self._failed: Exception | None = None  # what went wrong in the transaction before its end
+        self._repairs = 0  # since the last transaction that succeeded
 
     def join(self) -> Transactions:
         """One more sink uses these."""
@@ -96,9 +102,9 @@ class Transactions:
         topic = self._source.topic
         return {tp.partition: found.offset for tp, found in offsets.items() if tp.topic == topic and found.offset >= 0}
 
-    def check_unmarked(self, *, fresh: bool) -> None:
+    def check_unmarked(self) -> None:
         """Before a run without a checkpoint: refuse where an earlier one has left a mark."""
-        if fresh or self._trust != "check":
+        if self._fresh or self._trust != "check":
             return
         assert self._source is not None
         begin = self._source.beginnings
@@ -135,6 +141,7 @@ class Transactions:
         self._start()
         if self._source is None:
             return
+        self.check_unmarked()  # again, as nobody else can write any more
         if self._trust == "trust":
             self._committed = self._read_mark()
             self._marks, self._skip = dict(self._committed), dict(self._committed)
@@ -190,15 +197,16 @@ class Transactions:
 
     def _send(self, stretch: Stretch) -> None:
         tp, records, n, now = stretch
+        if self._failed is not None:
+            return  # the whole transaction will be repeated
         try:
             if isinstance(records, bytes):
                 send_packed(self._producer, tp, records, n, now)
             else:
                 for key, value in records:
                     self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
-        except Exception as error:  # the transaction has failed already; its commit will say so and deal with it
-            if not _kinds(error) & _OF_TRANSACTIONS:
-                raise
+        except Exception as error:  # whatever it is, it is dealt with where the transaction ends
+            self._failed = error
 
     # Commit ------------------------------------------------------------------------------------------------------
 
@@ -235,6 +243,8 @@ class Transactions:
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
 
+        if self._failed is not None:
+            raise self._failed
         if self._source is not None and self._target != self._committed:
             topic = self._source.topic
             # All of them, or those of partitions where nothing happens would expire.
@@ -256,7 +266,7 @@ class Transactions:
             if self._sent or self._target != self._committed:
                 self._again()
                 return
-        self._committed, self._sent, self._commit = self._target, [], None
+        self._committed, self._sent, self._commit, self._repairs = self._target, [], None, 0
         later, self._later = self._later, []
         if later:
             self._begin()
@@ -279,7 +289,11 @@ class Transactions:
         self._check_fenced(error)
         if not _worth_repeating(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
+        self._repairs += 1
+        if self._repairs > _MOST_REPAIRS:
+            raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
         logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+        time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         said = time.monotonic()
         while True:
             try:
@@ -320,6 +334,7 @@ class Transactions:
         kafka = import_kafka()
         settings = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17, **self.client}
         settings |= {"transactional_id": self.identity}
+        self._failed = None
         self._producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
         self._packs = can_pack(self._producer)
         with talking(self.name, f"transactions as {self.identity} cannot be begun"):
@@ -396,10 +411,7 @@ def _kinds(error: BaseException) -> set[str]:
 
 _PASSING = {"KafkaTimeoutError", "KafkaConnectionError", "NodeNotReadyError", "InvalidProducerEpochError"}
 _PASSING |= {"ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError", "UnknownProducerIdError"}
-_PASSING |= {"InvalidProducerIdMappingError", "TransactionAbortedError", "BrokerNotAvailableError"}
-
-
-_OF_TRANSACTIONS = _PASSING | {"KafkaError"}
+_PASSING |= {"IllegalStateError", "InvalidProducerIdMappingError", "TransactionAbortedError", "BrokerNotAvailableError"}
 
 
 def _worth_repeating(error: BaseException) -> bool:

@@ -42,6 +42,7 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 log.retention.ms=-1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=400
 """

@@ -167,6 +167,25 @@ def test_a_dead_letter_too_long_is_cut(broker, topic):
     assert 100_000 < len(row["raw"]) < 900_000
 
 
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, more):
+    name = topic("out", 1)
+    url = f"kafka://{broker}/{name}?transaction_timeout_ms=1000&commit_interval=60"
+    with contextlib.closing(open_sink(url, source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        sink.write(table(0, range(3, 6)))
+        time.sleep(3)  # the broker aborts it
+        for offset in range(6, 6 + more):
+            sink.write(table(0, [offset]))
+            sink.advance()
+            time.sleep(0.1)
+        sink.flush()
+        sink.write(table(0, [20]))
+        sink.flush()
+    assert [row["offset"] for row in rows(broker, name)] == [*range(6 + more), 20]
+
+
 def test_the_older_of_two_is_fenced_and_says_so(broker, topic):
     name = topic("out", 1)
     url = f"kafka://{broker}/{name}?transactional_id={name}"
