@@ -1,0 +1,402 @@
+"""What kernel machines by sampled cuts cost and reach beside LIBSVM and others, in the same run and on one core.
+
+    python -m simulations.benchmarks.cuts growth      10,000 to 10,000,000 rows drawn on demand, three problems
+    python -m simulations.benchmarks.cuts peers       beside SVC on subsets, Nystroem + linear SVM, averaged Pegasos
+    python -m simulations.benchmarks.cuts linear      the linear-time solver as rows grow, to its exact end
+    python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven
+    python -m simulations.benchmarks.cuts budget      what a cut to 200, 500, 1000 vectors costs, and what it saves
+    python -m simulations.benchmarks.cuts program     the small quadratic program beside Clarabel
+
+Every figure is the mean and the spread (standard deviation) over seeds. Seconds are of the clock; beside them stand the
+seconds of this process's processor, which other processes on the machine disturb less. Results are kept in
+`simulations/benchmarks/results`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, LinearSVC
+from threadpoolctl import threadpool_limits
+
+from simulations import data
+from simulations.benchmarks import keep, rounded
+from streamsvm import BSGDClassifier, SampledCuts
+
+PACKAGES = ("scikit-learn", "numpy", "numba", "scipy", "clarabel")
+SEEDS = range(5)
+# Of what takes long.
+FEW_SEEDS = range(2)
+
+
+# Problems --------------------------------------------------------------------------------------------------------
+
+
+def noise(places: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float64]:
+    """Uniform numbers that depend on a row's place alone: splitmix64 of place, column and seed."""
+    z = places.astype(np.uint64) * np.uint64(64) + np.uint64(column) + np.uint64(seed << 40)
+    z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((z ^ (z >> np.uint64(31))) >> np.uint64(11), np.float64) * 2.0**-53
+
+
+class Board:
+    """A noisy checkerboard of k x k cells, rows made from their places."""
+
+    def __init__(self, n: int, k: int, seed: int) -> None:
+        self.n, self.k, self.seed = n, k, seed
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, places: NDArray[np.int64]) -> tuple[Any, Any]:
+        x = np.column_stack([noise(places, j, self.seed) for j in range(2)]) * self.k
+        y = np.floor(x).sum(axis=1).astype(np.int64) % 2
+        size = np.sqrt(-2.0 * np.log(1.0 - noise(places, 2, self.seed)))
+        turn = 2.0 * np.pi * noise(places, 3, self.seed)
+        x += 0.08 * size[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
+        return x / self.k, y
+
+
+class Teacher:
+    """The sign of 400 Gaussians with random signs in eight dimensions, 5 % of the labels flipped."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.seed = n, seed
+        rng = np.random.default_rng(1234)
+        self.centres, self.signs = rng.random((400, 8)), rng.choice([-1.0, 1.0], 400)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, places: NDArray[np.int64]) -> tuple[Any, Any]:
+        x = np.column_stack([noise(places, j, self.seed) for j in range(8)])
+        score = np.empty(len(x))
+        for first in range(0, len(x), 4096):
+            part = x[first : first + 4096]
+            square = (part**2).sum(axis=1)[:, None] + (self.centres**2).sum(axis=1) - 2.0 * part @ self.centres.T
+            score[first : first + 4096] = np.exp(-6.0 * square) @ self.signs
+        y = (score > 0.0) ^ (noise(places, 8, self.seed) < 0.05)
+        return x, y.astype(np.int64)
+
+
+class Problem:
+    """A problem with what the solver is told for it."""
+
+    def __init__(self, rows: Callable[[int, int], Any], gamma: float, goal: str, **options: Any) -> None:
+        self.rows, self.gamma, self.goal, self.options = rows, gamma, goal, options
+
+    def test(self) -> tuple[Any, Any]:
+        return self.rows(20_000, 999)[np.arange(20_000)]
+
+    def solver(self, seed: int, **more: Any) -> SampledCuts:
+        return SampledCuts(gamma=self.gamma, random_state=seed, **(self.options | more))
+
+
+PROBLEMS = {
+    "board 4 x 4": Problem(
+        lambda n, seed: Board(n, 4, seed), 20.0, "9.6 % in 0.4 s", C=2e4, sample_size=500, max_iter=100, tol=1e-9
+    ),
+    "board 16 x 16": Problem(
+        lambda n, seed: Board(n, 16, seed), 320.0, "12.8 % in 1.2 s", C=1e5, sample_size=1000, max_iter=90, tol=1e-9
+    ),
+    "teacher in 8 dimensions": Problem(
+        lambda n, seed: Teacher(n, seed), 4.0, "10.4 % in 1.2 s", C=1e5, sample_size=1000, max_iter=100, tol=1e-9
+    ),
+}
+
+
+def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]:
+    """Seconds of the clock and of the processor, and the value."""
+    clock, processor = time.perf_counter(), time.process_time()
+    value = work(*arguments)
+    return time.perf_counter() - clock, time.process_time() - processor, value
+
+
+def spread(rows: list[dict[str, float]]) -> dict[str, Any]:
+    """Mean and standard deviation of each measure, and the least of the seconds."""
+    found: dict[str, Any] = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        found[name] = float(f"{statistics.mean(values):.4g}")
+        found[f"{name} +-"] = float(f"{statistics.pstdev(values):.2g}")
+        if name == "seconds":
+            found["least seconds"] = float(f"{min(values):.4g}")
+    return found
+
+
+def measured(model: Any, X: Any, y: Any, seconds: tuple[float, float]) -> dict[str, float]:
+    row = {"error": 100.0 * (1.0 - float(model.score(X, y))), "seconds": seconds[0], "processor": seconds[1]}
+    if isinstance(model, SampledCuts):
+        row |= {"rounds": float(model.n_iter_), "vectors": float(len(model.vectors_))}
+    return row
+
+
+# Figures ---------------------------------------------------------------------------------------------------------
+
+
+def growth() -> None:
+    result: dict[str, Any] = {}
+    for name, problem in PROBLEMS.items():
+        X, y = problem.test()
+        problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])  # have all compiled
+        rows: dict[int, list[dict[str, float]]] = {n: [] for n in (10**4, 10**5, 10**6, 10**7)}
+        for seed in SEEDS:
+            for n, found in rows.items():
+                model = problem.solver(seed)
+                clock, processor, _ = timed(model.fit_drawn, problem.rows(n, seed), [0, 1])
+                found.append(measured(model, X, y, (clock, processor)))
+        result[name] = {"goal": problem.goal} | {f"{n:,}": spread(found) for n, found in rows.items()}
+        for measure in ("processor", "least seconds"):
+            values = [result[name][f"{n:,}"][measure] for n in rows]
+            result[name][f"slowest to fastest, {measure}"] = round(max(values) / min(values), 2)
+        print(name, json.dumps(result[name], indent=1), flush=True)
+        keep("cuts-growth", result, PACKAGES)
+
+
+class Pegasos:
+    """Averaged minibatch Pegasos with a kernel: f <- (1 - 1/t) f + C / t mean of y k(x, .) over rows with a loss."""
+
+    def __init__(self, C: float, similarity: Any, size: int, seconds: float, seed: int) -> None:
+        self.C, self.similarity, self.size, self.seconds, self.seed = C, similarity, size, seconds, seed
+
+    def fit(self, X: Any, y: Any) -> Pegasos:
+        start, rng = time.process_time(), np.random.default_rng(self.seed)
+        vectors, signs, firsts = np.empty((0, X.shape[1]), np.float32), np.empty(0), np.empty(0)
+        t = 0
+        while time.process_time() - start < self.seconds:
+            t += 1
+            places = rng.integers(len(y), size=self.size)
+            rows, sign = self.similarity.prepare(X[places]), 2.0 * y[places] - 1.0
+            # After step t each vector taken at s has the coefficient C y / (size t), whatever s <= t is.
+            weights = (signs * (self.C / self.size / max(t - 1, 1))).astype(np.float32)[:, None]
+            lose = sign * self.similarity.decide(vectors, weights, rows)[0] < 1.0 if t > 1 else np.ones(self.size, bool)
+            vectors = np.vstack([vectors, rows[lose]])
+            signs, firsts = np.append(signs, sign[lose]), np.append(firsts, np.full(np.count_nonzero(lose), t))
+        tails = np.append(np.cumsum(1.0 / np.arange(t, 0, -1))[::-1], 0.0)  # sum of 1 / u from s to t
+        self.vectors = vectors
+        self.coefs = (signs * self.C / self.size * tails[firsts.astype(int) - 1] / t).astype(np.float32)[:, None]
+        return self
+
+    def score(self, X: Any, y: Any) -> float:
+        scores = self.similarity.decide(self.vectors, self.coefs, self.similarity.prepare(X))[0]
+        return float(np.mean((scores > 0.0) == y))
+
+
+def peers() -> None:
+    """The subset of SVC is as large as takes it the time of the solver, found by growing it."""
+    n, result = 100_000, {}
+    for name, problem in PROBLEMS.items():
+        rows: dict[str, list[dict[str, float]]] = {}
+        test = problem.test()
+        problem.solver(0, max_iter=3).fit(*test)  # have all compiled
+        for seed in FEW_SEEDS:
+            X, y = problem.rows(n, seed)[np.arange(n)]
+            solver = problem.solver(seed)
+            models: dict[str, Any] = {"sampled cuts": solver, "sampled cuts, last": problem.solver(seed, average=False)}
+            note(rows, models, X, y, *test)
+            seconds = rows["sampled cuts"][-1]["processor"]
+            size = svc_size(problem.gamma, X, y, seconds)
+            svc = SVC(C=1.0, gamma=problem.gamma, cache_size=1000)
+            note(rows, {"SVC on a subset": svc}, X[:size], y[:size], *test)
+            rows["SVC on a subset"][-1]["rows"] = size
+            models = {
+                f"Nystroem {k} + linear": make_pipeline(
+                    Nystroem(gamma=problem.gamma, n_components=k, random_state=seed),
+                    LinearSVC(C=1.0, tol=1e-2, max_iter=50, random_state=seed),
+                )
+                for k in (300,)
+            }
+            for factor in (1, 4):
+                pegasos = Pegasos(solver.C_, solver.similarity_, solver.sample_size, factor * seconds, seed)
+                models[f"averaged Pegasos, {factor} x time"] = pegasos
+            note(rows, models, X, y, *test)
+        result[name] = {which: spread(found) for which, found in rows.items()}
+        print(name, json.dumps(result[name], indent=1), flush=True)
+        keep("cuts-peers", result, PACKAGES)
+
+
+def note(rows: dict[str, list[dict[str, float]]], models: dict[str, Any], X: Any, y: Any, *test: Any) -> None:
+    """Fit models, and add to their rows what they took and reached."""
+    for which, model in models.items():
+        clock, processor, _ = timed(model.fit, X, y)
+        rows.setdefault(which, []).append(measured(model, *test, (clock, processor)))
+
+
+def svc_size(gamma: float, X: Any, y: Any, seconds: float) -> int:
+    """How many rows SVC fits in so many seconds of the processor."""
+    size = 2000
+    while True:
+        taken = timed(SVC(C=1.0, gamma=gamma, cache_size=1000).fit, X[:size], y[:size])[1]
+        if taken >= 0.95 * seconds or size >= len(y) // 3:
+            return size
+        size = min(int(size * max(1.1, min(2.0, 0.95 * (seconds / taken) ** 0.5))), len(y) // 3)
+
+
+def linear() -> None:
+    problem, result = PROBLEMS["board 4 x 4"], {}
+    X_test, y_test = problem.test()
+    options = {"C": 1e4, "sample_size": 200, "sampling": "linear", "tol": 1e-3, "max_iter": 1000}
+    problem.solver(0, **(options | {"max_iter": 3, "tol": 10.0})).fit(X_test, y_test)
+    sizes = (3000, 10_000, 30_000, 100_000)
+    rows: dict[int, list[dict[str, float]]] = {n: [] for n in sizes}
+    for seed in FEW_SEEDS:
+        for n, found in rows.items():
+            X, y = problem.rows(n, seed)[np.arange(n)]
+            model = problem.solver(seed, **options)
+            clock, processor, _ = timed(model.fit, X, y)
+            found.append(measured(model, X_test, y_test, (clock, processor)) | {"certificate": model.certificate_})
+    result = {f"{n:,}": spread(found) for n, found in rows.items()}
+    logs = [np.log([result[f"{n:,}"][m] for n in sizes]) for m in ("processor", "least seconds")]
+    result["slopes"] = [round(float(np.polyfit(np.log(sizes), log, 1)[0]), 3) for log in logs]
+    print(json.dumps(result, indent=1), flush=True)
+    keep("cuts-linear", result, PACKAGES)
+
+
+def covertype_classes() -> tuple[Any, Any, Any, Any]:
+    """Covertype's seven classes, columns standardised: training and test rows and labels."""
+    import connectors
+
+    source = connectors.open_source(str(data.folder() / "covtype.csv.gz"), label="label", batch_size=65_536)
+    parts, labels = [], []
+    for batch in source:
+        parts.append(np.column_stack([np.asarray(column, np.float32) for column in batch.features.values()]))
+        labels += batch.labels
+    source.close()
+    X, y = np.vstack(parts), np.array(labels)
+    X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order[:500_000]], y[order[:500_000]], X[order[500_000:520_000]], y[order[500_000:520_000]]
+
+
+def classes(seeds: range = FEW_SEEDS) -> None:
+    result = {}
+    sets: dict[str, tuple[Callable[[], Any], float, dict[str, Any], float]] = {
+        "MNIST": (
+            lambda: (*data.load_digits("mnist.train"), *data.load_digits("mnist.test")),
+            0.02,
+            {"C": 1e5, "sample_size": 3000, "max_iter": 30, "tol": 1e-9},
+            5.0,
+        ),
+        "Covertype": (covertype_classes, 0.1, {"C": 3e5, "sample_size": 3000, "max_iter": 60, "tol": 1e-9}, 5.0),
+    }
+    for name, (load, gamma, options, C) in sets.items():
+        X, y, X_test, y_test = load()
+        rows: dict[str, list[dict[str, float]]] = {}
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            subset = rng.choice(len(y), 10_000, replace=False)
+            for which, model, part in (
+                ("sampled cuts, natively", SampledCuts(gamma=gamma, random_state=seed, **options), slice(None)),
+                ("one-vs-one SVC on 10,000 rows", SVC(C=C, gamma=gamma, cache_size=1000), subset),
+            ):
+                clock, processor, _ = timed(model.fit, X[part], y[part])
+                rows.setdefault(which, []).append(measured(model, X_test, y_test, (clock, processor)))
+                print(name, which, rows[which][-1], flush=True)
+            order = rng.permutation(len(y))
+            online = BSGDClassifier(budget=500, gamma=gamma, metric="fixed", scaling="none", absorb=1.0)
+            clock, processor, _ = timed(online.learn_many, X[order], y[order].tolist())
+            wrong = np.mean(np.array(online.predict_many(X_test)) != y_test)
+            row = {"error": 100.0 * float(wrong), "seconds": clock, "processor": processor}
+            rows.setdefault("budgeted learner, B = 500, one epoch", []).append(row)
+            print(name, row, flush=True)
+        result[name] = {which: spread(found) for which, found in rows.items()}
+        keep("cuts-classes", result, PACKAGES)
+
+
+def budget() -> None:
+    n, result = 100_000, {}
+    for name, problem in PROBLEMS.items():
+        X_test, y_test = problem.test()
+        rows: dict[str, list[dict[str, float]]] = {}
+        for seed in FEW_SEEDS:
+            model = problem.solver(seed)
+            model.fit_drawn(problem.rows(n, seed), [0, 1])
+            X, y = problem.rows(n, seed + 100)[np.arange(5000)]
+            kinds = [("whole", 0, "")]
+            kinds += [
+                (f"{method} to {size}", size, method)
+                for method in ("project", "fit", "merge")
+                for size in (200, 500, 1000)
+            ]
+            for which, size, method in kinds:
+                clock, processor, small = timed(model.reduced, size, X, y, method) if size else (0.0, 0.0, model)
+                small.predict(X_test[:100])
+                _, seconds, _ = timed(small.predict, X_test)
+                row = measured(small, X_test, y_test, (clock, processor))
+                row["microseconds a prediction"] = 1e6 * seconds / len(y_test)
+                if size:
+                    row["objective"] = small.reduction_.objective_after
+                    row["objective before"] = small.reduction_.objective_before
+                rows.setdefault(which, []).append(row)
+        result[name] = {which: spread(found) for which, found in rows.items()}
+        print(name, json.dumps(result[name], indent=1), flush=True)
+        keep("cuts-budget", result, PACKAGES)
+
+
+def program() -> None:
+    """The program of a round, warm as in the solver, and cold by Clarabel; and the round itself."""
+    import clarabel
+    import scipy.sparse
+
+    from streamsvm.batch import sampled_cuts
+
+    def by_clarabel(*program: Any) -> Any:
+        return clarabel.DefaultSolver(*program).solve()
+
+    times: dict[str, list[float]] = {"ours": [], "Clarabel": []}
+    original = sampled_cuts.Cuts.solve
+
+    def solve(cuts: Any) -> None:
+        times["ours"].append(timed(original, cuts)[1])
+        n = cuts.n
+        if n % 10 == 0:
+            P = scipy.sparse.triu(scipy.sparse.csc_matrix(cuts.products[:n, :n] + 1e-9 * np.eye(n)), format="csc")
+            A = scipy.sparse.vstack([-scipy.sparse.eye(n), np.ones((1, n))], format="csc")
+            settings = clarabel.DefaultSettings()
+            settings.verbose = False
+            bounds, cone = np.append(np.zeros(n), cuts.C), [clarabel.NonnegativeConeT(n + 1)]
+            other = timed(by_clarabel, P, -cuts.offsets[:n], A, bounds, cone, settings)
+            times["Clarabel"].append(other[1])
+
+    result = {}
+    for name, problem in PROBLEMS.items():
+        problem.solver(0, max_iter=3).fit_drawn(problem.rows(20_000, 1), [0, 1])
+        _, whole, model = timed(problem.solver(0).fit_drawn, problem.rows(100_000, 0), [0, 1])
+        for found in times.values():
+            found.clear()
+        sampled_cuts.Cuts.solve = solve  # type: ignore[method-assign]
+        try:
+            problem.solver(0).fit_drawn(problem.rows(100_000, 0), [0, 1])
+        finally:
+            sampled_cuts.Cuts.solve = original  # type: ignore[method-assign]
+        measures = {f"{which}, ms": 1e3 * statistics.mean(found) for which, found in times.items()}
+        result[name] = rounded(measures | {"a round, ms": 1e3 * whole / model.n_iter_})
+        print(name, result[name], flush=True)
+    keep("cuts-program", result, PACKAGES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {f.__name__: f for f in (growth, peers, linear, classes, budget, program)}
+    parser.add_argument("part", choices=parts)
+    with threadpool_limits(1):
+        parts[parser.parse_args().part]()
+
+
+if __name__ == "__main__":
+    main()
