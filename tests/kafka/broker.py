@@ -191,12 +191,11 @@ def main() -> None:
         "--topics", default="events,predictions", help="topics to make, of three partitions each (default %(default)s)"
     )
     args = parser.parse_args()
-    with contextlib.closing(Broker(args.port)) as broker:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(Broker(args.port)) as broker:
         make_topics(broker.address, *filter(None, args.topics.split(",")))
         print(f"a Kafka broker listens on {broker.address} (Ctrl-C stops it and removes its data)", flush=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
+        signal.pause()
 
 
 def make_topics(address: str, *names: str, partitions: int = 3, **configs: str) -> None:
