@@ -121,19 +121,21 @@ def online(sets: Data, loss: str) -> Curve:
     return found
 
 
-def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, log: bool = True, width: int = 3) -> None:
+def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, log_errors: bool = False, width: int = 3) -> None:
     n_rows = math.ceil(len(panels) / width)
     figure, axes = plt.subplots(n_rows, min(width, len(panels)), figsize=(4.6 * min(width, len(panels)), 3.5 * n_rows))
     for axis, (title, curves) in zip(np.ravel(axes), panels.items(), strict=False):
         for label, curve in curves.items():
             axis.plot(*zip(*curve, strict=True), marker="o", markersize=3, linewidth=1, label=label)
-        best = min(value for curve in curves.values() for _, value in curve)
-        axis.set_ylim(0.97 * best, 1.35 * best if best > 0.01 else 4.0 * best)
+        if log_errors:
+            axis.set_yscale("log")
+        else:
+            best = min(value for curve in curves.values() for _, value in curve)
+            axis.set_ylim(0.97 * best, 1.35 * best if best > 0.01 else 4.0 * best)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(x)
         axis.set_ylabel("test error")
-        if log:
-            axis.set_xscale("log")
+        axis.set_xscale("log")
         axis.legend(fontsize=7)
     figure.tight_layout()
     PICTURES.mkdir(exist_ok=True)
@@ -175,7 +177,7 @@ def over_memory() -> None:
         }
         for key, label in (("seconds", "time"), ("GB", "reading"))
     }
-    draw("indexed-memory", panels, "seconds, or GB read")
+    draw("indexed-memory", panels, "seconds, or GB read", log_errors=True)
 
 
 def over_penalty() -> None:
