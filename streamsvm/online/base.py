@@ -33,6 +33,8 @@ SCALINGS = ("none", "standard", "decayed", "rank")
 RANKED_MOST = 512
 # So many events can be counted in a float64.
 MOST_EVENTS = 2.0**53
+# The inverse root of the smallest square there is.
+MOST_SCALE = 1e162
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -49,8 +51,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
     _predict_event: ClassVar[Any]
     _learn_event: ClassVar[Any]
     _saved: ClassVar[dict[str, int]]
-    # The parameters that are no settings.
-    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN,)
+    # The parameters that are no settings, by section.
+    _changing: ClassVar[dict[Any, tuple[int, ...]]] = {layout.PARAMS: (layout.SEEN,)}
 
     max_features: int
 
@@ -395,17 +397,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 self._codes[label] = len(self._codes)
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
             arena = self._new_arena(len(self._space), len(self._codes))
-            settings = arena[layout.PARAMS].copy()
-            for name, number in self._saved.items():
-                _fill(arena[number], arrays[name], name)
-            for number in cls._changing:
-                settings[number] = arena[layout.PARAMS][number]
-            arena[layout.PARAMS][:] = settings
+            settings = {section: arena[section].copy() for section in self._changing}
+            for name, section in self._saved.items():
+                _fill(arena[section], arrays[name], name)
+            for section, changing in self._changing.items():
+                settings[section][list(changing)] = arena[section][list(changing)]
+                arena[section][:] = settings[section]
             _fill(arena.counters, arrays["counters"], "counters")
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
-            _check_statistics(arena)
+            check_statistics(arena)
             self._settle(arena)
             roomy = self._new_arena(*self._room)
             roomy.take(arena)
@@ -694,13 +696,18 @@ def _fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
     target[...] = source
 
 
-def _check_statistics(arena: Arena) -> None:
+def check_statistics(arena: Arena) -> None:
     """Refuse statistics from an archive that no stream can have left."""
     stats, params = arena[layout.STATS], arena[layout.PARAMS]
-    within("statistics", stats[[layout.N, layout.S2, layout.SCALE]], 0.0, math.inf)
+    farthest = 2.0 * layout.LARGEST
+    within("statistics", stats[layout.N], 0.0, MOST_EVENTS)
+    within("statistics", stats[layout.S1], -farthest * MOST_EVENTS, farthest * MOST_EVENTS)
+    within("statistics", stats[layout.S2], 0.0, farthest * farthest * MOST_EVENTS)
+    within("statistics", stats[layout.SCALE], 0.0, MOST_SCALE)
     within("statistics", stats[[layout.PRESENT, layout.BORN]], 0.0, MOST_EVENTS)
     within("statistics", stats[layout.SHIFT], -layout.LARGEST, layout.LARGEST)
     within("statistics", stats[layout.N][stats[layout.PRESENT] > 0.0], 1.0, MOST_EVENTS)
+    within("statistics", stats[layout.PRESENT][stats[layout.CENTRED] > 0.0], 1.0, MOST_EVENTS)
     within("parameters", params[layout.SEEN], 0.0, MOST_EVENTS)
     ring, ranks = arena[layout.RING], arena[layout.RANKS]
     for j, present in enumerate(stats[layout.PRESENT, : len(ranks)]):

@@ -16,8 +16,8 @@ from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, JoinedArena
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
-from streamsvm.online.budgeted import BSGDClassifier, mark_touched
-from streamsvm.online.polytope import CPMClassifier
+from streamsvm.online.budgeted import BSGDClassifier
+from streamsvm.online.polytope import MOST_WEIGHT, CPMClassifier
 
 # The heads of every kernel member, and the steps of those of the linear one.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.05), ("log", 0.2))
@@ -182,7 +182,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         fields[:, kernels.HEADS] = n_heads
         fields[:, kernels.FIRST] = np.cumsum([0, *n_heads[:-1]])
         voters[:, kernels.VOTE] = 1.0 / len(voters)
-        voters[:, kernels.SHARPNESS] = [s for template in templates for s in template.sharpness]
         arena[layout.PARAMS][kernels.POWER] = 1.0
         arena[kernels.STACK][sum(n_heads)] = 1.0
         arena[kernels.ORDER][[order.POWER, order.RAISE]] = 1.0
@@ -193,6 +192,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _set_params(self, arena: JoinedArena) -> None:
         params = arena[layout.PARAMS]
         params[kernels.VOTE_DECAY], params[kernels.SEED] = 1.0 - 1.0 / self.horizon, self.seed
+        sharpness = [s for template in self._templates() for s in template.sharpness]
+        arena[kernels.VOTERS][:, kernels.SHARPNESS] = sharpness
 
     def _make_room(self) -> None:
         prepared = self._n_prepared
@@ -203,7 +204,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
         indicators = stats[layout.DUE, new] < 0.0
         ranked[layout.DUE, new][indicators], ranked[layout.SCALE, new][indicators] = -1.0, 1.0
 
-    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN, kernels.POWER, kernels.RIGHT_NOW, kernels.RIGHT_LONG)
+    @property
+    def _changing(self) -> dict[Any, tuple[int, ...]]:  # type: ignore[override]
+        own = {
+            layout.PARAMS: (layout.SEEN, kernels.POWER, kernels.RIGHT_NOW, kernels.RIGHT_LONG),
+            (0, layout.PARAMS): (layout.SEEN,),
+        }
+        return own | {(i, layout.PARAMS): part.changing for i, part in enumerate(self._templates(), start=1)}
 
     @property
     def _saved(self) -> dict[str, Any]:  # type: ignore[override]
@@ -227,13 +234,18 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     def _settle(self, arena: Arena) -> None:
         assert isinstance(arena, JoinedArena)
-        n_classes = arena.counters[0, layout.N_CLASSES]
-        for part, template in zip(arena.parts[1:], self._templates(), strict=True):
-            if part.counters[layout.N_CLASSES] != n_classes:
-                raise ArchiveError("the members do not know the same classes")
-            template.settle(part, len(self._space))
+        ranks, *members = arena.parts
+        base.check_statistics(ranks)
+        for member, template in zip(members, self._templates(), strict=True):
+            # A sleeper may not have met the latest classes yet.
+            if not 0 <= member.counters[layout.N_CLASSES] <= arena.counters[0, layout.N_CLASSES]:
+                raise ArchiveError("a member knows other classes than the blend")
+            template.settle(member)
         _check_order(arena)
-        base.within("accuracies", arena[layout.PARAMS][[kernels.RIGHT_NOW, kernels.RIGHT_LONG]], 0.0, 1.0)
+        params, voters = arena[layout.PARAMS], arena[kernels.VOTERS]
+        base.within("the power of probabilities", params[kernels.POWER], kernels.LEAST_POWER, kernels.MOST_POWER)
+        base.within("votes", voters[:, [kernels.ACCURACY, kernels.VOTE]], 0.0, 1.0)
+        base.within("accuracies", params[[kernels.RIGHT_NOW, kernels.RIGHT_LONG]], 0.0, 1.0)
         base.within("weights of heads", arena[kernels.STACK], -stack.MOST_WEIGHT, stack.MOST_WEIGHT)
         if not np.isin(arena[kernels.NAPS][:, kernels.ASLEEP], (0.0, 1.0)).all():
             raise ArchiveError("members either sleep or do not")
@@ -397,13 +409,14 @@ class _Template(Protocol):
     heads: list[str]
     sharpness: list[float]
     saved: dict[str, int]
+    changing: tuple[int, ...]
 
     @property
     def n_heads(self) -> int: ...
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena: ...
 
-    def settle(self, arena: Arena, n_columns: int) -> None: ...
+    def settle(self, arena: Arena) -> None: ...
 
 
 # Sections of a member that stay empty, because scaling is the blend's.
@@ -419,16 +432,13 @@ class _KernelMember:
         self.n_heads = len(HEADS)
         self.sharpness = [budgeted.HINGE_SHARPNESS if loss == "hinge" else 1.0 for loss, _ in HEADS]
         self.saved = {name: i for name, i in BSGDClassifier._saved.items() if name not in _NOT_OWN}
+        self.changing = BSGDClassifier._changing[layout.PARAMS]
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
         return self._learner._new_arena(min(n_columns, KERNEL_COLUMNS), n_classes)
 
-    def settle(self, arena: Arena, n_columns: int) -> None:
-        n, known = int(arena.layout[budgeted.N_VECTORS]), int(arena.layout[budgeted.N_KNOWN])
-        if not 0 <= n <= self._learner.budget or not 0 <= known <= n_columns:
-            raise ArchiveError(f"{n} support vectors of {known} columns do not fit")
-        self._learner._set_params(arena)
-        mark_touched(arena)
+    def settle(self, arena: Arena) -> None:
+        self._learner._settle(arena)
 
 
 class _PolytopeMember:
@@ -438,12 +448,13 @@ class _PolytopeMember:
         self.n_heads = 1
         self.sharpness = [2.0]
         self.saved = {name: i for name, i in CPMClassifier._saved.items() if name not in _NOT_OWN}
+        self.changing = CPMClassifier._changing[layout.PARAMS]
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
         return self._learner._new_arena(n_columns, n_classes)
 
-    def settle(self, arena: Arena, n_columns: int) -> None:
-        pass
+    def settle(self, arena: Arena) -> None:
+        self._learner._settle(arena)
 
 
 class _LinearMember:
@@ -452,6 +463,7 @@ class _LinearMember:
         self.n_heads = len(LINEAR_RATES)
         self.sharpness = [1.0] * len(LINEAR_RATES)
         self.saved = {"params": layout.PARAMS, "weights": kernels.WEIGHTS}
+        self.changing: tuple[int, ...] = (layout.SEEN,)
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
         n = self.n_heads
@@ -468,8 +480,8 @@ class _LinearMember:
         arena[kernels.RATES][:] = LINEAR_RATES
         return arena
 
-    def settle(self, arena: Arena, n_columns: int) -> None:
-        pass
+    def settle(self, arena: Arena) -> None:
+        base.within("weights", arena[kernels.WEIGHTS], -MOST_WEIGHT, MOST_WEIGHT)
 
 
 @cache
@@ -489,7 +501,8 @@ def _check_order(arena: Arena) -> None:
     most = len(notes) // order.NOTE_FIELDS
     base.within("notes of predictions", fields[[order.OLDEST, order.N_NOTES]], 0.0, most)
     labels = [*fields[order.RECENT : order.RECENT + order.ORDERS], *notes[most:]]
-    base.within("labels in order", np.array(labels), -1.0, arena[kernels.COUNTS].shape[1] - 1.0)
+    # Places of notes that were never written hold the class 0, even where there is none yet.
+    base.within("labels in order", np.array(labels), -1.0, max(arena[kernels.COUNTS].shape[1] - 1.0, 0.0))
 
 
 def _check_members(members: Any) -> None:

@@ -28,6 +28,8 @@ SEARCHES = {"table": kernels.LOOKUP, "golden": kernels.GOLDEN}
 METRICS = ("fixed", "learned")
 # Without scaling values are cut here, so that their squares do not overflow in float32.
 LARGEST_UNSCALED = 1e15
+# Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
+MOST_COEF = 1e32
 
 
 class BSGDClassifier(base.OnlineClassifier):
@@ -157,7 +159,9 @@ class BSGDClassifier(base.OnlineClassifier):
         "metric": kernels.METRIC,
     }
 
-    _changing: ClassVar[tuple[int, ...]] = (layout.SEEN, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES)
+    _changing: ClassVar[dict[Any, tuple[int, ...]]] = {
+        layout.PARAMS: (layout.SEEN, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES)
+    }
 
     def __init__(
         self,
@@ -323,19 +327,28 @@ class BSGDClassifier(base.OnlineClassifier):
 
     def _settle(self, arena: Arena) -> None:
         n, known = int(arena.layout[kernels.N_VECTORS]), int(arena.layout[kernels.N_KNOWN])
+        n_columns = len(arena[kernels.VECTORS])
         if not 0 <= n <= self.budget:
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
-        if not 0 <= known <= len(self._space):
-            raise ArchiveError(f"{known} columns were learned, but there are {len(self._space)}")
-        heads, metric = arena[kernels.HEADS], arena[kernels.METRIC]
-        base.within("heads", heads[:, [kernels.A, kernels.Q]], 1e-300, 1.0)
+        if not 0 <= known <= n_columns:
+            raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
+        heads, metric, params = arena[kernels.HEADS], arena[kernels.METRIC], arena[layout.PARAMS]
+        base.within("gamma", params[[kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES]], 0.0, 1e300)
+        base.within("coefficients", arena[kernels.COEFS], -MOST_COEF, MOST_COEF)
+        base.within("coefficients", arena[kernels.AVERAGED], -MOST_COEF, MOST_COEF)
+        base.within("biases", arena[kernels.BIASES], -1e300, 1e300)
+        base.within("biases", arena[kernels.MEAN_BIASES], -1e300, 1e300)
+        base.within("heads", heads[:, [kernels.A, kernels.Q]], kernels.SMALLEST, 1.0)
         base.within("heads", heads[:, [kernels.VOTE, kernels.ACCURACY]], 0.0, 1.0)
         base.within("heads", heads[:, kernels.STEPS], 0.0, base.MOST_EVENTS)
-        base.within("heads", heads[:, kernels.P], 0.0, 1e300)
+        base.within("heads", heads[:, kernels.P], 0.0, kernels.MOST_CANCELLED * 1.001 if self.average else 0.0)
+        base.within("classes", arena[kernels.CLASSES], 0.0, 1e300)
         if self.metric == "learned":
             base.within("relevances", metric[kernels.RELEVANCE], 0.0, math.exp(kernels.MOST_THETA) * 1.001)
             base.within("thetas", metric[kernels.THETA], kernels.LEAST_THETA, kernels.MOST_THETA)
-            base.within("metric", metric[kernels.SQUARE], 0.0, math.inf)
+            most = kernels.LARGEST_GRADIENT
+            base.within("metric", metric[kernels.GRADIENT], -most, most)
+            base.within("metric", metric[kernels.SQUARE], 0.0, most * most)
         base.within("vectors", arena[kernels.VECTORS], -LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
         self._set_params(arena)
         mark_touched(arena)

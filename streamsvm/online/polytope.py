@@ -16,6 +16,9 @@ from streamsvm.kernels.arena import Arena
 from streamsvm.models import Polytopes
 from streamsvm.online import base
 
+# Larger weights, which only a damaged archive has, would soon overflow.
+MOST_WEIGHT = 1e250
+
 
 class CPMClassifier(base.OnlineClassifier):
     """Convex polytope machine: a maximum of several linear scores for every class, learned one event at a time.
@@ -184,11 +187,17 @@ class CPMClassifier(base.OnlineClassifier):
 
     def _settle(self, arena: Arena) -> None:
         fields = arena[kernels.CLASSES][: int(arena.layout[layout.N_CLASSES])]
-        base.within("class fields", fields[:, [kernels.A, kernels.Q]], 1e-300, 1.0)
+        most = kernels.MOST_CANCELLED * 1.001 if self.average else 0.0
+        base.within("class fields", fields[:, [kernels.A, kernels.Q]], kernels.SMALLEST, 1.0)
+        base.within("class fields", fields[:, kernels.P], 0.0, most)
+        base.within("class fields", fields[:, [kernels.LOG_COUNT, kernels.N_LOG_N]], -1e305, 1e305)
         base.within("class fields", fields[:, [kernels.STEPS, kernels.LEARNED]], 0.0, base.MOST_EVENTS)
-        base.within("class fields", fields[:, [kernels.P, kernels.COUNT, kernels.WEIGHT]], 0.0, 1e300)
+        base.within("class fields", fields[:, [kernels.COUNT, kernels.WEIGHT]], 0.0, 1e300)
         base.within("class fields", fields[:, kernels.NEXT_COUNT], 1e-300, 1e300)
         base.within("counts", arena[kernels.COUNTS][:, :, 0], 0.0, 1e300)
+        base.within("counts", arena[kernels.COUNTS][:, :, 1], -1e305, 1e305)
+        base.within("weights", arena[kernels.V], -MOST_WEIGHT, MOST_WEIGHT)
+        base.within("weights", arena[kernels.U], -MOST_WEIGHT, MOST_WEIGHT)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}

@@ -13,6 +13,8 @@ from river import checks
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
 from streamsvm.kernels import blend as kernels
+from streamsvm.kernels import budgeted, order, polytope
+from streamsvm.kernels import rows as layout
 from streamsvm.models import ArchiveError
 from streamsvm.online.blend import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
 from tests.learners import assert_same_knowledge, dicts, knowledge, ring
@@ -335,11 +337,80 @@ def test_refuses_states_that_do_not_fit():
     X, y = blobs(200, 2)
     model = StreamSVMClassifier(budget=20)
     model.learn_many(X, y)
-    for row, counter, value, text in ((2, 2, 21, "21 support vectors"), (3, 0, 1, "the same classes")):
+    for row, counter, value, text in ((2, 2, 21, "21 support vectors"), (3, 0, 3, "other classes")):
         header, arrays = model.state()
         arrays["counters"][row, counter] = value
         with pytest.raises(ArchiveError, match=text):
             StreamSVMClassifier.from_state(header, arrays)
+
+
+def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
+    model = StreamSVMClassifier()
+    model.predict_one({"a": 1.0})
+    model.save(tmp_path / "model")
+    assert streamsvm.load(tmp_path / "model").predict_one({"a": 1.0}) is None
+
+
+def test_a_sleeper_that_has_not_met_the_latest_class_is_saved_and_loaded():
+    X, y = ring(4_000)
+    model = StreamSVMClassifier()
+    model.learn_many(X, y)
+    assert asleep(model) == {"linear"}
+    model.learn_one({0: 0.0, 1: 0.0}, "new")
+    other = StreamSVMClassifier.from_state(*model.state())
+    for learner in (model, other):
+        learner.learn_many(X[:500], y[:500])
+    assert_same_knowledge(other, model)
+
+
+DAMAGES = [
+    ("params", kernels.POWER, 1e100, "the power of probabilities"),
+    ("votes", (0, kernels.ACCURACY), -1e300, "votes"),
+    ("ranks.stats", (layout.PRESENT, 0), -1e300, "statistics"),
+    ("ranks.stats", (layout.PRESENT, 0), 0.0, "statistics"),
+    ("ranks.ring", (0, 0), 1e9, "sorted values"),
+    ("1.heads", (0, budgeted.A), 0.0, "heads"),
+    ("1.metric", (budgeted.RELEVANCE, 0), 1e100, "relevances"),
+    ("1.coefs", (0, 1, 0), 3e38, "coefficients"),
+    ("3.class_fields", (0, polytope.A), 0.0, "class fields"),
+    ("3.weights", (0, 0, 0), 1e308, "weights"),
+    ("4.weights", (0, 0, 0), 1e308, "weights"),
+    ("naps", (0, kernels.ASLEEP), 0.5, "sleep"),
+    ("stack", 0, 1e9, "weights of heads"),
+    ("order", order.OLDEST, 1025.0, "notes"),
+    ("order", order.N_NOTES, -1.0, "notes"),
+    ("order", order.RECENT, 1e9, "labels in order"),
+    ("order.notes", order.NOTES, -2.0, "labels in order"),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "value", "text"), DAMAGES)
+def test_refuses_what_no_stream_can_have_left(name, place, value, text):
+    header, arrays = learned_by_all().state()
+    arrays[name][place] = value
+    with pytest.raises(ArchiveError, match=text):
+        StreamSVMClassifier.from_state(header, arrays)
+
+
+@pytest.mark.parametrize("name", ["params", "ranks.params", "1.params", "3.params", "4.params"])
+def test_settings_are_not_those_of_the_arrays(name):
+    model = learned_by_all()
+    header, arrays = model.state()
+    before = arrays[name].copy()
+    arrays[name][[layout.DECAY, layout.LIMIT]] = 1e9
+    if len(before) > polytope.AVERAGE:  # averaged weights that are not there
+        arrays[name][polytope.AVERAGE] = 0.5
+    arrays[name][layout.SEEN] = before[layout.SEEN]
+    if name == "params":
+        arrays[name][[kernels.RIGHT_NOW, kernels.RIGHT_LONG]] = before[[kernels.RIGHT_NOW, kernels.RIGHT_LONG]]
+    np.testing.assert_array_equal(StreamSVMClassifier.from_state(header, arrays).state()[1][name], before)
+
+
+def learned_by_all():
+    X, y = blobs(200, 3)
+    model = StreamSVMClassifier(members=("standard", "ranks", "polytope", "linear"), budget=10)
+    model.learn_many(X, y)
+    return model
 
 
 @pytest.mark.parametrize(
