@@ -12,12 +12,18 @@ power PARAMS[POWER], learned by their log loss. A second vote is heard where it 
 A member far less accurate than the best sleeps: it does not vote, and learns from one event in NAP_SAMPLE. It wakes
 when it has come nearer, or when the blend is wrong more often than it was.
 
+What an event looks like to the members follows from the events before it, and what a member learns from it does not
+depend on the others, nor on the votes. So rows go through in blocks: all are scaled, then each member runs over the
+block, one beside another on threads of their own, then the votes are taken. Who sleeps changes only between blocks,
+after every BLOCK events learned.
+
 Kernel members see as many columns as there is room for in their dictionaries, the first ones.
 
 Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, the single event
 last predicted, what `order` keeps (its counts and notes empty where labels have no say), the naps, what `stack` keeps,
-and the memory of the other layouts. A linear member's own are weights in rows of all classes of all
-heads for each weight row, the steps of the heads, scores, and updates.
+the block (the weight rows and the values of its events, scaled in one way after those in the other, BLOCK_FIELDS
+numbers a row, and all heads' scores of each row), and the memory of the other layouts. A linear member's own are
+weights in rows of all classes of all heads for each weight row, the steps of the heads, scores, and updates.
 """
 
 from __future__ import annotations
@@ -58,17 +64,39 @@ LENGTH, RANKED, N_MEMBERS, AT_HAND = 12, 13, 14, 15
 RANKS_PART, FIRST_PART = 1, 2
 
 # Sections and parameters behind those of every learner.
-MEMBERS, VOTERS, LAST, ORDER, COUNTS, NOTES, SCRATCH, NAPS, STACK, INPUTS, MEMORY = range(7, 18)
+(
+    MEMBERS,
+    VOTERS,
+    LAST,
+    ORDER,
+    COUNTS,
+    NOTES,
+    SCRATCH,
+    NAPS,
+    STACK,
+    INPUTS,
+    EVENT_ROWS,
+    EVENTS,
+    TABLE,
+    BLOCK_SCORES,
+    MEMORY,
+) = range(7, 22)
 # The decay of accuracies; the power; the seed; the share of right predictions of late, and over longer.
 VOTE_DECAY, POWER, SEED, RIGHT_NOW, RIGHT_LONG, N_PARAMS = range(3, 9)
 
-# Numbers of a member: its kind, whether it sees ranks, its first head and how many, the pairs of the event in hand, and
-# whether it takes part in this event.
-KIND, ON_RANKS, FIRST, HEADS, PAIRS, PRESENT_NOW, MEMBER_FIELDS = range(7)
+# Numbers of a member: its kind, whether it sees ranks, its first head and how many, and the thread it runs on.
+KIND, ON_RANKS, FIRST, HEADS, THREAD, MEMBER_FIELDS = range(6)
 # More of them, which change: whether it sleeps, and how many events must have been learned before it may.
 ASLEEP, RESTLESS, NAP_FIELDS = range(3)
 # Numbers of a head: the decayed accuracy, the share of the vote, and how many f its probabilities are the softmax of.
 ACCURACY, VOTE, SHARPNESS, VOTER_FIELDS = range(4)
+
+# Numbers of a row in a block: where its pairs begin, how many are standardised, whether these are of the first columns
+# one after the other, how many are ranked, the events learned before it, its key (see `order`), and its label, -1 where
+# it is not learned, and weight.
+AT, PAIRS, IS_WHOLE, RANKED_PAIRS, LEARNED, KEY, LABEL, ROW_WEIGHT, BLOCK_FIELDS = range(9)
+# What is done of a block: all of it, or one part after another.
+ALL, SCALE, LEARN, VOTE_ON = range(4)
 
 # Kinds of members.
 KERNEL, POLYTOPE, LINEAR = 0, 1, 2
@@ -81,8 +109,11 @@ VOTE_SHARPNESS = 100.0
 VOTE_CAUTION = 30.0
 # Heads with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
+# Drift is looked for, and a block ends, when the number of events learned is a multiple of this.
+BLOCK = 64
 # A member falls asleep when its best head is less accurate than the best of all by the first gap, and wakes when by
-# less than the second. This is looked at every so many events, not among the first, nor soon after a drift woke it.
+# less than the second. This is looked at every so many events (of whole blocks), not among the first, nor soon after a
+# drift woke it.
 SLEEPY_GAP, WAKING_GAP, NAP_CHECK, AWAKE_LEAST = 0.10, 0.08, 256, 1024
 # A sleeper learns from one event in so many, and its accuracies move by so many times more.
 NAP_SAMPLE, NAP_RATE = 8, 3.0
@@ -106,45 +137,57 @@ def part(layout, i):
 
 
 @kernel
-def load_event(arena, layout, values, columns, start, end, shared):
-    """Make a row the event in hand, also as ranks; returns 0, or -1 - i where entry i cannot be used."""
+def load_event(arena, layout, values, columns, start, end, shared, k, at):
+    """Make a row the k-th of the block, its pairs from `at` on; returns 0, or -1 - i where entry i cannot be used."""
+    table = section(arena, layout, TABLE)[k * BLOCK_FIELDS : (k + 1) * BLOCK_FIELDS]
     m = load(arena, layout, values, columns, start, end, shared)
     if m < 0:
         return m
-    ranks, n_ranked = part(layout, RANKS_PART), m
+    table[AT], table[PAIRS], table[IS_WHOLE] = at, m, 1.0 if layout[ROWS_AT] == layout[COUNT_AT] else 0.0
+    keep_pairs(arena, layout, layout, m, at)
     if layout[RANKED] > 0:
-        n_ranked = load(arena, ranks, values, columns, start, end, shared)
-    members = section(arena, layout, MEMBERS)
-    for i in range(layout[N_MEMBERS]):
-        base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
-        giver, n = (ranks, n_ranked) if members[base + ON_RANKS] > 0.0 else (layout, m)
-        members[base + PAIRS] = within(arena, giver, n, section(arena, own, SCALED).size)
+        ranks = part(layout, RANKS_PART)
+        m = load(arena, ranks, values, columns, start, end, shared)
+        table[RANKED_PAIRS] = m
+        keep_pairs(arena, layout, ranks, m, section(arena, layout, EVENTS).size // 2 + at)
+    table[KEY] = 0.0
+    if section(arena, layout, NOTES).size > 0:
+        table[KEY] = row_key(values, columns, start, end, shared, statistic(arena, layout, PRESENT))
     return 0
 
 
 @inlined
-def within(arena, giver, m, n_rows):
-    """How many of the m pairs of an event are of the first n_rows weight rows."""
-    if m > n_rows or giver[ROWS_AT] == WORK:
-        rows, _ = in_hand(arena, giver)
-        while m > 0 and rows[m - 1] >= n_rows:
-            m -= 1
-    return m
+def keep_pairs(arena, layout, giver, m, at):
+    """Keep the event in hand of a layout, m pairs, among those of the block."""
+    events, event_rows = section(arena, layout, EVENTS), section(arena, layout, EVENT_ROWS).view(np.int64)
+    rows, scaled = in_hand(arena, giver)
+    for i in range(m):
+        events[u(at + i)] = scaled[u(i)]
+    if giver[ROWS_AT] == WORK:
+        for i in range(m):
+            event_rows[u(at + i)] = rows[u(i)]
 
 
 @inlined
-def hand_over(arena, giver, taker, m):
-    """Copy an event of m pairs from one layout to another."""
-    rows, scaled = in_hand(arena, giver)
-    taken = section(arena, taker, SCALED)
-    for i in range(m):
-        taken[u(i)] = scaled[u(i)]
-    if giver[ROWS_AT] == giver[COUNT_AT]:
-        taker[ROWS_AT] = taker[COUNT_AT]
+def hand_over(arena, layout, own, on_ranks, k):
+    """Make the k-th row of the block a member's event in hand: as many pairs, which it returns, as it has room for."""
+    table = section(arena, layout, TABLE)[k * BLOCK_FIELDS : (k + 1) * BLOCK_FIELDS]
+    events, event_rows = section(arena, layout, EVENTS), section(arena, layout, EVENT_ROWS).view(np.int64)
+    at, m = int(table[AT]), int(table[PAIRS])
+    if on_ranks:
+        at, m = at + events.size // 2, int(table[RANKED_PAIRS])
+    taken = section(arena, own, SCALED)
+    if table[IS_WHOLE] > 0.0 and not on_ranks:
+        own[ROWS_AT], m = own[COUNT_AT], min(m, taken.size)
     else:
-        taker[ROWS_AT] = WORK
+        own[ROWS_AT] = WORK
+        while m > 0 and event_rows[at + m - 1] >= taken.size:
+            m -= 1
         for i in range(m):
-            taker[u(WORK + i)] = rows[u(i)]
+            own[u(WORK + i)] = event_rows[u(at + i)]
+    for i in range(m):
+        taken[u(i)] = events[u(at + i)]
+    return m
 
 
 @kernel
@@ -168,12 +211,8 @@ def keep_at_hand(arena, layout, row, n):
 
 
 @kernel
-def evaluate(arena, layout, i):
-    """The scores of all heads of member i for the event in hand."""
-    base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
-    members = section(arena, layout, MEMBERS)
-    kind, m = members[base + KIND], int(members[base + PAIRS])
-    hand_over(arena, part(layout, RANKS_PART) if members[base + ON_RANKS] > 0.0 else part(layout, 0), own, m)
+def evaluate(arena, own, kind, m):
+    """The scores of all heads of a member for its event in hand."""
     if kind == KERNEL:
         budgeted.evaluate(arena, own, m, False)
         return
@@ -195,6 +234,17 @@ def scores_of(arena, own, kind):
     return section(arena, own, SCORES)
 
 
+@kernel
+def keep_scores(arena, layout, i, own, kind, k):
+    """Keep the scores of member i for the k-th row of the block."""
+    kept, scores = section(arena, layout, BLOCK_SCORES), scores_of(arena, own, kind)
+    room = section(arena, layout, PROBA).size
+    first = int(section(arena, layout, MEMBERS)[i * MEMBER_FIELDS + FIRST])
+    at = (k * (section(arena, layout, VOTERS).size // VOTER_FIELDS) + first) * room
+    for c in range(scores.size):
+        kept[u(at + c)] = scores[u(c)]
+
+
 @inlined
 def best_class(scores, at, n):
     """The class with the largest score, the first of equals."""
@@ -206,26 +256,27 @@ def best_class(scores, at, n):
 
 
 @kernel
-def spread(arena, layout):
-    """The probabilities of all classes, from the scores of members that are awake."""
-    n, proba = layout[N_CLASSES], section(arena, layout, PROBA)
-    members, voters = section(arena, layout, MEMBERS), section(arena, layout, VOTERS)
+def spread(arena, layout, k):
+    """The probabilities of all classes, from the scores for row k of members that are awake."""
+    n, proba, scores = layout[N_CLASSES], section(arena, layout, PROBA), section(arena, layout, BLOCK_SCORES)
+    members, voters, naps = (
+        section(arena, layout, MEMBERS),
+        section(arena, layout, VOTERS),
+        section(arena, layout, NAPS),
+    )
+    room, first = proba.size, k * (voters.size // VOTER_FIELDS)
     for c in range(n):
         proba[c] = 0.0
     stacking, inputs = section(arena, layout, STACK), section(arena, layout, INPUTS)
-    class_room = proba.size
     for i in range(layout[N_MEMBERS]):
-        base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
-        scores, n_heads = scores_of(arena, own, members[base + KIND]), int(members[base + HEADS])
-        room, is_present = scores.size // n_heads, members[base + PRESENT_NOW] > 0.0
-        for h in range(n_heads):
-            head = int(members[base + FIRST]) + h
-            voter, at = head * VOTER_FIELDS, head * class_room
-            if is_present:
-                add_vote(scores, h * room, n, voters[voter + SHARPNESS], voters[voter + VOTE], proba, inputs, at)
+        base, is_awake = i * MEMBER_FIELDS, naps[i * NAP_FIELDS + ASLEEP] == 0.0
+        for h in range(int(members[base + FIRST]), int(members[base + FIRST] + members[base + HEADS])):
+            voter, at = h * VOTER_FIELDS, (first + h) * room
+            if is_awake:
+                add_vote(scores, at, n, voters[voter + SHARPNESS], voters[voter + VOTE], proba, inputs, h * room)
             else:
                 for c in range(n):
-                    inputs[at + c] = 0.0
+                    inputs[h * room + c] = 0.0
     total, power = 0.0, section(arena, layout, PARAMS)[POWER]
     for c in range(n):
         proba[c] = math.exp(power * math.log(max(proba[c], LEAST_PROBABILITY)))
@@ -261,12 +312,15 @@ def add_vote(scores, at, n, sharpness, vote, proba, logs, to):
 
 
 @kernel
-def count(arena, layout, label, key):
-    """Take how well the event in hand was predicted into the votes, the power, and what is known of the order."""
+def count(arena, layout, label, k):
+    """Take how well row k of the block was predicted into the votes, the power, and what is known of the order."""
     n, counts, scratch = layout[N_CLASSES], section(arena, layout, COUNTS), section(arena, layout, SCRATCH)
+    table = section(arena, layout, TABLE)[k * BLOCK_FIELDS : (k + 1) * BLOCK_FIELDS]
+    seen, key = table[LEARNED], table[KEY]
     if n >= 2:
-        watch(arena, layout, 1.0 if best_class(section(arena, layout, PROBA), 0, n) == label else 0.0)
-        count_votes(arena, layout, label)
+        right = 1.0 if best_class(section(arena, layout, PROBA), 0, n) == label else 0.0
+        count_votes(arena, layout, label, k, seen)
+        watch(arena, layout, right, seen)
         if label < n:
             stacking, inputs = section(arena, layout, STACK), section(arena, layout, INPUTS)
             temper(section(arena, layout, PARAMS), first_vote(stacking, inputs), n, label)
@@ -277,26 +331,24 @@ def count(arena, layout, label, key):
 
 
 @kernel
-def count_votes(arena, layout, label):
-    """Take the predictions of all heads into their accuracies, and share the vote anew."""
-    n, params = layout[N_CLASSES], section(arena, layout, PARAMS)
+def count_votes(arena, layout, label, k, seen):
+    """Take the predictions of all heads for row k into their accuracies, and share the vote anew."""
+    n, params, scores = layout[N_CLASSES], section(arena, layout, PARAMS), section(arena, layout, BLOCK_SCORES)
     # At first accuracies are means, a little below what they will be.
-    rate = max(1.0 - params[VOTE_DECAY], 1.0 / (params[SEEN] + VOTE_CAUTION))
+    rate = max(1.0 - params[VOTE_DECAY], 1.0 / (seen + VOTE_CAUTION))
     members, voters, naps = (
         section(arena, layout, MEMBERS),
         section(arena, layout, VOTERS),
         section(arena, layout, NAPS),
     )
-    top = 0.0
+    room, first, top = section(arena, layout, PROBA).size, k * (voters.size // VOTER_FIELDS), 0.0
     for i in range(layout[N_MEMBERS]):
-        base, own = i * MEMBER_FIELDS, part(layout, FIRST_PART + i)
-        scores, n_heads = scores_of(arena, own, members[base + KIND]), int(members[base + HEADS])
-        room, is_present = scores.size // n_heads, members[base + PRESENT_NOW] > 0.0
+        base, is_present = i * MEMBER_FIELDS, takes_part(arena, layout, i, True, seen)
         own_rate = min(NAP_RATE * rate, 1.0) if naps[i * NAP_FIELDS + ASLEEP] > 0.0 else rate
-        for h in range(n_heads):
-            voter = (int(members[base + FIRST]) + h) * VOTER_FIELDS
+        for h in range(int(members[base + FIRST]), int(members[base + FIRST] + members[base + HEADS])):
+            voter = h * VOTER_FIELDS
             if is_present:
-                right = 1.0 if best_class(scores, h * room, n) == label else 0.0
+                right = 1.0 if best_class(scores, (first + h) * room, n) == label else 0.0
                 voters[voter + ACCURACY] += own_rate * (right - voters[voter + ACCURACY])
             top = max(top, voters[voter + ACCURACY])
     total = 0.0
@@ -310,28 +362,12 @@ def count_votes(arena, layout, label):
 # Sleep ------------------------------------------------------------------------------------------------------------
 
 
-@kernel
-def call_awake(arena, layout):
-    """Those members that are awake take part in the event in hand."""
-    members, naps = section(arena, layout, MEMBERS), section(arena, layout, NAPS)
-    for i in range(layout[N_MEMBERS]):
-        members[i * MEMBER_FIELDS + PRESENT_NOW] = 1.0 - naps[i * NAP_FIELDS + ASLEEP]
-        if naps[i * NAP_FIELDS + ASLEEP] == 0.0:
-            evaluate(arena, layout, i)
-
-
-@kernel
-def call_sleepers(arena, layout):
-    """Some of those that sleep take part in learning it."""
-    members, naps, params = (
-        section(arena, layout, MEMBERS),
-        section(arena, layout, NAPS),
-        section(arena, layout, PARAMS),
-    )
-    for i in range(layout[N_MEMBERS]):
-        if naps[i * NAP_FIELDS + ASLEEP] > 0.0 and is_drawn(params[SEEN], i, params[SEED]):
-            members[i * MEMBER_FIELDS + PRESENT_NOW] = 1.0
-            evaluate(arena, layout, i)
+@inlined
+def takes_part(arena, layout, i, is_learned, seen):
+    """Whether member i sees an event, with so many learned before: all of them if awake, else some that are learned."""
+    if section(arena, layout, NAPS)[i * NAP_FIELDS + ASLEEP] == 0.0:
+        return True
+    return is_learned and is_drawn(seen, i, section(arena, layout, PARAMS)[SEED])
 
 
 @inlined
@@ -344,12 +380,14 @@ def is_drawn(seen, i, seed):
 
 
 @kernel
-def watch(arena, layout, right):
-    """Take whether the blend was right into its accuracies: wake all on drift, else look who may sleep."""
+def watch(arena, layout, right, seen):
+    """Take whether the blend was right into its accuracies; after BLOCK events wake or let sleep."""
     params, naps = section(arena, layout, PARAMS), section(arena, layout, NAPS)
-    seen = params[SEEN]
-    params[RIGHT_NOW] += max(NOW_RATE, 1.0 / (seen + 1.0)) * (right - params[RIGHT_NOW])
-    params[RIGHT_LONG] += max(LONG_RATE, 1.0 / (seen + 1.0)) * (right - params[RIGHT_LONG])
+    seen += 1.0
+    params[RIGHT_NOW] += max(NOW_RATE, 1.0 / seen) * (right - params[RIGHT_NOW])
+    params[RIGHT_LONG] += max(LONG_RATE, 1.0 / seen) * (right - params[RIGHT_LONG])
+    if int(seen) % BLOCK != 0:
+        return
     spread = params[RIGHT_LONG] * (1.0 - params[RIGHT_LONG]) * NOW_RATE / (2.0 - NOW_RATE)
     if params[RIGHT_NOW] < params[RIGHT_LONG] - DRIFT * math.sqrt(spread):
         for i in range(layout[N_MEMBERS]):
@@ -436,79 +474,152 @@ def observe_event(arena, layout, values, columns, start, end, shared):
         observe(arena, part(layout, RANKS_PART), values, columns, start, end, shared)
 
 
+# Blocks -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def scale_block(arena, layout, values, columns, indptr, shared, labels, weights, first, at_hand):
+    """Scale rows from `first` on, each with the statistics of those learned before it, as far as a block goes.
+
+    Returns how many rows it has, or -1 - i if entry i of the first cannot be used. Where indptr is empty it is the
+    single event in section ROW, scaled already if `at_hand`.
+    """
+    table, params = section(arena, layout, TABLE), section(arena, layout, PARAMS)
+    room = section(arena, layout, EVENTS).size // (2 if layout[RANKED] > 0 else 1)
+    n_rows, start, end, at = max(indptr.size - 1, 1), 0, layout[ROW_LENGTH], 0
+    n_block = 0
+    for i in range(first, min(first + table.size // BLOCK_FIELDS, n_rows)):
+        if indptr.size > 0:
+            start, end = indptr[i], indptr[i + 1]
+        if at + end - start + 1 > room:
+            break
+        if not at_hand:
+            bad = load_event(arena, layout, values, columns, start, end, shared, n_block, at)
+            if bad < 0:
+                return bad if n_block == 0 else n_block
+        is_learned, base = labels[i] >= 0 and weights[i] > 0.0, n_block * BLOCK_FIELDS
+        table[base + LEARNED], table[base + ROW_WEIGHT] = params[SEEN], weights[i]
+        table[base + LABEL] = labels[i] if is_learned else -1
+        n_block += 1
+        at += end - start + 1
+        if is_learned:
+            observe_event(arena, layout, values, columns, start, end, shared)
+            if int(params[SEEN]) % BLOCK == 0:
+                break
+    return n_block
+
+
+@kernel
+def run_member(arena, layout, i, n_block, at_hand):
+    """Let member i score the rows of a block, and learn those with a label; one awake may have its scores `at_hand`."""
+    members, table = section(arena, layout, MEMBERS), section(arena, layout, TABLE)
+    own, kind = part(layout, FIRST_PART + i), members[i * MEMBER_FIELDS + KIND]
+    on_ranks = members[i * MEMBER_FIELDS + ON_RANKS] > 0.0
+    scored = at_hand and section(arena, layout, NAPS)[i * NAP_FIELDS + ASLEEP] == 0.0
+    for k in range(n_block):
+        base = k * BLOCK_FIELDS
+        label, weight, seen = int(table[base + LABEL]), table[base + ROW_WEIGHT], table[base + LEARNED]
+        if not takes_part(arena, layout, i, label >= 0, seen):
+            continue
+        m = hand_over(arena, layout, own, on_ranks, k)
+        if not scored:
+            evaluate(arena, own, kind, m)
+            keep_scores(arena, layout, i, own, kind, k)
+        if label < 0:
+            continue
+        section(arena, own, PARAMS)[SEEN] = seen
+        if kind == KERNEL:
+            # How often norms are renewed must not depend on columns that only later events have.
+            own[ROW_LENGTH] = own[budgeted.N_KNOWN]
+            budgeted.step(arena, own, m, label, weight)
+            if own[budgeted.N_VECTORS] > own[budgeted.BUDGET]:
+                budgeted.make_room(arena, own)
+        else:
+            step_plain(arena, own, kind, m, label, weight)
+
+
+@inlined
+def vote_on_block(arena, layout, predicting, codes, out_scores, out_proba, first, n_block, at_hand):
+    """Predict the rows of a block from the scores of all members, and count how well that went."""
+    proba, table = section(arena, layout, PROBA), section(arena, layout, TABLE)
+    order, notes = section(arena, layout, ORDER), section(arena, layout, NOTES)
+    for k in range(n_block):
+        i, n, label = first + k, layout[N_CLASSES], int(table[k * BLOCK_FIELDS + LABEL])
+        if not at_hand:
+            spread(arena, layout, k)
+        if predicting:
+            if notes.size > 0:
+                note(order, notes, table[k * BLOCK_FIELDS + KEY])
+            best = best_class(proba, 0, n) if n > 0 else -1
+            codes[i] = best
+            if best >= 0 and out_scores.size > 0:
+                out_scores[i] = proba[best]
+                for c in range(min(n, out_proba.shape[1])):
+                    out_proba[i, c] = proba[c]
+        if label >= 0:
+            count(arena, layout, label, k)
+
+
 # Entry points -----------------------------------------------------------------------------------------------------
 #
 # One compiled function holds the steps of all members: compiling it takes long, and each caller would do so again.
 
 
 @kernel
-def run(arena, layout, values, columns, indptr, shared, labels, weights, predicting, codes, scores, probas):
-    """`run_rows`; where indptr is empty, for the event in section ROW: codes[0] is -2 - i if value i cannot be used."""
+def run(
+    arena,
+    layout,
+    values,
+    columns,
+    indptr,
+    shared,
+    labels,
+    weights,
+    predicting,
+    codes,
+    scores,
+    probas,
+    what,
+    first,
+    n_block,
+    thread,
+):
+    """`run_rows`, or a part of what is done of a block.
+
+    To SCALE rows from `first` on returns how many make a block (of n_block rows, then), LEARN lets the members of one
+    thread run over it, VOTE_ON returns where the next begins. Where indptr is empty all is for the event in section
+    ROW: codes[0] is -2 - i if value i cannot be used.
+    """
     arena, layout = borrow(arena), borrow(layout)
     values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
     labels, weights, codes = borrow(labels), borrow(weights), borrow(codes)
-    proba, params, members = (
-        section(arena, layout, PROBA),
-        section(arena, layout, PARAMS),
-        section(arena, layout, MEMBERS),
-    )
-    order, notes, present = (
-        section(arena, layout, ORDER),
-        section(arena, layout, NOTES),
-        statistic(arena, layout, PRESENT),
-    )
-    is_event, n_rows = indptr.size == 0, max(indptr.size - 1, 1)
-    start, end, at_hand = 0, layout[ROW_LENGTH], False
-    if is_event:
-        values, columns = section(arena, layout, ROW), layout[layout[COUNT_AT] :]
-        at_hand = is_at_hand(arena, layout, values, end)
-    elif indptr.size == 1:
-        n_rows = 0
-    layout[AT_HAND] = 0
-    for i in range(n_rows):
-        if not is_event:
-            start, end = indptr[i], indptr[i + 1]
-        if not at_hand:
-            bad = load_event(arena, layout, values, columns, start, end, shared)
-            if bad < 0:
-                if is_event:
-                    codes[0] = bad - 1
-                return i
-            call_awake(arena, layout)
-            spread(arena, layout)
-        n = layout[N_CLASSES]
-        key = row_key(values, columns, start, end, shared, present) if notes.size > 0 else 0.0
-        if predicting:
-            if notes.size > 0:
-                note(order, notes, key)
-            best = best_class(proba, 0, n) if n > 0 else -1
-            codes[i] = best
-            if best >= 0 and scores.size > 0:
-                scores[i] = proba[best]
-                for c in range(min(n, probas.shape[1])):
-                    probas[i, c] = proba[c]
-        if labels[i] < 0 or not weights[i] > 0.0:
-            if is_event:
-                keep_at_hand(arena, layout, values, end)
-            continue
-        label, weight = labels[i], weights[i]
-        call_sleepers(arena, layout)
-        count(arena, layout, label, key)
-        for j in range(layout[N_MEMBERS]):
-            if members[j * MEMBER_FIELDS + PRESENT_NOW] == 0.0:
-                continue
-            own, kind = part(layout, FIRST_PART + j), members[j * MEMBER_FIELDS + KIND]
-            m = int(members[j * MEMBER_FIELDS + PAIRS])
-            section(arena, own, PARAMS)[SEEN] = params[SEEN]
-            if kind == KERNEL:
-                # How often norms are renewed must not depend on columns that only later events have.
-                own[ROW_LENGTH] = own[budgeted.N_KNOWN]
-                budgeted.step(arena, own, m, label, weight)
-                if own[budgeted.N_VECTORS] > own[budgeted.BUDGET]:
-                    budgeted.make_room(arena, own)
-            else:
-                step_plain(arena, own, kind, m, label, weight)
-        observe_event(arena, layout, values, columns, start, end, shared)
+    members = section(arena, layout, MEMBERS)
+    n_rows, at_hand = indptr.size - 1, False
+    if indptr.size == 0:
+        n_rows, values, columns = 1, section(arena, layout, ROW), layout[layout[COUNT_AT] :]
+        at_hand = is_at_hand(arena, layout, values, layout[ROW_LENGTH])
+    if what != LEARN:
+        layout[AT_HAND] = 0
+    while first < n_rows:
+        if what in (ALL, SCALE):
+            n_block = scale_block(arena, layout, values, columns, indptr, shared, labels, weights, first, at_hand)
+            if what == SCALE:
+                return n_block
+            if n_block < 0:
+                if indptr.size == 0:
+                    codes[0] = n_block - 1
+                return first
+        if what in (ALL, LEARN):
+            for i in range(layout[N_MEMBERS]):
+                if what == ALL or members[i * MEMBER_FIELDS + THREAD] == thread:
+                    run_member(arena, layout, i, n_block, at_hand)
+        if what in (ALL, VOTE_ON):
+            vote_on_block(arena, layout, predicting, codes, scores, probas, first, n_block, at_hand)
+        first += n_block
+        if what != ALL:
+            return first
+    if indptr.size == 0 and section(arena, layout, TABLE)[LABEL] < 0.0:
+        keep_at_hand(arena, layout, values, layout[ROW_LENGTH])
     return n_rows
 
 
@@ -519,9 +630,8 @@ def run_rows(
 
     Parameters and returns are those of `polytope.run_rows`.
     """
-    return run(
-        arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
-    )
+    rows = values, columns, indptr, shared, labels, weights
+    return run(arena, layout, *rows, predicting, out_codes, out_scores, out_proba, ALL, 0, 0, 0)
 
 
 # What `run` takes of a single event.
@@ -536,7 +646,7 @@ def predict_event(arena, layout):
     """
     codes = np.zeros(1, np.int64)
     rows = NO_VALUES, NO_COLUMNS, NO_COLUMNS, True
-    run(arena, layout, *rows, NO_LABEL, ONE_WEIGHT, True, codes, NO_VALUES, NO_PROBA)
+    run(arena, layout, *rows, NO_LABEL, ONE_WEIGHT, True, codes, NO_VALUES, NO_PROBA, ALL, 0, 0, 0)
     return int(codes[0])
 
 
@@ -544,5 +654,6 @@ def learn_event(arena, layout, label, weight):
     """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
     codes = np.zeros(1, np.int64)
     rows = NO_VALUES, NO_COLUMNS, NO_COLUMNS, True
-    run(arena, layout, *rows, np.array([label]), np.array([weight]), False, codes, NO_VALUES, NO_PROBA)
+    one = np.array([label]), np.array([weight])
+    run(arena, layout, *rows, *one, False, codes, NO_VALUES, NO_PROBA, ALL, 0, 0, 0)
     return int(codes[0])

@@ -330,7 +330,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         n = len(rows)
         scores = np.full(n if score or n_proba else 0, math.nan)
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
-        self._kernels.run_rows(
+        self._run_rows(
             self._values,
             self._layout,
             rows.values,
@@ -345,6 +345,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             proba,
         )
         return predicted, scores, proba
+
+    def _run_rows(self, *arguments: Any) -> None:
+        self._kernels.run_rows(*arguments)
 
     def _decode(self, codes: Ints) -> NDArray[Any]:
         answers = np.empty(len(self._answers), object)

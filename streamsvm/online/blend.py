@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+import os
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
@@ -26,6 +28,8 @@ LINEAR_RATES = (0.003, 0.03, 0.3)
 LARGE = 5
 # Kernel members see at most so many columns: their memory and cost are by the column.
 KERNEL_COLUMNS = 4_096
+# So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
+BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
 # Ranks are among so many values.
 RANKS_WINDOW = 1_000
 # Members by name: their kind, and for kernel members budgets, the factor of gamma, and whether they see ranks.
@@ -83,6 +87,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         Settles which events members learn from that sleep: all else is determined.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+    threads
+        On how many threads members run where rows come in batches (`learn_many`, `predict_many`, `test_then_train`,
+        `run_batch`), a few tens or more; the results are the same. More threads than members are of no use.
 
     Attributes
     ----------
@@ -112,6 +119,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         label_order: bool = True,
         seed: int = 0,
         max_features: int = 65_536,
+        threads: int = 1,
     ) -> None:
         base.check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:
@@ -129,7 +137,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.horizon = horizon
         self.label_order = label_order
         self.seed = seed
+        base.check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
+        self.threads = threads
         self._reset()
 
     @classmethod
@@ -137,7 +147,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         yield {"budget": 20}
         yield {"effort": "low"}
         yield {"effort": "high", "budget": 5, "horizon": 50.0, "label_order": False}
-        yield {"members": ("ranks", "linear"), "budget": 10}
+        yield {"members": ("ranks", "linear"), "budget": 10, "threads": 2}
 
     # Memory ------------------------------------------------------------------------------------------------------
 
@@ -156,6 +166,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         ranks = Arena(base.common_shapes(n_columns, 0, layout.LIMIT + 1, window), n_columns)
         base.set_scaling(ranks, "rank", window, 1.0)
         n_heads = [template.n_heads for template in templates]
+        # A block is cut where its rows are wide, or classes many.
+        ways, pairs = 1 + ranking, max(min(kernels.BLOCK * (n_columns + 1), BLOCK_PAIRS), n_columns + 1)
+        block = max(min(kernels.BLOCK, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
         arena = JoinedArena(
             [
                 *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, 0),
@@ -169,6 +182,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 (len(names), kernels.NAP_FIELDS),
                 (sum(n_heads) + 1 + stack.N_SHARES,),
                 (sum(n_heads) + stack.N_ROWS, n_classes),
+                (ways, pairs),
+                (ways, pairs),
+                (block, kernels.BLOCK_FIELDS),
+                (block, sum(n_heads), n_classes),
             ],
             n_columns,
             [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],
@@ -270,6 +287,37 @@ class StreamSVMClassifier(base.OnlineClassifier):
             classes = max(2, base.roomy(n_classes))
         arena = self._new_arena(columns, classes) if (columns, classes) != self._room else self._arena
         return int(arena.values.nbytes + arena.layout.nbytes)
+
+    # Threads -----------------------------------------------------------------------------------------------------
+
+    def _run_rows(self, *rows: Any) -> None:
+        n_threads, n_rows = min(self.threads, len(self._members())), rows[4].size - 1
+        if n_threads == 1 or n_rows == 1:
+            super()._run_rows(*rows)
+            return
+        self._share_members(n_threads)
+        run: Callable[..., int] = kernels.run
+        executor, done = _executor(n_threads - 1), 0
+        while done < n_rows:
+            n = run(*rows, kernels.SCALE, done, 0, 0)
+            if n < 0:
+                return
+            others = [executor.submit(run, *rows, kernels.LEARN, done, n, thread) for thread in range(1, n_threads)]
+            run(*rows, kernels.LEARN, done, n, 0)
+            for other in others:
+                other.result()
+            done = run(*rows, kernels.VOTE_ON, done, n, 0)
+
+    def _share_members(self, n_threads: int) -> None:
+        """Give each member a thread: the one that costs most first, to the thread that has least to do."""
+        fields, naps = self._arena[kernels.MEMBERS], self._arena[kernels.NAPS]
+        asleep = naps[:, kernels.ASLEEP] > 0.0
+        costs = np.array([template.cost for template in self._templates()]) / np.where(asleep, kernels.NAP_SAMPLE, 1)
+        loads = np.zeros(n_threads)
+        for i in np.argsort(-costs, kind="stable"):
+            thread = int(loads.argmin())
+            fields[i, kernels.THREAD] = thread
+            loads[thread] += costs[i]
 
     # What it knows -----------------------------------------------------------------------------------------------
 
@@ -410,6 +458,7 @@ class _Template(Protocol):
     sharpness: list[float]
     saved: dict[str, int]
     changing: tuple[int, ...]
+    cost: float  # about, in support vectors
 
     @property
     def n_heads(self) -> int: ...
@@ -433,6 +482,7 @@ class _KernelMember:
         self.sharpness = [budgeted.HINGE_SHARPNESS if loss == "hinge" else 1.0 for loss, _ in HEADS]
         self.saved = {name: i for name, i in BSGDClassifier._saved.items() if name not in _NOT_OWN}
         self.changing = BSGDClassifier._changing[layout.PARAMS]
+        self.cost = float(budget)
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
         return self._learner._new_arena(min(n_columns, KERNEL_COLUMNS), n_classes)
@@ -449,6 +499,7 @@ class _PolytopeMember:
         self.sharpness = [2.0]
         self.saved = {name: i for name, i in CPMClassifier._saved.items() if name not in _NOT_OWN}
         self.changing = CPMClassifier._changing[layout.PARAMS]
+        self.cost = 20.0
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
         return self._learner._new_arena(n_columns, n_classes)
@@ -464,6 +515,7 @@ class _LinearMember:
         self.sharpness = [1.0] * len(LINEAR_RATES)
         self.saved = {"params": layout.PARAMS, "weights": kernels.WEIGHTS}
         self.changing: tuple[int, ...] = (layout.SEEN,)
+        self.cost = 10.0
 
     def new_arena(self, n_columns: int, n_classes: int) -> Arena:
         n = self.n_heads
@@ -482,6 +534,17 @@ class _LinearMember:
 
     def settle(self, arena: Arena) -> None:
         base.within("weights", arena[kernels.WEIGHTS], -MOST_WEIGHT, MOST_WEIGHT)
+
+
+@cache
+def _executor(n_threads: int) -> ThreadPoolExecutor:
+    """Threads for all models: nothing a model would have to copy or save, and no more of them than asked for."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="streamsvm")
+
+
+# A child process has the executor, but not its threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_executor.cache_clear)
 
 
 @cache
