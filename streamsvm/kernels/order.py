@@ -33,9 +33,9 @@ N_ROWS = 1 + ORDERS * CONTEXTS
 
 # The numbers kept: the exponents; decayed log losses without and with the order; what a count is raised by, and the
 # labels learned last, -1 where there are none; where the oldest note is, how many there are, and whether nothing has
-# been learned since the newest.
+# been learned since the newest; the key of the event learned last, -1 where there is none.
 POWER, TRUST, PLAIN_LOSS, ORDERED_LOSS, RAISE, RECENT = range(6)
-OLDEST, N_NOTES, IS_FRESH, N_FIELDS = range(RECENT + ORDERS, RECENT + ORDERS + 4)
+OLDEST, N_NOTES, IS_FRESH, LAST_KEY, N_FIELDS = range(RECENT + ORDERS, RECENT + ORDERS + 5)
 # Rows of the scratch: the vote's probabilities and their logarithms, the lift, and the probabilities with it.
 PLAIN, LOGS, LIFT, ORDERED, N_SCRATCH = range(5)
 # Notes of predictions: first all keys, then ORDERS labels each.
@@ -182,6 +182,8 @@ def is_heard(order):
 def learn_order(counts, order, notes, scratch, key, n, label):
     """Learn the label of an event predicted among n classes."""
     at = recall(order, notes, key)
+    if at < 0 and key == order[LAST_KEY] and label == order[RECENT]:
+        return  # learned once more, as ensembles do that weigh events by repeating them: it does not follow itself
     if n >= 2 and label < n and at != UNKNOWN:
         room = scratch.size // N_SCRATCH
         if at >= 0 and not same_labels(order, notes, at):
@@ -196,7 +198,7 @@ def learn_order(counts, order, notes, scratch, key, n, label):
         drop(order, notes, at)
     for k in range(ORDERS - 1, 0, -1):
         order[RECENT + k] = order[RECENT + k - 1]
-    order[RECENT], order[IS_FRESH] = label, 0.0
+    order[RECENT], order[IS_FRESH], order[LAST_KEY] = label, 0.0, key
 
 
 @inlined

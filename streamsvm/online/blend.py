@@ -202,7 +202,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         arena[layout.PARAMS][kernels.POWER] = 1.0
         arena[kernels.STACK][sum(n_heads)] = 1.0
         arena[kernels.ORDER][[order.POWER, order.RAISE]] = 1.0
-        arena[kernels.ORDER][order.RECENT : order.RECENT + order.ORDERS] = -1.0
+        arena[kernels.ORDER][[*range(order.RECENT, order.RECENT + order.ORDERS), order.LAST_KEY]] = -1.0
         self._set_params(arena)
         return arena
 

@@ -315,6 +315,21 @@ def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
     assert model.order_trust < 0.2
 
 
+@pytest.mark.parametrize("delay", [0, 3])
+def test_an_event_learned_several_times_does_not_follow_itself(delay):
+    X, y = blobs(600, 3)
+    events = dicts(X)
+    once, often = (StreamSVMClassifier(effort="low") for _ in range(2))
+    for model, times in ((once, 1), (often, 4)):
+        model.learn_one(events[-1], y[-1])  # the columns are known from here on
+        for i, x in enumerate(events):
+            model.predict_one(x)
+            for _ in range(times * (i >= delay)):
+                model.learn_one(events[i - delay], y[i - delay])
+    np.testing.assert_allclose(once.state()[1]["order.counts"], often.state()[1]["order.counts"])
+    assert often.order_trust < 0.1
+
+
 def test_an_order_that_is_none_is_not_heard():
     X, y = blobs(3_000, 3)
     ordered, plain = StreamSVMClassifier(), StreamSVMClassifier(label_order=False)
