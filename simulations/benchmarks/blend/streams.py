@@ -203,7 +203,7 @@ def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
 
 def markdown(rows: list[Row]) -> str:
     """The table of the README: accuracy in %, in brackets us an event through River's protocol."""
-    ours = {"blend low": "low", "blend": "StreamSVM", "blend high": "high", "orderless": "orderless"}
+    ours = {"cpm": "CPM", "bsgd": "BSGD", "blend low": "low", "orderless": "no order", "blend": "StreamSVM"}
     titles = ["stream", *PEERS, "CapyMOA", *ours.values(), "gain"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, every in by_name(rows).items():
