@@ -110,7 +110,7 @@ VOTE_CAUTION = 30.0
 # Heads with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
 # Drift is looked for, and a block ends, when the number of events learned is a multiple of this.
-BLOCK = 64
+BLOCK = 32
 # A member falls asleep when its best head is less accurate than the best of all by the first gap, and wakes when by
 # less than the second. This is looked at every so many events (of whole blocks), not among the first, nor soon after a
 # drift woke it.
