@@ -557,7 +557,10 @@ def _identity(args: argparse.Namespace) -> dict[str, Any]:
         options = {name: options[name] for name in MEANING if name in options}
     shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
     shown |= {"load": args.load} if args.load else {}
-    return {f"--{name}": value for name, value in shown.items()} | {"--rejected": args.rejected or "by default"}
+    # A Kafka sink says itself which it is, whatever its options.
+    of_kafka = (args.rejected or "").startswith("kafka://")
+    sinks = {} if of_kafka else {"--rejected": args.rejected or "by default"}
+    return {f"--{name}": value for name, value in shown.items()} | sinks
 
 
 def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer | None:

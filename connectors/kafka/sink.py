@@ -42,7 +42,8 @@ class KafkaSink:
         The Kafka source whose events the rows are about, on the same cluster, where the run is to be resumed after a
         crash. Without one there is no mark, and `rewind` is refused.
     beside
-        Another Kafka sink, whose transactions this one joins if it is on the same brokers.
+        Another Kafka sink, whose transactions this one joins if it is on the same brokers; options are those of the
+        other and may be repeated.
     resume
         Whether there is a checkpoint, so that `rewind` will be called.
     fresh
@@ -76,11 +77,11 @@ class KafkaSink:
         self.name = safe_name(listed, topic)
         self.identity = f"the Kafka topic {topic}"
         self.can_rewind = source is not None
-        self._turn, self._closed = 0, False
+        self._turn, self._closed, self._given = 0, False, options
         self._transactions: Transactions
         asked = Options(self.name, options)
         if isinstance(beside, KafkaSink) and beside._transactions.servers == listed:
-            asked.finish()  # the transactions are those of the other, and so are all options
+            self._check_same(beside)
             self._transactions = beside._transactions.join()
             self._partitions = self._find_partitions(listed, self._transactions.client, None)
             return
@@ -110,6 +111,14 @@ class KafkaSink:
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.name!r})"
+
+    def _check_same(self, beside: KafkaSink) -> None:
+        """Of sinks that share their transactions, no option can differ; the values may be secrets."""
+        if differing := sorted(name for name, value in self._given.items() if beside._given.get(name) != value):
+            raise ConnectorError(
+                f"{self.name}: shares the transactions of {beside.name}, so option `{differing[0]}` must be as it is "
+                "there, or be left out here"
+            )
 
     def _find_partitions(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> int:
         """How many the topic has; the mark of a source can only be kept in the cluster of the source."""

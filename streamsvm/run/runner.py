@@ -327,6 +327,8 @@ class Runner:
         if self.checkpoint is not None:
             self._check_seek()
             self.checkpoint.discard()
+        if any(isinstance(sink, Advancing) for sink in self.sinks.values()):
+            self._snapshot()  # what these commit stays: a crash before the next checkpoint must find one to go back to
         self._flush()
 
     def _check_seek(self) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 import urllib.request
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,39 @@ def test_sigterm_ends_a_live_run_with_all_in_order(broker, topic, tmp_path):
     kept = results(tmp_path, broker, out, dead)
     assert kept["summary"]["ended"] == "stopped"
     assert len(kept["out"]) + len(kept["dead"]) == 2000
+
+
+def test_killed_before_its_first_checkpoint_it_goes_on(broker, topic, tmp_path):
+    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
+    fill(broker, source, stream(500))
+    asked = arguments(broker, source, out, dead, "--checkpoint-every", "1000000")
+    process = subprocess.Popen(asked, cwd=tmp_path, env=environment())
+    try:
+        wait_for(lambda: marked(broker, source, out) == 500)
+    finally:
+        process.kill()
+        process.wait()
+    done = subprocess.run([*asked, "--until-end"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kept = results(tmp_path, broker, out, dead)
+    assert len(kept["out"]) + len(kept["dead"]) == 500
+    assert kept["summary"]["events"] == len(kept["out"])
+
+
+def test_secrets_are_in_nothing_that_is_kept(broker, topic, tmp_path):
+    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
+    fill(broker, source, stream(100))
+    asked = [
+        f"{text}{'&' if '?' in text else '?'}sasl_plain_password=hunter2" if text.startswith("kafka://") else text
+        for text in arguments(broker, source, out, dead, "--until-end")
+    ]
+    asked[asked.index("--rejected") + 1] += "&commit_interval=0.02"
+    done = subprocess.run(asked, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kept = [done.stdout.encode(), done.stderr.encode(), (tmp_path / "summary.json").read_bytes()]
+    with zipfile.ZipFile(tmp_path / "check" / "checkpoint.npz") as archive:
+        kept += [archive.read(name) for name in archive.namelist()]
+    assert not any(b"hunter2" in each for each in kept)
 
 
 def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):

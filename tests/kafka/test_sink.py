@@ -157,6 +157,16 @@ def test_two_sinks_share_their_transactions(broker, topic, source):
     assert rows(broker, dead) == [{"reason": "bad", "raw": "{", "topic": source.topic, "partition": 0, "offset": 3}]
 
 
+def test_sinks_that_share_their_transactions_may_repeat_their_options(broker, topic):
+    name, dead = topic("out", 1), topic("dead", 1)
+    same, other = "?commit_interval=1&sasl_plain_password=hunter2", "?commit_interval=1&sasl_plain_password=hunter3"
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}{same}")) as sink:
+        open_sink(f"kafka://{broker}/{dead}{same}", beside=sink).close()
+        with pytest.raises(ConnectorError, match="`sasl_plain_password` must be as it is there") as caught:
+            open_sink(f"kafka://{broker}/{dead}{other}", beside=sink)
+    assert "hunter" not in str(caught.value)
+
+
 def test_a_dead_letter_too_long_is_cut(broker, topic):
     name = topic("dead", 1)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
