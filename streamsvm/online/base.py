@@ -410,7 +410,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
             if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
                 raise ArchiveError("the counters do not fit the classes and columns")
-            check_statistics(arena)
+            check_statistics(arena, self._space)
             self._settle(arena)
             roomy = self._new_arena(*self._room)
             roomy.take(arena)
@@ -699,23 +699,26 @@ def _fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
     target[...] = source
 
 
-def check_statistics(arena: Arena) -> None:
+def check_statistics(arena: Arena, space: FeatureSpace) -> None:
     """Refuse statistics from an archive that no stream can have left."""
     stats, params = arena[layout.STATS], arena[layout.PARAMS]
-    farthest = 2.0 * layout.LARGEST
+    farthest = 2.0 * layout.LARGEST  # of values from one another; means round beyond the largest value, too
     within("statistics", stats[layout.N], 0.0, MOST_EVENTS)
     within("statistics", stats[layout.S1], -farthest * MOST_EVENTS, farthest * MOST_EVENTS)
     within("statistics", stats[layout.S2], 0.0, farthest * farthest * MOST_EVENTS)
     within("statistics", stats[layout.SCALE], 0.0, MOST_SCALE)
     within("statistics", stats[[layout.PRESENT, layout.BORN]], 0.0, MOST_EVENTS)
-    within("statistics", stats[layout.SHIFT], -layout.LARGEST, layout.LARGEST)
+    within("statistics", stats[layout.SHIFT], -farthest, farthest)
     within("statistics", stats[layout.N][stats[layout.PRESENT] > 0.0], 1.0, MOST_EVENTS)
     within("statistics", stats[layout.PRESENT][stats[layout.CENTRED] > 0.0], 1.0, MOST_EVENTS)
     within("parameters", params[layout.SEEN], 0.0, MOST_EVENTS)
+    if (stats[layout.DUE] < 0.0).tolist() != list(space.is_indicator):
+        raise ArchiveError("statistics take other columns for indicators than the header does")
     ring, ranks = arena[layout.RING], arena[layout.RANKS]
     for j, present in enumerate(stats[layout.PRESENT, : len(ranks)]):
         held = min(int(present), ranks.shape[1])
-        if not np.array_equal(np.sort(ring[j, :held]), ranks[j, :held]):
+        alike = np.array_equal(np.sort(ring[j, :held]), ranks[j, :held])
+        if not alike or ring[j, held:].any() or ranks[j, held:].any():
             raise ArchiveError(f"the sorted values of column {j} are not its values")
 
 

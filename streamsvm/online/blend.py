@@ -252,7 +252,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _settle(self, arena: Arena) -> None:
         assert isinstance(arena, JoinedArena)
         ranks, *members = arena.parts
-        base.check_statistics(ranks)
+        base.check_statistics(ranks, self._space)
         for member, template in zip(members, self._templates(), strict=True):
             # A sleeper may not have met the latest classes yet.
             if not 0 <= member.counters[layout.N_CLASSES] <= arena.counters[0, layout.N_CLASSES]:
