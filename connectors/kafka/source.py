@@ -96,6 +96,7 @@ class KafkaSource:
         self._lacking_since: dict[int, float] = {}
         self._looked = self._asked = self._stable_at = time.monotonic()
         self._waited = self._silent = self._commit_failed = False
+        self._missed = 0  # how often brokers did not know the topic any more
         partitions = self._find_topic()
         self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, self._client)
         try:
@@ -389,11 +390,28 @@ class KafkaSource:
         try:
             self._end_now = self._offsets("end_offsets", self.partitions, 2)
         except ConnectorError as error:
+            self._check_there()
             self._silent = True
             reason = describe(error.__cause__) if error.__cause__ else error
             logger.warning("%s: no broker answers (%s): waiting for one", self.name, reason)
         else:
             self._heard()
+
+    def _check_there(self) -> None:
+        """Stop where the topic was deleted; brokers that begin may not know it yet, so they are asked twice."""
+        try:
+            with contextlib.closing(
+                admin(self.name, self.servers, self._client | {"bootstrap_timeout_ms": 2000})
+            ) as ask:
+                missing = describe_topic(ask, self.name, self.topic) is None
+        except ConnectorError:
+            return
+        self._missed = self._missed + 1 if missing else 0
+        if self._missed > 1:
+            raise ConnectorError(
+                f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
+                "Where the topic is made anew, start over with --fresh"
+            )
 
     def _heard(self) -> None:
         self._asked = time.monotonic()

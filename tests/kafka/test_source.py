@@ -241,6 +241,24 @@ def test_new_partitions_are_taken_from_their_beginning(broker, topic, monkeypatc
         assert source.position == {name: {"0": 3, "1": 1}}
 
 
+def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
+    from kafka import KafkaAdminClient
+
+    monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.2)
+    name = topic("events")
+    fill(broker, name, [(0, b"k", b'{"a":1}', 1)])
+    with contextlib.closing(open_source(f"kafka://{broker}/{name}")) as source:
+        batches = iter(source)
+        while not len(next(batches)):
+            pass
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+            client.delete_topics([name])
+        deadline = time.monotonic() + 30
+        with pytest.raises(ConnectorError, match="the topic is there no more"):  # noqa: PT012
+            while time.monotonic() < deadline:
+                next(batches)
+
+
 def test_no_broker_is_said_in_bounded_time():
     began = time.monotonic()
     port = starter.free_ports(1)[0]
