@@ -22,7 +22,7 @@ from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import MOST_WEIGHT, CPMClassifier
 
 # The heads of every kernel member, and the steps of those of the linear one.
-HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.05), ("log", 0.2))
+HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
 LINEAR_RATES = (0.003, 0.03, 0.3)
 # What the large members hold, in budgets.
 LARGE = 5
