@@ -20,6 +20,8 @@ from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.sinks import Rows, columns_of, json_bytes
 
+_LONG = 1000  # characters of a text that may be cut where its row is too large
+
 
 class KafkaSink:
     """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
@@ -174,11 +176,13 @@ class KafkaSink:
         return values
 
     def _shortened(self, row: dict[str, Any], size: int, most: int) -> bytes:
-        """A dead letter with as much of its text as a record may hold."""
-        if not isinstance(row.get("raw"), str):
-            raise ConnectorError(f"{self.name}: a row of {size:,} bytes is too large for `max_request_size`")
+        """A dead letter, or a prediction with an endless label, with as much of its texts as a record may hold."""
         there = {name: value for name, value in row.items() if value is not None}
-        return json_bytes(there | {"raw": row["raw"][: most // 8], "cut": True})
+        long = [name for name, value in there.items() if isinstance(value, str) and len(value) > _LONG]
+        if not long:
+            raise ConnectorError(f"{self.name}: a row of {size:,} bytes is too large for `max_request_size`")
+        cut = {name: there[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
+        return json_bytes(there | cut | {"cut": True})
 
     def _targets(self, partitions: Sequence[int] | None, keys: Sequence[bytes | None]) -> list[int]:
         from kafka.partitioner.default import murmur2

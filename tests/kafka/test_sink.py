@@ -177,6 +177,17 @@ def test_a_dead_letter_too_long_is_cut(broker, topic):
     assert 100_000 < len(row["raw"]) < 900_000
 
 
+def test_a_label_too_long_is_cut_and_stops_nothing(broker, topic):
+    name = topic("out", 1)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        sink.write({"partition": [0], "offset": [3], "prediction": ["\x01" * 600_000], "label": ["ü" * 600_000]})
+        sink.flush()
+    (row,) = rows(broker, name)
+    assert row["cut"] is True
+    assert row["offset"] == 3
+    assert 50_000 < len(row["prediction"]) == len(row["label"]) < 600_000
+
+
 @pytest.mark.parametrize("more", [0, 5])
 def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, more):
     name = topic("out", 1)
