@@ -155,13 +155,14 @@ class KafkaSink:
         keys = [_key(key) for key in columns.pop("key", ())]
         values = self._encode(columns)
         keys = keys or [None] * len(values)
+        self._fit(columns, keys, values)
         targets = self._targets(partitions, keys)
         for target in sorted(set(targets)):
             rows = [i for i, each in enumerate(targets) if each == target]
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
-        names, most = list(columns), self._transactions.largest
+        names = list(columns)
         rows = zip(*columns.values(), strict=True)
         if any(None in column for column in columns.values()):
             values = [
@@ -170,16 +171,21 @@ class KafkaSink:
             ]
         else:
             values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
-        for i, value in enumerate(values):
-            if len(value) > most:
-                values[i] = self._shortened({name: column[i] for name, column in columns.items()}, len(value), most)
         return values
+
+    def _fit(self, columns: Mapping[str, Sequence[Any]], keys: Sequence[bytes | None], values: list[bytes]) -> None:
+        """Shorten what is longer than a record may be, its key included."""
+        most = self._transactions.largest
+        for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if len(value) + len(key or b"") > most:
+                row = {name: column[i] for name, column in columns.items()}
+                values[i] = self._shortened(row, len(value), most - len(key or b""))
 
     def _shortened(self, row: dict[str, Any], size: int, most: int) -> bytes:
         """A dead letter, or a prediction with an endless label, with as much of its texts as a record may hold."""
         there = {name: value for name, value in row.items() if value is not None}
         long = [name for name, value in there.items() if isinstance(value, str) and len(value) > _LONG]
-        if not long:
+        if not long or most <= 0:
             raise ConnectorError(f"{self.name}: a row of {size:,} bytes is too large for `max_request_size`")
         cut = {name: there[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
         return json_bytes(there | cut | {"cut": True})

@@ -181,10 +181,11 @@ def test_a_label_too_long_is_cut_and_stops_nothing(broker, topic):
     name = topic("out", 1)
     with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
         sink.write({"partition": [0], "offset": [3], "prediction": ["\x01" * 600_000], "label": ["ü" * 600_000]})
+        sink.write({"partition": [0], "offset": [4], "label": ["ü" * 9000], "key": ["k" * 1_040_000]})
         sink.flush()
-    (row,) = rows(broker, name)
-    assert row["cut"] is True
-    assert row["offset"] == 3
+    row, keyed = rows(broker, name)
+    assert row["cut"] is keyed["cut"] is True
+    assert (row["offset"], keyed["offset"]) == (3, 4)
     assert 50_000 < len(row["prediction"]) == len(row["label"]) < 600_000
 
 
