@@ -16,6 +16,7 @@ from connectors.kafka.source import KafkaSource
 
 _MOST_REPAIRS = 20  # one after the other, with a broker that answers
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
+_STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a broker that died had promised
 
 Stretch = tuple[Any, bytes | list[Any], int, int]
 """A partition, packed records (or keys and values where they cannot be packed), how many, and their time."""
@@ -243,22 +244,27 @@ class Transactions:
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
 
+        producer = self._producer  # this one to the end, though another may have taken its place by then
         if self._failed is not None:
             raise self._failed
         if self._source is not None and self._target != self._committed:
             topic = self._source.topic
             # All of them, or those of partitions where nothing happens would expire.
             marks = {TopicPartition(topic, p): OffsetAndMetadata(o, "", -1) for p, o in self._target.items()}
-            self._producer.send_offsets_to_transaction(marks, self._group)
-        self._producer.commit_transaction()
+            producer.send_offsets_to_transaction(marks, self._group)
+        producer.commit_transaction()
 
     def _end(self) -> None:
         """Wait for the commit, repair it if it failed, and send what came meanwhile."""
         assert self._commit is not None
-        call = self._commit
-        while not call.wait(_SAY_S):
+        from kafka.errors import KafkaTimeoutError
+
+        call, since = self._commit, time.monotonic()
+        while not call.wait(_SAY_S) and time.monotonic() - since < _STUCK_S:
             logger.warning("%s: no broker answers: waiting to commit", self.name)
         try:
+            if not call.done:
+                raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
             call.result()
         except Exception as error:
             self._repair(error)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 
 import pytest
 
 from connectors import ConnectorError, open_sink
-from connectors.kafka import KafkaSink, KafkaSource
+from connectors.kafka import KafkaSink, KafkaSource, transactions
 from tests.kafka.conftest import fill, read
 
 
@@ -206,6 +207,23 @@ def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, mor
         sink.write(table(0, [20]))
         sink.flush()
     assert [row["offset"] for row in rows(broker, name)] == [*range(6 + more), 20]
+
+
+def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monkeypatch):
+    """As when the client waits for ever for what a broker that died had promised."""
+    monkeypatch.setattr(transactions, "_SAY_S", 0.2)
+    monkeypatch.setattr(transactions, "_STUCK_S", 0.5)
+    name, stuck = topic("out", 1), threading.Event()
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=60", source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        monkeypatch.setattr(sink._transactions._producer, "commit_transaction", stuck.wait)
+        sink.write(table(0, range(3, 6)))
+        sink.flush()
+        sink.write(table(0, [20]))
+        sink.flush()
+        stuck.set()
+    assert [row["offset"] for row in rows(broker, name)] == [*range(6), 20]
 
 
 def test_the_older_of_two_is_fenced_and_says_so(broker, topic):
