@@ -129,7 +129,7 @@ def test_a_broker_that_dies_and_comes_back(tmp_path):
             assert process.poll() is None, (tmp_path / "log").read_text()
             broker.start()
             fill(broker.address, "in", rows[3000:])
-            wait_for(lambda: marked(broker.address, "in", "out") >= 6000, 90)
+            wait_for(lambda: marked(broker.address, "in", "out") >= 6000, 150)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 143, (tmp_path / "log").read_text()
         finally:
