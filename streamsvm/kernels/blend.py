@@ -33,6 +33,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import budgeted, inlined, kernel, polytope
+from streamsvm.kernels.budgeted import best_class
 from streamsvm.kernels.order import add_order, learn_order, note, row_key
 from streamsvm.kernels.polytope import add_faces, dot_faces
 from streamsvm.kernels.rows import (
@@ -243,16 +244,6 @@ def keep_scores(arena, layout, i, own, kind, k):
     at = (k * (section(arena, layout, VOTERS).size // VOTER_FIELDS) + first) * room
     for c in range(scores.size):
         kept[u(at + c)] = scores[u(c)]
-
-
-@inlined
-def best_class(scores, at, n):
-    """The class with the largest score, the first of equals."""
-    best = 0
-    for c in range(1, n):
-        if scores[at + c] > scores[at + best]:
-            best = c
-    return best
 
 
 @kernel
