@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Self
@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight
 from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.metric_forest import MetricForest
-from streamsvm.batch.rows import Index, MemoryRows, Rows, squares_of, stack
+from streamsvm.batch.rows import Index, MemoryRows, Rows, bytes_of, squares_of, stack
 from streamsvm.kernels import bcd as kernels
 from streamsvm.models import LinearModel
 
@@ -26,8 +26,16 @@ from streamsvm.models import LinearModel
 EPS_FIRST, EPS_FACTOR, EPS_MOST, EPS_LAST = 2.0, 0.25, 0.7, 1e-9
 # The Hessian rests on so many rows a column at most.
 ROWS_PER_COLUMN = 1000
-# Systems beyond this size are solved by conjugate gradients on rows of so many numbers in all.
-LARGEST_SYSTEM, MOST_NUMBERS = 1500, 1 << 23
+# Systems beyond this size are solved by conjugate gradients on rows of so many bytes in all.
+LARGEST_SYSTEM, SYSTEM_BYTES = 1500, 64 << 20
+# Numbers of rows are gone through so many at a time.
+CHUNK = 1 << 16
+# A fit holds so many bytes for each row; of the memory that is left a share keeps rows that dual rounds come back to.
+PER_ROW = {"newton": 32, "dual": 72}
+KEPT = {"newton": 0.0, "dual": 0.3}
+# Of the memory for rows so much is for a sample where it is alone, for each of the two sets that a search holds twice,
+# and for rows near the hyperplane, which are held while the next ones are collected.
+ALONE, TWICE, NEXT = 0.6, 0.2, 0.33
 # A fit starts on a sample, solved to so much of its objective; on all rows
 # smoothing then begins here, or for the convex loss at least there.
 TOL_PILOT, EPS_ALL, EPS_WARM = 0.03, 1.0, 0.1
@@ -76,12 +84,31 @@ class Task:
 
     def inliers(self, z: Floats) -> NDArray[np.bool_]:
         """Which rows are no outliers at scores z."""
-        over = np.maximum(0.0, 1.0 - self.y * z)
-        return np.asarray((over * over if self.squared else over) <= self.ceiling)
+        if self.ceiling == math.inf:
+            return np.ones(len(z), np.bool_)
+        most = math.sqrt(self.ceiling) if self.squared else self.ceiling
+        inside = np.empty(len(z), np.bool_)
+        for part in chunks(len(z)):
+            inside[part] = 1.0 - self.y[part] * z[part].astype(np.float64) <= most
+        return inside
 
-    def loss(self, z: Floats, rows: Ints) -> float:
-        """The sum of truncated losses of some rows, at their scores z."""
-        return float(kernels.along(z, z, self.y[rows], self.c[rows], self.squared, 0.0, self.ceiling, 0.0))
+    def loss(
+        self,
+        z: Floats,
+        rows: NDArray[Any] | slice = slice(None),
+        other: Floats | None = None,
+        t: float = 0.0,
+        eps: float = 0.0,
+    ) -> float:
+        """The sum of truncated losses of some rows, smoothed by eps, at scores z or at z + t (other - z)."""
+        y, c = self.y[rows], self.c[rows]
+        other = z if other is None else other
+        total = 0.0
+        for part in chunks(len(z)):
+            some = (values[part].astype(np.float64, copy=False) for values in (z, other))
+            c_some = c[part].astype(np.float64, copy=False)
+            total += kernels.along(*some, y[part], c_some, self.squared, eps, self.ceiling, t)
+        return total
 
     def convex(self, inside: NDArray[np.bool_]) -> Task:
         """The convex problem of some rows."""
@@ -90,8 +117,12 @@ class Task:
     def along(self, one: Point, other: Point, t: float, eps: float = 0.0) -> float:
         """The objective between two points, smoothed unless eps is 0."""
         w = one.w + t * (other.w - one.w)
-        loss = kernels.along(one.z, other.z, self.y, self.c, self.squared, eps, self.ceiling, t)
-        return 0.5 * float(w @ w) + float(loss)
+        return 0.5 * float(w @ w) + self.loss(one.z, other=other.z, eps=eps, t=t)
+
+
+def chunks(n: int) -> Iterator[slice]:
+    """Ranges of rows whose numbers stay in the cache."""
+    return (slice(start, min(n, start + CHUNK)) for start in range(0, n, CHUNK))
 
 
 @dataclass
@@ -150,10 +181,19 @@ class WorkingSet:
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
         near = np.flatnonzero(np.abs(z) <= self.limit)
-        if len(near) and self.n_bytes <= self.memory:
-            self.positions.append(start + near)
-            self.parts.append(matrix.rows(near).X)
-            self.n_bytes += len(near) * matrix.X.data.nbytes / max(1, len(z))
+        if not len(near) or self.n_bytes > self.memory:
+            return
+        self.positions.append(start + near)
+        self.parts.append(matrix.rows(near).X)
+        self.n_bytes += bytes_of(self.parts[-1])
+        if self.n_bytes > self.memory:
+            self.parts.clear()
+
+    def release(self, d: int) -> tuple[Ints, MemoryRows]:
+        """Positions and rows, which are no longer held here."""
+        kept, rows = np.concatenate(self.positions), MemoryRows(stack(self.parts, d))
+        self.parts.clear()
+        return kept, rows
 
 
 def look(
@@ -167,7 +207,7 @@ def look(
 ) -> Point:
     """Pass over the rows once. Without `rng` there is no Hessian."""
     n, d = rows.shape
-    point = Point(w, np.empty(n), v=np.zeros(d + 1), eps=eps)
+    point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1), eps=eps)
     columns = np.arange(d)
     dense = d <= LARGEST_SYSTEM
     scaled: list[Any] = []
@@ -176,8 +216,8 @@ def look(
     sums = np.zeros(5)
     for part, matrix in rows.scan(w, task.reach):
         size = part.stop - part.start
-        z, y, c = point.z[part], task.y[part], task.c[part]
-        scores(matrix, w, z)
+        z, y, c = np.empty(size), task.y[part], task.c[part].astype(np.float64, copy=False)
+        scores(matrix, w, z, point.z[part])
         r, h = np.empty((1, size)), np.empty(size)
         *losses, n_support, n_out = kernels.respond(z, y, c, task.squared, eps, task.ceiling, r[0], h)
         sums += losses
@@ -207,13 +247,15 @@ def look(
     return point
 
 
-def scores(matrix: Matrix | float, w: Floats, out: Floats) -> None:
-    """Fill `out` with w . x + b; a block that was left out has one score for all its rows."""
+def scores(matrix: Matrix | float, w: Floats, z: Floats, kept: Floats) -> None:
+    """Fill z with w . x + b as precisely as it is kept; a block that was left out has one score for all its rows."""
     if isinstance(matrix, float):
-        out[:] = matrix
+        z[:] = matrix
     else:
-        matrix.scores(w[None, :-1], out[None])
-        out += w[-1]
+        matrix.scores(w[None, :-1], z[None])
+        z += w[-1]
+    kept[:] = z
+    z[:] = kept
 
 
 def assess(point: Point, loss: float, fixed: float, mass: float, square: float) -> None:
@@ -246,6 +288,10 @@ class Newton:
         What the weights in the Hessian will sum to, to begin with, if that is known.
     fixed
         Loss of rows that are not among these, for `tol` to be relative to.
+    memory
+        How many bytes of rows to hold beside these.
+    radius
+        Of the region in which the squared loss is trusted to be as its Hessian tells.
     """
 
     rows: Rows
@@ -255,13 +301,16 @@ class Newton:
     rng: np.random.Generator
     weight: float = 0.0
     fixed: float = 0.0
+    memory: float = math.inf
+    radius: float = math.inf
 
     def look(self, task: Task, w: Floats, collect: WorkingSet | None = None) -> Point:
         """Pass over the rows; the Hessian rests on a sample where many rows weigh in it."""
         n, d = self.rows.shape
         most = ROWS_PER_COLUMN * (d + 1)
         if d > LARGEST_SYSTEM:
-            most = max(1000, min(most, MOST_NUMBERS // d))
+            # Scaled rows are in double precision, and those of two points are held.
+            most = min(most, int(min(SYSTEM_BYTES, 0.1 * self.memory) / (2.0 * self.rows.row_bytes)) + 1)
         share = most / self.weight if self.weight > 0.0 and n > most else math.inf
         point = look(self.rows, task, w, self.eps, share, self.rng, collect)
         self.weight = point.weight
@@ -286,51 +335,75 @@ class Newton:
             if report(at) or at.gap <= self.tol * (at.objective + self.fixed):
                 break
             self._sharpen(at, task.squared)
-            step = newton_step(at, task)
-            new = self.look(task, at.w + step)
+            new = self._step(task, at, 0.0, DAMP_LEAST)
             if new.objective >= at.objective:
-                t = damp(task, at, new)
-                if t >= DAMP_LEAST:
-                    new = self.look(task, at.w + t * step)
-                if new.objective >= at.objective:
-                    new = self._solved_further(task, at)
+                new = self._solved_further(task, at)
                 if new is at:
                     report(at)
                     break
             at = new
         return at
 
-    def by_working_sets(self, task: Task, w: Floats, shrink: float, memory: float, report: Report) -> Point:
+    def _step(self, task: Task, at: Point, eps: float, damp_least: float) -> Point:
+        """Where one step leads that lowers the objective smoothed by eps, if one was found: else where it failed."""
+        if task.squared:
+            return self._step_in_region(task, at)
+        step, _ = newton_step(at, task)
+        new = self.look(task, at.w + step)
+        if task.along(at, new, 1.0, eps) >= task.along(at, at, 0.0, eps):
+            t = damp(task, at, new, eps)
+            if t >= damp_least:
+                new = self.look(task, at.w + t * step)
+        return new
+
+    def _step_in_region(self, task: Task, at: Point) -> Point:
+        """A step no longer than the radius, which follows how well the quadratic model foretold the last gains."""
+        for _ in range(ATTEMPTS):
+            step, foretold = newton_step(at, task, self.radius)
+            length = float(np.linalg.norm(step))
+            new = self.look(task, at.w + step)
+            gain = at.objective - new.objective
+            if gain < 0.25 * foretold:
+                self.radius = 0.25 * length
+            elif gain > 0.75 * foretold and length > 0.99 * self.radius:
+                self.radius *= 2.0
+            if gain > 0.0 or foretold <= 1e-12 * at.objective:
+                break
+        return new
+
+    def by_working_sets(self, task: Task, w: Floats, shrink: float, report: Report) -> Point:
         """`truncated` where a pass costs much: each collects the rows in range or short of it by `shrink`.
 
         The next round is solved on these in memory, as if others kept their losses, and the next pass tells. Where they
         do not fit, and where that gains nothing, rounds go over all rows.
         """
-        working = WorkingSet(task.reach + shrink, memory)
-        at = self.look(task, w, working)
-        while at.gap > self.tol * at.objective and working.parts and working.n_bytes <= memory:
+
+        def look(w: Floats) -> tuple[Point, WorkingSet]:
+            working = WorkingSet(task.reach + shrink, NEXT * self.memory)
+            return self.look(task, w, working), working
+
+        at, working = look(w)
+        while at.gap > self.tol * at.objective and working.parts:
             if report(at) or self.max_rounds <= 1:
                 return at
             self.max_rounds -= 1
-            kept = np.concatenate(working.positions)
-            part = task.at(kept, task.c[kept])
-            rows = MemoryRows(stack(working.parts, self.rows.shape[1]))
-            fixed = at.objective - 0.5 * float(at.w @ at.w) - task.loss(at.z[kept], kept)
-            inner = Newton(rows, max(at.eps, EPS_WARM), 0.5 * self.tol, self.max_rounds, self.rng, fixed=fixed)
+            kept, rows = working.release(self.rows.shape[1])
+            part = task.at(kept, task.c[kept].astype(np.float64))
+            fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
+            inner = replace(self, rows=rows, eps=max(at.eps, EPS_WARM), tol=0.5 * self.tol, fixed=fixed)
             end = inner.truncated(part, at.w, lambda _: False)
-            self.eps, self.weight = inner.eps, inner.weight
-            working = WorkingSet(task.reach + shrink, memory)
-            new = self.look(task, end.w, working)
+            self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
+            new, working = look(end.w)
             # The dual point of the working set bounds the problem of all rows too: others have no part in it.
             inside = part.inliers(new.z[kept])
-            others = new.inside - task.loss(new.z[kept][inside], kept[inside])
+            others = new.inside - part.loss(new.z[kept[inside]], inside)
             new.gap = min(new.gap, end.gap + max(0.0, others))
             if new.objective >= at.objective:
                 t = damp(task, at, new)
                 if t == 0.0:
                     break
-                working = WorkingSet(task.reach + shrink, memory)
-                new = self.look(task, at.w + t * (end.w - at.w), working)
+                working.parts.clear()
+                new, working = look(at.w + t * (end.w - at.w))
                 if new.objective >= at.objective:
                     break
             at = new
@@ -339,7 +412,7 @@ class Newton:
     def _solved_further(self, task: Task, at: Point) -> Point:
         """A point below `at` by steps on the convex problem of its inliers; else `at`, with what its gap is."""
         inside = task.inliers(at.z)
-        fixed = task.ceiling * float(task.c[~inside].sum())
+        fixed = fixed_loss(task, inside)
         enough = at.objective - fixed
         end = self.convex(task.convex(inside), at.w, enough=enough - 1e-9 * at.objective, fixed=fixed)
         at.gap = min(at.gap, max(0.0, enough - (end.objective - end.gap)))
@@ -371,15 +444,19 @@ class Newton:
             ):
                 break
             self._sharpen(at, task.squared)
-            step = newton_step(at, task)
-            new = self.look(task, at.w + step)
-            if task.along(at, new, 1.0, self.eps) > task.along(at, at, 0.0, self.eps):
-                t = damp(task, at, new, self.eps)
-                # The gradient of a smoother loss may lead nowhere: the next step has the right one.
-                n_failed = n_failed + 1 if t == 0.0 and at.eps == self.eps else 0
-                new = self.look(task, at.w + t * step)
+            new = self._step(task, at, self.eps, 0.0)
+            # The gradient of a smoother loss may lead nowhere: the next step has the right one.
+            is_lower = new.objective < at.objective if task.squared else not np.array_equal(new.w, at.w)
+            n_failed = 0 if is_lower or at.eps != self.eps else n_failed + 1
             at = new
         return best
+
+
+def fixed_loss(task: Task, inside: NDArray[np.bool_]) -> float:
+    """The loss of outliers."""
+    if task.ceiling == math.inf:
+        return 0.0
+    return task.ceiling * float(np.sum(task.c, where=~inside, dtype=np.float64))
 
 
 def damp(task: Task, at: Point, new: Point, eps: float = 0.0) -> float:
@@ -396,24 +473,39 @@ def damp(task: Task, at: Point, new: Point, eps: float = 0.0) -> float:
     return best
 
 
-def newton_step(at: Point, task: Task) -> Floats:
-    """-(1 + H)^-1 (w - v)."""
+def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats, float]:
+    """The step s of at most so large a norm that lowers g . s + s . (1 + H) s / 2 most, and by how much.
+
+    A step that would leave the region satisfies (1 + H + shift) s = -g for the shift that puts it on the boundary; that
+    is found by Newton steps on 1 / |s|, which is almost linear in the shift [More and Sorensen, 1983].
+    """
     g = at.w - at.v
     if isinstance(at.hessian, list):
-        return conjugate_gradients(at.hessian, g, task.constant)
+        return conjugate_gradients(at.hessian, g, task.constant, radius)
     hessian = at.hessian.copy()
     if task.constant == 0.0:
         hessian[-1] = 0.0
-    np.einsum("ii->i", hessian)[:] += 1.0
-    factors, failed = scipy.linalg.lapack.dpotrf(hessian, lower=1)
-    if failed:
-        hessian += np.eye(len(g)) * 1e-10 * float(np.trace(hessian))
-        factors, _ = scipy.linalg.lapack.dpotrf(hessian, lower=1)
-    return np.asarray(-scipy.linalg.lapack.dpotrs(factors, g, lower=1)[0])
+    shift, diagonal = 0.0, np.einsum("ii->i", hessian).copy() + 1.0
+    for _ in range(20):
+        np.einsum("ii->i", hessian)[:] = diagonal + shift
+        factors, failed = scipy.linalg.lapack.dpotrf(hessian, lower=1)
+        if failed:
+            shift += 1e-10 * float(diagonal.sum())
+            continue
+        step = np.asarray(-scipy.linalg.lapack.dpotrs(factors, g, lower=1)[0])
+        length = float(np.linalg.norm(step))
+        if length <= 1.01 * radius:
+            break
+        half = scipy.linalg.solve_triangular(factors, step, lower=True, check_finite=False)
+        shift += length**2 / float(half @ half) * (length - radius) / radius
+    return step, 0.5 * (shift * length**2 - float(g @ step))
 
 
-def conjugate_gradients(scaled: list[Any], g: Floats, constant: float) -> Floats:
-    """-(1 + H)^-1 g to a hundredth, where H is the sum of the outer products of scaled rows."""
+def conjugate_gradients(scaled: list[Any], g: Floats, constant: float, radius: float) -> tuple[Floats, float]:
+    """`newton_step` to a hundredth, where H is the sum of the outer products of scaled rows.
+
+    Iterates grow, and where one would leave the region the way to it ends on the boundary [Steihaug, 1983].
+    """
 
     def times(p: Floats) -> Floats:
         out = p.copy()
@@ -432,11 +524,17 @@ def conjugate_gradients(scaled: list[Any], g: Floats, constant: float) -> Floats
             break
         q = times(p)
         length = energy / float(p @ q)
+        is_outside = float(np.linalg.norm(x + length * p)) > radius
+        if is_outside:
+            a, b, c = float(p @ p), float(x @ p), float(x @ x) - radius**2
+            length = (math.sqrt(b * b - a * c) - b) / a
         x += length * p
         residual -= length * q
+        if is_outside:
+            break
         energy, last = float(residual @ residual), energy
         p = residual + (energy / last) * p
-    return x
+    return x, 0.5 * float((residual - g) @ x)
 
 
 # The dual --------------------------------------------------------------------------------------------------------
@@ -467,7 +565,7 @@ def dual_rounds(
         if report(at) or at.gap <= tol * at.objective:
             break
         inside = task.inliers(at.z) & (task.c > 0.0)
-        fixed = task.ceiling * float(task.c[~inside].sum()) if task.ceiling < math.inf else 0.0
+        fixed = fixed_loss(task, inside)
         trial, v, new = np.where(inside, alpha, 0.0), at.v.copy(), at
         for _ in range(ATTEMPTS):
             active = np.flatnonzero(inside & ((trial > 0.0) | (task.y * new.z < 1.0 + shrink)))
@@ -491,8 +589,12 @@ def dual_rounds(
 
 def dual_value(task: Task, alpha: Floats, w: Floats) -> float:
     """The dual objective, to be maximised."""
-    ridge = np.divide(alpha**2, 4.0 * task.c, out=np.zeros(len(alpha)), where=task.c > 0.0) if task.squared else 0.0
-    return float(np.sum(alpha - ridge) - 0.5 * w @ w)
+    total = -0.5 * float(w @ w)
+    for part in chunks(len(alpha)):
+        a, c = alpha[part], task.c[part].astype(np.float64)
+        ridge = np.divide(a * a, 4.0 * c, out=np.zeros(len(a)), where=c > 0.0) if task.squared else 0.0
+        total += float(np.sum(a - ridge))
+    return total
 
 
 def sweep_block(
@@ -500,7 +602,7 @@ def sweep_block(
 ) -> None:
     """Minimise the dual over a block of rows, by sweeps in random order; alpha and w follow."""
     X = rows.take(active)
-    y, c, part = task.y[active], task.c[active], alpha[active]
+    y, c, part = task.y[active], task.c[active].astype(np.float64), alpha[active]
     upper = np.full(len(active), np.inf) if task.squared else c
     ridge = 1.0 / (2.0 * c) if task.squared else np.zeros(len(active))
     squares = squares_of(X) + task.constant**2
@@ -516,13 +618,14 @@ def sweep_block(
 def look_with(rows: Rows, task: Task, w: Floats, alpha: Floats) -> Point:
     """Pass over the rows once, with a given dual point; `v` is what it makes of the rows that are no outliers of w."""
     n, d = rows.shape
-    point = Point(w, np.empty(n), v=np.zeros(d + 1))
+    point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1))
     sums = np.zeros(4)
     for part, matrix in rows.scan():
-        scores(matrix, w, point.z[part])
-        r = np.empty((1, part.stop - part.start))
+        z, r = np.empty(part.stop - part.start), np.empty((1, part.stop - part.start))
+        scores(matrix, w, z, point.z[part])
+        c = task.c[part].astype(np.float64, copy=False)
         *losses, n_support, n_out = kernels.respond_with(
-            alpha[part], point.z[part], task.y[part], task.c[part], task.squared, task.ceiling, r[0]
+            alpha[part], z, task.y[part], c, task.squared, task.ceiling, r[0]
         )
         sums += losses
         point.n_support += n_support
@@ -728,13 +831,13 @@ class IndexedBCD(LinearClassifier):
         """Labels and weights by row of the source, or the forest's own, by position."""
         n, d = forest.shape
         if y is None:
-            codes = self._encode(np.asarray(forest.classes))[forest.codes]
+            codes = self._encode(np.asarray(forest.classes)).astype(forest.codes.dtype)[forest.codes]
         else:
             y = np.asarray(y)
             if y.shape != (n,):
                 raise ValueError(f"the index has {n} rows, `y` has shape {y.shape}: give one label a row")
             check_classification_targets(y)
-            codes = self._encode(y)[forest.ids]
+            codes = self._encode(y).astype(np.min_scalar_type(len(self.classes_)))[forest.ids]
         weights = np.ones(n)
         if sample_weight is not None:
             weights = np.array(sample_weight, np.float64)[forest.ids]
@@ -744,7 +847,7 @@ class IndexedBCD(LinearClassifier):
         weights = self._by_class(codes, weights)
         weights *= self.C * total
         self.n_features_in_ = d
-        return forest, codes, weights
+        return forest, codes, weights.astype(forest.precision, copy=False)
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         rows: Rows = X if isinstance(X, MetricForest) else MemoryRows(X)
@@ -752,6 +855,13 @@ class IndexedBCD(LinearClassifier):
             rows = MetricForest.build(X)
             assert isinstance(rows, MetricForest)
             codes, weights = codes[rows.ids], weights[rows.ids]
+        n, d = rows.shape
+        held = PER_ROW[self.solver] * n + 32.0 * (min(d, LARGEST_SYSTEM) + 1) ** 2
+        with rows.lend(held, KEPT[self.solver]) as memory:
+            return self._solve_all(rows, codes, weights, progress, memory)
+
+    def _solve_all(self, rows: Rows, codes: Ints, weights: Floats, progress: Progress, memory: float) -> Solution:
+        """The problems of all classes, with so many bytes of rows in memory beside those that `rows` holds."""
         positives = [1] if len(self.classes_) == 2 else list(range(len(self.classes_)))
         shape = len(positives), rows.shape[1]
         start = self._start(shape)
@@ -772,7 +882,7 @@ class IndexedBCD(LinearClassifier):
                 return progress(sum(p.objective for p in points), sum(p.gap for p in points))
 
             if not progress.is_stopped:
-                points[k] = self._solve_one(rows, task, w, report)
+                points[k] = self._solve_one(rows, task, w, report, memory)
         attributes = {
             "coef_": np.array([p.w[:-1] for p in points]),
             "intercept_": np.array([p.w[-1] for p in points]),
@@ -788,9 +898,9 @@ class IndexedBCD(LinearClassifier):
             return np.random.default_rng(seed.randint(2**31))
         return np.random.default_rng(seed)
 
-    def _solve_one(self, rows: Rows, task: Task, w: Floats | None, report: Report) -> Point:
+    def _solve_one(self, rows: Rows, task: Task, w: Floats | None, report: Report, memory: float) -> Point:
         rng = self._generator()
-        newton = Newton(rows, EPS_ALL, self.tol, self.max_iter, rng)
+        newton = Newton(rows, EPS_ALL, self.tol, self.max_iter, rng, memory=memory)
         if w is None:
             w = pilot(newton, task, self.n_pilot)
             if isinstance(rows, MetricForest) and task.ceiling < math.inf and self._is_index_worth(newton, task, w):
@@ -799,14 +909,14 @@ class IndexedBCD(LinearClassifier):
             if task.ceiling == math.inf:
                 return newton.convex(task, w, report)
             if isinstance(rows, MetricForest):
-                return newton.by_working_sets(task, w, self.shrink, rows.memory, report)
+                return newton.by_working_sets(task, w, self.shrink, report)
             return newton.truncated(task, w, report)
         return dual_rounds(
             rows,
             task,
             w,
             shrink=self.shrink,
-            block=self.block,
+            block=max(1, int(min(self.block, ALONE * memory / max(1.0, rows.row_bytes)))),
             tol=self.tol,
             max_rounds=self.max_iter,
             rng=rng,
@@ -819,7 +929,7 @@ class IndexedBCD(LinearClassifier):
         assert isinstance(rows, MetricForest)
         if self.index != "auto":
             return bool(self.index == "forest")
-        positions = rows.sample(self.n_pilot, newton.rng)
+        positions = rows.sample(fitting(rows, self.n_pilot, ALONE * newton.memory), newton.rng)
         return rows.is_costly and share_needed(rows, task, w, positions, rows.take(positions)) <= BORDER
 
     def _warning(self, points: list[Point], n_iter: int, stopped: bool) -> str:
@@ -861,10 +971,11 @@ def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_p
     rows of those leaves do not count until all rows are looked at again. A sample stands for the rows of leaves not
     visited yet. It ends when of the rows a query traversed fewer than n / |D| were in range, or the memory is full.
     """
-    sample = index.sample(n_pilot, newton.rng)
+    most = TWICE * newton.memory
+    sample = index.sample(fitting(index, n_pilot, most), newton.rng)
     X_sample = index.take(sample)
     leaf_of_sample = index.leaf_of(sample)
-    leaf_weight = np.add.reduceat(task.c, index.starts[:-1])
+    leaf_weight = np.add.reduceat(task.c, index.starts[:-1], dtype=np.float64)
     is_visited = np.zeros(index.n_leaves, bool)
     chunk = max(16, index.n_leaves // 64)
     parts: list[Any] = []
@@ -877,56 +988,55 @@ def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_p
         wanted, n_found = max(n, n_kept), 0
         # Some leaves at once, so that they are read in the order of the disk.
         for first in range(0, len(order), chunk):
-            visit = order[first : first + chunk]
             found = seen = 0
-            for part, X in index.leaves(visit):
+            for part, X in index.leaves(order[first : first + chunk]):
                 z = scores_of(X, w)
-                near = np.flatnonzero(np.abs(z) <= task.reach + shrink)
-                far = np.delete(np.arange(part.start, part.stop), near)
-                newton.fixed += kernels.along(
-                    np.delete(z, near),
-                    np.delete(z, near),
-                    task.y[far],
-                    task.c[far],
-                    task.squared,
-                    0.0,
-                    task.ceiling,
-                    0.0,
-                )
+                is_near = np.abs(z) <= task.reach + shrink
+                near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
+                newton.fixed += task.loss(z[far], part.start + far)
                 found += int(np.count_nonzero(np.abs(z) <= task.reach))
                 seen += len(z)
                 parts.append(X[near])
                 positions.append(part.start + near)
                 n_kept += len(near)
-            is_visited[visit] = True
+                is_visited[index.leaf_of(part.start) : index.leaf_of(part.stop - 1) + 1] = True
+                is_last = n_kept * index.row_bytes > most
+                if is_last:
+                    break
             n_found += found
-            is_last = found < seen * n / index.shape[0] or n_kept * index.row_bytes > index.memory
+            is_last |= found < seen * n / index.shape[0]
             if is_last or n_found >= wanted:
                 break
         is_last |= bool(is_visited.all())
         left = ~is_visited[leaf_of_sample]
-        c = np.where(left, task.c[sample], 0.0)
+        c = np.where(left, task.c[sample].astype(np.float64), 0.0)
         c *= leaf_weight[~is_visited].sum() / c.sum() if c.any() else 0.0
         kept = np.concatenate(positions)
         rows = MemoryRows(stack([*parts, X_sample[np.flatnonzero(left)]], index.shape[1]))
-        working = task.at(np.concatenate([kept, sample[left]]), np.concatenate([task.c[kept], c[left]]))
+        weights = np.concatenate([task.c[kept].astype(np.float64), c[left]])
+        working = task.at(np.concatenate([kept, sample[left]]), weights)
         rounds = newton.max_rounds if is_last else ROUNDS_ON_INDEX
-        inner = Newton(rows, newton.eps, 0.5 * newton.tol, rounds, newton.rng, fixed=newton.fixed)
+        inner = replace(newton, rows=rows, tol=0.5 * newton.tol, max_rounds=rounds)
         w = inner.truncated(working, w, lambda _: False).w
-    newton.eps, newton.weight, newton.fixed = inner.eps, inner.weight, 0.0
+    newton.eps, newton.weight, newton.radius, newton.fixed = inner.eps, inner.weight, inner.radius, 0.0
     return w
+
+
+def fitting(rows: Rows, n: int, memory: float) -> int:
+    """How many of n rows fit."""
+    return max(1, int(min(n, memory / max(1.0, rows.row_bytes))))
 
 
 def pilot(newton: Newton, task: Task, n: int) -> Floats:
     """A solution for n rows, with the convex loss first; `newton` is left as it should go on with all rows."""
-    positions = newton.rows.sample(n, newton.rng)
-    c = task.c[positions]
+    positions = newton.rows.sample(fitting(newton.rows, n, ALONE * newton.memory), newton.rng)
+    c = task.c[positions].astype(np.float64)
     w = np.zeros(newton.rows.shape[1] + 1)
     if not c.any():
         return w
-    part = task.at(positions, c * (task.c.sum() / c.sum()))
+    part = task.at(positions, c * (float(task.c.sum(dtype=np.float64)) / c.sum()))
     sample = MemoryRows(newton.rows.take(positions))
-    on_sample = Newton(sample, EPS_FIRST, TOL_PILOT, 30, newton.rng)
+    on_sample = Newton(sample, EPS_FIRST, TOL_PILOT, 30, newton.rng, memory=newton.memory)
     w = on_sample.convex(replace(part, ceiling=math.inf), w).w
     newton.eps = max(on_sample.eps, EPS_WARM)
     if task.ceiling < math.inf:

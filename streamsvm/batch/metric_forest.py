@@ -8,14 +8,16 @@ archive of streamsvm (see `streamsvm.models`): the JSON header has "class", "n_c
 
     block_offset, block_rows, block_filled, block_kind, block_crc     one a block: where it begins, how many rows and
                                         values, the number of its types in TYPES (negative: CSR), zlib's CRC-32
-    codes, ids                          one a row: the number of its label, and of the row in its source
+    codes, ids                          one a row, in the smallest unsigned type: the number of its label, and of the
+                                        row in its source
     sample                              positions of the sampled rows
     centroids, radii                    one a leaf: mean of its rows, and how far from it they are at most
     pivots, children                    one a node, a tree after the other from its root: a unit vector (the constant
                                         last), and the range of its children; [-1 - leaf, 0] for a leaf
     roots                               one a tree
 
-The folder is built under another name and renamed when all is on disk.
+The folder is built under another name and renamed when all is on disk. Meanwhile rows wait in a file of such blocks,
+so that building takes twice the room.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -39,15 +42,19 @@ from numpy.typing import NDArray
 import connectors
 from connectors.events import SparseRows
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
-from streamsvm.batch.rows import slice_of, squares_of, stack
+from streamsvm.batch.rows import bytes_of, slice_of, squares_of, stack
 from streamsvm.models import ArchiveError, decode_label, encode_label, read_archive, write_archive
 
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
 ROWS_FILE, INDEX_FILE = "rows.bin", "index.svm"
 # A leaf has at least so many bytes on disk, as reading less at once is slow, and so many rows in memory.
 LEAF_BYTES, LEAF_ROWS = 256 << 10, 64
-# Neighbouring blocks are read at once up to so many bytes.
-READ_BYTES = 4 << 20
+# And so many times the bytes of a centroid, which is kept in memory.
+CENTROIDS = 32
+# Rows that wait to be dealt to trees do so in packets of so many bytes, and at least so many packets a shuffle.
+PACKET_BYTES, PACKETS = 64 << 10, 64
+# Neighbouring blocks are read at once up to so many bytes in memory, and this share of it; copies take some times that.
+READ_BYTES, READ_SHARE, READ_COPIES = 4 << 20, 0.05, 3
 # A score that stands for those of a block that was left out.
 FAR = 1e30
 # So many rejected rows are described in the header.
@@ -77,6 +84,8 @@ class Blocks(Protocol):
     """Where blocks of rows are."""
 
     bytes_read: int
+    read_bytes: int
+    row_bytes: float
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
         """Rows of blocks first to last - 1, some at once: the first of them, the one after the last, and the rows."""
@@ -84,13 +93,23 @@ class Blocks(Protocol):
     def block(self, i: int) -> Any:
         """Rows of one block, which may be asked for again."""
 
+    def take(self, places: Ints) -> Any:
+        """Rows at ascending places in the order of the blocks, as float32 or float64."""
+
+    def keep(self, memory: int) -> int:
+        """Change how many bytes of blocks are kept at most, and tell what it was."""
+
+    def close(self) -> None:
+        """Read no more."""
+
 
 class MemoryBlocks:
     """Blocks of an array or CSR matrix."""
 
     def __init__(self, X: Any, starts: Ints) -> None:
         self.X, self.starts = X, starts
-        self.bytes_read = 0
+        self.row_bytes = bytes_of(X) / max(1, X.shape[0])
+        self.bytes_read = self.read_bytes = 0
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
         for i in range(first, last):
@@ -99,6 +118,15 @@ class MemoryBlocks:
     def block(self, i: int) -> Any:
         part = slice(int(self.starts[i]), int(self.starts[i + 1]))
         return slice_of(self.X, part) if scipy.sparse.issparse(self.X) else self.X[part]
+
+    def take(self, places: Ints) -> Any:
+        return _floats(self.X[places])
+
+    def keep(self, memory: int) -> int:
+        return memory
+
+    def close(self) -> None:
+        pass
 
 
 class FileBlocks:
@@ -110,22 +138,33 @@ class FileBlocks:
         How many bytes of blocks to keep at most.
     page_cache
         Whether the operating system should keep what was read, too.
+    index_type
+        Of the columns of sparse rows.
     """
 
-    def __init__(self, path: Path, table: dict[str, NDArray[Any]], d: int, memory: int, page_cache: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        table: dict[str, NDArray[Any]],
+        d: int,
+        memory: int,
+        page_cache: bool,
+        index_type: np.dtype[Any],
+    ) -> None:
         self.path, self.d, self.memory, self.page_cache = path, d, memory, page_cache
         self.offsets, self.rows, self.filled = table["block_offset"], table["block_rows"], table["block_filled"]
         self.kinds, self.crcs = table["block_kind"], table["block_crc"]
-        self.index_type = _index_type(d)
-        self.sizes = np.array([self._size(i) for i in range(len(self.rows))], np.int64)
+        self.index_type = index_type
+        self.starts = np.concatenate([[0], np.cumsum(self.rows)])
+        itemsizes = np.array([np.dtype(t).itemsize for t in TYPES])[np.abs(self.kinds) - 1]
+        is_sparse, floats = self.kinds < 0, np.maximum(itemsizes, 4)
+        self.sizes = self.filled * (itemsizes + is_sparse * index_type.itemsize) + is_sparse * 8 * (self.rows + 1)
+        self.sizes_in_memory = self.filled * (floats + 4 * is_sparse) + is_sparse * 4 * (self.rows + 1)
+        self.row_bytes = float(self.sizes_in_memory.sum()) / max(1, int(self.rows.sum()))
         self.bytes_read = self.bytes_kept = 0
+        self.read_bytes = READ_BYTES
         self._kept: OrderedDict[int, Any] = OrderedDict()
         self._file = path.open("rb", buffering=0)
-
-    def _size(self, i: int) -> int:
-        kind, filled = int(self.kinds[i]), int(self.filled[i])
-        size = filled * np.dtype(TYPES[abs(kind) - 1]).itemsize
-        return size if kind > 0 else size + filled * self.index_type.itemsize + 8 * (int(self.rows[i]) + 1)
 
     def _bytes(self, first: int, last: int) -> memoryview:
         """What is in blocks first to last - 1, checked."""
@@ -155,7 +194,7 @@ class FileBlocks:
             stop = first + 1
             kind = self.kinds[first]
             while stop < last and kind == self.kinds[stop] and kind > 0:
-                if self.offsets[stop] + self.sizes[stop] - self.offsets[first] > READ_BYTES:
+                if self.sizes_in_memory[first : stop + 1].sum() > self.read_bytes:
                     break
                 stop += 1
             data = self._bytes(first, stop)
@@ -184,13 +223,37 @@ class FileBlocks:
             self._kept.move_to_end(i)
             return self._kept[i]
         _, _, X = next(self.read(i, i + 1))
-        size = _bytes_of(X)
+        size = bytes_of(X)
         if size <= self.memory:
-            while self.bytes_kept + size > self.memory:
-                self.bytes_kept -= _bytes_of(self._kept.popitem(last=False)[1])
+            self._make_room(self.memory - size)
             self._kept[i] = X
             self.bytes_kept += size
         return X
+
+    def _make_room(self, memory: int) -> None:
+        while self.bytes_kept > memory:
+            self.bytes_kept -= bytes_of(self._kept.popitem(last=False)[1])
+
+    def keep(self, memory: int) -> int:
+        self.memory, before = memory, self.memory
+        self._make_room(memory)
+        return before
+
+    def take(self, places: Ints) -> Any:
+        of = np.searchsorted(self.starts, places, "right") - 1
+        wanted, firsts = np.unique(of, return_index=True)
+        ends = np.append(firsts[1:], len(places))
+        kinds = self.kinds[wanted]
+        if (kinds < 0).any():
+            parts = [
+                self.block(i)[places[first:end] - self.starts[i]]
+                for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True)
+            ]
+            return stack(parts, self.d)
+        out = np.empty((len(places), self.d), np.float64 if (kinds == len(TYPES)).any() else np.float32)
+        for i, first, end in zip(wanted.tolist(), firsts, ends, strict=True):
+            out[first:end] = self.block(i)[places[first:end] - self.starts[i]]
+        return out
 
     def close(self) -> None:
         self._file.close()
@@ -202,10 +265,6 @@ def _index_type(d: int) -> np.dtype[Any]:
 
 def _float_type(values: np.dtype[Any]) -> type[np.floating[Any]]:
     return np.float64 if values == np.float64 else np.float32
-
-
-def _bytes_of(X: Any) -> int:
-    return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
 def _floats(X: Any) -> Any:
@@ -345,19 +404,28 @@ class MetricForest:
 
     def __init__(self, blocks: Blocks, d: int, arrays: dict[str, NDArray[Any]], classes: list[Any]) -> None:
         self.blocks, self.classes = blocks, classes
-        # Some bytes for each of many rows: in the smallest type.
-        self.codes = arrays["codes"].astype(np.min_scalar_type(max(0, len(classes) - 1)))
-        self.ids = arrays["ids"].astype(np.min_scalar_type(len(arrays["ids"])))
+        self.codes, self.ids = arrays["codes"], arrays["ids"]
         self.centroids, self.radii = arrays["centroids"], arrays["radii"]
         self.pivots, self.children, self.roots = arrays["pivots"], arrays["children"], arrays["roots"]
         self.sample_positions = arrays["sample"]
         self.n_leaves = len(self.radii)
         self.shape: tuple[int, int] = (len(self.ids), d)
         self.starts = np.concatenate([[0], np.cumsum(arrays["block_rows"][: self.n_leaves])])
-        self._n_blocks = len(arrays["block_rows"])
         self.is_costly = isinstance(blocks, FileBlocks)
-        self.memory = blocks.memory if isinstance(blocks, FileBlocks) else 1 << 62
-        self.row_bytes = float(blocks.sizes.sum()) / max(1, len(self.ids)) if isinstance(blocks, FileBlocks) else 0.0
+        self.precision = np.float32 if self.is_costly else np.float64
+        self.memory = math.inf
+        self.row_bytes = blocks.row_bytes
+        self._own_bytes = sum(array.nbytes for array in arrays.values())
+
+    def close(self) -> None:
+        """Close the files; the index is of no use after that."""
+        self.blocks.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -391,22 +459,34 @@ class MetricForest:
             i = stop
 
     def take(self, positions: Ints) -> Any:
-        """Rows at ascending positions."""
-        places = np.searchsorted(self.sample_positions, positions)
-        if len(self.sample_positions) and np.array_equal(
-            self.sample_positions[np.minimum(places, len(self.sample_positions) - 1)], positions
-        ):
-            rows = self._sampled()
-            return rows if len(places) == rows.shape[0] else rows[places]
-        leaves = self.leaf_of(positions)
-        parts = [
-            _floats(self.blocks.block(leaf))[positions[leaves == leaf] - self.starts[leaf]]
-            for leaf in np.unique(leaves)
-        ]
-        return stack(parts, self.shape[1])
+        """Rows at ascending positions; those of the sample are read where they lie together."""
+        if len(self.sample_positions):
+            places = np.minimum(np.searchsorted(self.sample_positions, positions), len(self.sample_positions) - 1)
+            if np.array_equal(self.sample_positions[places], positions):
+                return self.blocks.take(self.shape[0] + places)
+        return self.blocks.take(positions)
 
-    def _sampled(self) -> Any:
-        return stack([_floats(X) for _, _, X in self.blocks.read(self.n_leaves, self._n_blocks)], self.shape[1])
+    @contextmanager
+    def lend(self, n_bytes: float, share: float) -> Iterator[float]:
+        """What of the memory is left for rows beside `n_bytes` of other things, while a share of it keeps blocks.
+
+        Raises
+        ------
+        ValueError
+            Where nothing is left.
+        """
+        needed = self._own_bytes + n_bytes + READ_COPIES * self.blocks.read_bytes
+        if self.memory < needed + self.blocks.read_bytes:
+            raise ValueError(
+                f"a fit on this index holds {needed / 2**20:.1f} MB beside rows, for what is known of {self.shape[0]} "
+                f"rows and {self.n_leaves} leaves; opened with {self.memory / 2**20:.1f} MB: give more `memory`"
+            )
+        left = self.memory - needed
+        before = self.blocks.keep(int(share * left)) if self.is_costly else 0
+        try:
+            yield (1.0 - share) * left
+        finally:
+            self.blocks.keep(before)
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
         """Of the rows sampled when the index was built, where there are any."""
@@ -532,13 +612,15 @@ class MetricForest:
         width
             Children of a node; 1 leaves the rows in random order.
         """
-        X = X if scipy.sparse.issparse(X) else np.asarray(X)
+        X = _checked(X)
         classes, codes = np.unique(np.zeros(X.shape[0], int) if y is None else np.asarray(y), return_inverse=True)
+        if len(codes) != X.shape[0]:
+            raise ValueError(f"{X.shape[0]} rows and {len(codes)} labels: give one a row")
         build = _Build(width, np.random.default_rng(random_state))
         order = build.rng.permutation(X.shape[0])
         split = np.array_split(order, max(1, math.ceil(len(order) / tree_rows)))
-        parts = [build.add(X[rows], codes[rows], rows, leaf_rows)[0] for rows in split]
-        arrays = build.arrays(X.shape[1]) | {"sample": np.empty(0, np.int64)}
+        parts = [build.add(X[rows], _smallest(codes[rows]), _smallest(rows), leaf_rows)[0] for rows in split]
+        arrays = build.arrays() | {"sample": np.empty(0, np.int64)}
         arrays["block_rows"] = np.array(build.leaf_rows, np.int64)
         blocks = MemoryBlocks(stack(parts, X.shape[1]), np.concatenate([[0], np.cumsum(arrays["block_rows"])]))
         return cls(blocks, X.shape[1], arrays, list(classes))
@@ -556,7 +638,9 @@ class MetricForest:
         random_state: int = 0,
         header: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        """Build an index on disk in one pass.
+        """Build an index on disk in one pass over the batches, whose order does not matter.
+
+        Rows are dealt at random to as many trees as it takes for one to be grown in memory.
 
         Parameters
         ----------
@@ -565,20 +649,22 @@ class MetricForest:
         batches
             Pairs of rows (arrays or CSR) and their labels.
         memory
-            About how many bytes to hold at most. A sixth of it is the part one tree is grown on.
+            About how many bytes to hold at most. An eighth of it is the part one tree is grown on.
         dtype
             "float32" to round values to that; None keeps them exactly, in the smallest type that holds a block.
         n_sample
             How many rows to sample for pilots, at most an eighth of `memory`.
         width
-            Children of a node; 1 leaves the rows in their order.
+            Children of a node; 1 leaves the rows in random order.
+        header
+            Gives what else is to be in the header, when all batches have come.
 
         Raises
         ------
         FileExistsError
             Where something is at `path`.
         ValueError
-            For no rows, or rows of different kinds.
+            For no rows, rows of different kinds, or values that are missing, infinite or no numbers.
         OSError
             Where the disk is full; nothing is left at `path`.
         """
@@ -587,11 +673,12 @@ class MetricForest:
             raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
         work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
         try:
-            writer = _Writer(work, memory, dtype, n_sample, _Build(width, np.random.default_rng(random_state)))
-            with writer.file:
+            rng = np.random.default_rng(random_state)
+            dealer = _Dealer(work, memory, dtype, rng)
+            with closing(dealer):
                 for X, y in batches:
-                    writer.add(X, y)
-                writer.finish(header() if header else {})
+                    dealer.add(X, y)
+                _write_index(work, dealer, _Build(width, rng), n_sample, header)
             work.rename(path)
             _sync_folder(path.parent)
         finally:
@@ -671,7 +758,7 @@ class MetricForest:
         Parameters
         ----------
         memory
-            How many bytes of rows to keep at most.
+            How many bytes the index and a fit on it may hold at most.
         page_cache
             Whether the operating system should keep what was read, too.
 
@@ -689,8 +776,11 @@ class MetricForest:
         try:
             classes = [decode_label(label) for label in header["classes"]]
             d, size = int(header["n_columns"]), int(header["rows_bytes"])
-            blocks = FileBlocks(path / ROWS_FILE, arrays, d, memory, page_cache)
+            blocks = FileBlocks(path / ROWS_FILE, arrays, d, 0, page_cache, _index_type(d))
             forest = cls(blocks, d, arrays, classes)
+            forest.memory = memory
+            blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
+            blocks.keep(max(0, memory - forest._own_bytes - READ_COPIES * blocks.read_bytes))
             leaf_rows = arrays["block_rows"][: forest.n_leaves]
             if len(forest.codes) != len(forest.ids) or leaf_rows.sum() != len(forest.ids):
                 raise ValueError("its arrays do not fit one another")
@@ -748,152 +838,219 @@ class _Build:
         largest = float(squares_of(rows).max(initial=0.0))
         self.radii.append(math.sqrt(max(0.0, float(away.max())) + 1e-5 * largest))
 
-    def arrays(self, d: int) -> dict[str, NDArray[Any]]:
-        """All of it, at the width that is known now."""
+    def arrays(self) -> dict[str, NDArray[Any]]:
         return {
             "codes": np.concatenate(self.codes),
             "ids": np.concatenate(self.ids),
-            "centroids": np.array([_padded(c, d) for c in self.centroids], np.float32).reshape(-1, d),
+            "centroids": np.array(self.centroids, np.float32),
             "radii": np.array(self.radii),
-            "pivots": np.concatenate([_widened(p, d) for p in self.pivots]),
+            "pivots": np.concatenate(self.pivots),
             "children": np.concatenate(self.children),
             "roots": np.array(self.roots),
         }
 
 
-def _padded(values: Floats, d: int) -> Floats:
-    return values if len(values) == d else np.append(values, np.zeros(d - len(values), values.dtype))
+class BlockFile:
+    """A file of blocks of rows as it is written, and the table that tells them apart.
 
+    Parameters
+    ----------
+    index_type
+        Of the columns of sparse rows.
+    """
 
-def _widened(pivots: Floats, d: int) -> Floats:
-    """Pivots, the constant last, with columns that came later."""
-    missing = d + 1 - pivots.shape[1]
-    return pivots if not missing else np.insert(pivots, [pivots.shape[1] - 1] * missing, 0.0, axis=1)
+    def __init__(self, path: Path, index_type: np.dtype[Any]) -> None:
+        self.path, self.index_type = path, index_type
+        self.n_blocks = self.n_bytes = 0
+        self._file = path.open("wb")
+        self._table: dict[str, list[int]] = {key: [] for key in ("offset", "rows", "filled", "kind", "crc")}
 
+    @property
+    def table(self) -> dict[str, NDArray[Any]]:
+        return {f"block_{key}": np.array(values, np.int64) for key, values in self._table.items()}
 
-class _Writer:
-    """Rows as they come, into trees of what fits in memory, onto disk."""
-
-    def __init__(self, folder: Path, memory: int, dtype: str | None, n_sample: int, build: _Build) -> None:
-        if dtype not in (None, "float32"):
-            raise ValueError(f'`dtype` must be None or "float32", got {dtype!r}')
-        self.folder, self.memory, self.dtype, self.n_sample, self.build = folder, memory, dtype, n_sample, build
-        self.file = (folder / ROWS_FILE).open("wb")
-        self.table: dict[str, list[int]] = {key: [] for key in ("offset", "rows", "filled", "kind", "crc")}
-        self.numbers: dict[Any, int] = {}
-        self.d = self.n = self.waiting_bytes = 0
-        self.waiting: list[tuple[Any, Ints]] = []
-        self.sampled: tuple[Any, Floats, Ints] | None = None
-
-    def add(self, X: Any, y: Any) -> None:
-        X = X.tocsr() if scipy.sparse.issparse(X) else np.asarray(X)
-        if self.dtype:
-            X = X.astype(self.dtype)
-        if self.waiting and scipy.sparse.issparse(X) != scipy.sparse.issparse(self.waiting[-1][0]):
-            raise ValueError("some batches are sparse and some are not: give one kind")
-        if not scipy.sparse.issparse(X) and self.d not in (0, X.shape[1]):
-            raise ValueError(f"a batch has {X.shape[1]} columns after {self.d} before: give all the same")
-        labels = y.tolist() if isinstance(y, np.ndarray) else list(y)
-        codes = np.array([self.numbers.setdefault(label, len(self.numbers)) for label in labels], np.int64)
-        self.d = max(self.d, X.shape[1])
-        self._draw(X)
-        self.n += X.shape[0]
-        self.waiting.append((X, codes))
-        self.waiting_bytes += _bytes_of(X)
-        if self.waiting_bytes >= self.memory // 6:
-            self._flush()
-
-    def _draw(self, X: Any) -> None:
-        """Keep the rows with the smallest of random numbers: a uniform sample at any time."""
-        row_bytes = max(1, _bytes_of(X) // max(1, X.shape[0]))
-        most = min(self.n_sample, max(1, self.memory // 8 // row_bytes))
-        keys = self.build.rng.random(X.shape[0])
-        ids = self.n + np.arange(X.shape[0])
-        if self.sampled is None:
-            self.sampled = X[:0], np.empty(0), np.empty(0, np.int64)
-        rows, old_keys, old_ids = self.sampled
-        limit = old_keys.max() if len(old_keys) >= most else math.inf
-        new = np.flatnonzero(keys < limit)
-        if not len(new):
-            return
-        if scipy.sparse.issparse(X):
-            rows.resize((rows.shape[0], self.d))
-            X.resize((X.shape[0], self.d))
-        rows = stack([rows, X[new]], self.d)
-        keys, ids = np.concatenate([old_keys, keys[new]]), np.concatenate([old_ids, ids[new]])
-        best = np.sort(np.argsort(keys)[:most])
-        self.sampled = rows[best], keys[best], ids[best]
-
-    def _flush(self) -> None:
-        """Grow a tree on the rows that wait, and write its leaves."""
-        if not self.waiting:
-            return
-        parts = [X for X, _ in self.waiting]
-        if scipy.sparse.issparse(parts[0]):
-            for X in parts:
-                X.resize((X.shape[0], self.d))
-        X = stack(parts, self.d)
-        codes = np.concatenate([codes for _, codes in self.waiting])
-        ids = self.n - X.shape[0] + np.arange(X.shape[0])
-        size = self.waiting_bytes
-        parts.clear()
-        self.waiting.clear()
-        self.waiting_bytes = 0
-        leaf = max(1, math.ceil(LEAF_BYTES / max(1.0, size / X.shape[0])))
-        X, starts = self.build.add(X, codes, ids, leaf)
-        for first, last in pairwise(starts):
-            self._write(X[first:last])
+    def write(self, X: Any, size: int) -> None:
+        """Rows, in blocks of `size`."""
+        for first in range(0, X.shape[0], size):
+            self._write(X[first : first + size])
 
     def _write(self, X: Any) -> None:
-        """One block."""
         sparse = scipy.sparse.issparse(X)
         values = X.data if sparse else X
         kind = next(k for k, t in enumerate(TYPES, 1) if _fits(values, np.dtype(t)))
         data = np.ascontiguousarray(values, TYPES[kind - 1]).tobytes()
         if sparse:
-            data = X.indptr.astype("<i8").tobytes() + X.indices.astype(_index_type(self.d)).tobytes() + data
+            data = X.indptr.astype("<i8").tobytes() + X.indices.astype(self.index_type).tobytes() + data
         entry = {
-            "offset": self.file.tell(),
+            "offset": self.n_bytes,
             "rows": X.shape[0],
             "filled": values.size,
             "kind": -kind if sparse else kind,
             "crc": zlib.crc32(data),
         }
         for key, value in entry.items():
-            self.table[key].append(value)
-        self.file.write(data)
+            self._table[key].append(value)
+        self.n_blocks += 1
+        self.n_bytes += len(data)
+        self._file.write(data)
 
-    def finish(self, extra: dict[str, Any]) -> None:
-        """The last tree, the sample, and all that is known of them."""
-        self._flush()
-        if self.sampled is None or not self.n:
-            raise ValueError("there are no rows to build an index of")
-        n_leaves = len(self.table["rows"])
-        arrays = self.build.arrays(self.d)
-        positions = np.empty(self.n, np.int64)
-        positions[arrays["ids"]] = np.arange(self.n)
-        rows, _, ids = self.sampled
-        places = positions[ids]
-        order = np.argsort(places)
-        if scipy.sparse.issparse(rows):
-            rows.resize((rows.shape[0], self.d))
-        rows = rows[order]
-        step = max(1, math.ceil(LEAF_BYTES * rows.shape[0] / max(1, _bytes_of(rows))))
-        for first in range(0, rows.shape[0], step):
-            self._write(rows[first : first + step])
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        arrays["sample"] = places[order]
-        arrays |= {f"block_{key}": np.array(values, np.int64) for key, values in self.table.items()}
-        header = {
-            "class": "MetricForest",
-            "n_columns": self.d,
-            "classes": [encode_label(label) for label in self.numbers],
-            "n_leaves": n_leaves,
-            "rows_bytes": self.file.tell(),
-            **extra,
-        }
-        write_archive(self.folder / INDEX_FILE, header, arrays)
+    def sync(self) -> None:
+        """Have all of it on disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Dealer:
+    """Rows as they come, dealt at random to parts of equal size.
+
+    Rows wait in a file: whenever a share of the memory is full they are shuffled and written in packets. When all have
+    come each part is dealt its share of the packets of every shuffle.
+    """
+
+    def __init__(self, folder: Path, memory: int, dtype: str | None, rng: np.random.Generator) -> None:
+        if dtype not in (None, "float32"):
+            raise ValueError(f'`dtype` must be None or "float32", got {dtype!r}')
+        self.memory, self.dtype, self.rng = memory, dtype, rng
+        self.file = BlockFile(folder / "waiting.bin", np.dtype("<u4"))
+        self.numbers: dict[Any, int] = {}
+        self.d = self.n = 0
+        self._codes: list[Ints] = []
+        self._ids: list[Ints] = []
+        self._shuffles: list[int] = [0]
+        self._waiting: list[Any] = []
+        self._waiting_codes: list[Ints] = []
+        self._waiting_bytes = 0
+
+    def add(self, X: Any, y: Any) -> None:
+        X = _checked(X)
+        if self.dtype:
+            X = X.astype(self.dtype)
+        sparse = scipy.sparse.issparse(X)
+        if self._waiting and sparse != scipy.sparse.issparse(self._waiting[-1]):
+            raise ValueError("some batches are sparse and some are not: give one kind")
+        if not sparse and self.d not in (0, X.shape[1]):
+            raise ValueError(f"a batch has {X.shape[1]} columns after {self.d} before: give all the same")
+        labels = y.tolist() if isinstance(y, np.ndarray) else list(y)
+        if len(labels) != X.shape[0]:
+            raise ValueError(f"a batch has {X.shape[0]} rows and {len(labels)} labels: give one a row")
+        codes = [self.numbers.setdefault(label, len(self.numbers)) for label in labels]
+        self._waiting_codes.append(_smallest(codes))
+        self.d = max(self.d, X.shape[1])
+        self.n += X.shape[0]
+        self._waiting.append(X)
+        self._waiting_bytes += bytes_of(X)
+        if self._waiting_bytes >= self.memory // 8:
+            self._shuffle()
+
+    def _shuffle(self) -> None:
+        if not self._waiting:
+            return
+        if scipy.sparse.issparse(self._waiting[0]):
+            self._waiting = [_resized(X, self.d) for X in self._waiting]
+        X, codes = stack(self._waiting, self.d), np.concatenate(self._waiting_codes)
+        self._waiting.clear()
+        self._waiting_codes.clear()
+        order = self.rng.permutation(X.shape[0])
+        self._codes.append(codes[order])
+        self._ids.append(_smallest(self.n - X.shape[0] + order))
+        n_packets = max(PACKETS, self._waiting_bytes // PACKET_BYTES)
+        size = max(1, X.shape[0] // n_packets)
+        for first in range(0, X.shape[0], PACKETS * size):
+            self.file.write(X[order[first : first + PACKETS * size]], size)
+        self._shuffles.append(self.file.n_blocks)
+        self._waiting_bytes = 0
+
+    def gather(self) -> FileBlocks:
+        """No more rows come: those there are."""
+        self._shuffle()
+        self.file.sync()
+        return FileBlocks(self.file.path, self.file.table, self.d, 0, False, self.file.index_type)
+
+    def deal(self, blocks: FileBlocks) -> Iterator[tuple[Any, Ints, Ints]]:
+        """The parts, each as rows, numbers of their labels, and those of the rows in their source."""
+        codes, ids = np.concatenate(self._codes), np.concatenate(self._ids)
+        self._codes.clear()
+        self._ids.clear()
+        n_parts = max(1, math.ceil(float(blocks.sizes_in_memory.sum()) / max(1, self.memory // 8)))
+        dealt = np.concatenate([self.rng.permutation(np.arange(*ends)) for ends in pairwise(self._shuffles)])
+        for k in range(n_parts):
+            packets = np.sort(dealt[k::n_parts])
+            if len(packets):
+                rows = np.concatenate([np.arange(blocks.starts[i], blocks.starts[i + 1]) for i in packets])
+                yield blocks.take(rows), codes[rows], ids[rows]
+
+    def close(self) -> None:
+        self.file.close()
+        self.file.path.unlink()
+
+
+def _write_index(
+    folder: Path, dealer: _Dealer, build: _Build, n_sample: int, header: Callable[[], dict[str, Any]] | None
+) -> None:
+    """A tree for each part, leaf by leaf; then a sample of all rows, and what is known of them."""
+    n, d = dealer.n, dealer.d
+    if not n:
+        raise ValueError("there are no rows to build an index of")
+    waiting, file = dealer.gather(), BlockFile(folder / ROWS_FILE, _index_type(d))
+    with closing(waiting), closing(file):
+        row_bytes = max(1.0, dealer.file.n_bytes / n)
+        leaf = math.ceil(max(LEAF_BYTES, CENTROIDS * 4 * d) / row_bytes)
+        n_sample = min(n, n_sample, max(1, int(n * dealer.memory / (8.0 * waiting.sizes_in_memory.sum()))))
+        sample = np.sort(build.rng.choice(n, n_sample, replace=False))
+        sampled: list[Any] = []
+        start = 0
+        for X, codes, ids in dealer.deal(waiting):
+            X, bounds = build.add(X, codes, ids, leaf)
+            for first, last in pairwise(bounds):
+                file.write(X[first:last], last - first)
+            ends = np.searchsorted(sample, [start, start + X.shape[0]])
+            sampled.append(X[sample[slice(*ends)] - start])
+            start += X.shape[0]
+        n_leaves = file.n_blocks
+        file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
+        file.sync()
+    content = {
+        "class": "MetricForest",
+        "n_columns": d,
+        "classes": [encode_label(label) for label in dealer.numbers],
+        "n_leaves": n_leaves,
+        "rows_bytes": file.n_bytes,
+    }
+    extra = header() if header else {}
+    write_archive(folder / INDEX_FILE, content | extra, build.arrays() | file.table | {"sample": sample})
+
+
+def _checked(X: Any) -> Any:
+    """Rows as an array or canonical CSR in one of the types there are."""
+    sparse = scipy.sparse.issparse(X)
+    X = X.tocsr() if sparse else np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"rows must be a table of two dimensions, got shape {X.shape}")
+    if X.dtype not in TYPES:
+        X = X.astype(np.float64)
+    if sparse and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if not np.isfinite(X.data if sparse else X).all():
+        raise ValueError("some values are missing or infinite: fill them in, or leave their rows out")
+    return X
+
+
+def _smallest(values: Any) -> NDArray[Any]:
+    """Numbers from 0 on in the smallest unsigned type."""
+    values = np.asarray(values)
+    smallest: NDArray[Any] = values.astype(np.min_scalar_type(int(values.max(initial=0))))
+    return smallest
+
+
+def _resized(X: Any, d: int) -> Any:
+    """A canonical CSR matrix with columns that came later, without copying it."""
+    wider = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], d), copy=False)
+    wider.has_canonical_format = True
+    return wider
 
 
 def _fits(values: Any, dtype: np.dtype[Any]) -> bool:

@@ -6,6 +6,7 @@ A solver sees `Rows` alone. Rows in a file larger than memory are those of a `Me
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,9 @@ class Rows(Protocol):
     """n rows of d columns in an order of their own: *positions*. Labels and weights are arrays over positions."""
 
     shape: tuple[int, int]
+    # What a row takes in memory, in bytes, and the type in which as many numbers as there are rows are kept.
+    row_bytes: float
+    precision: Any
 
     def scan(self, plane: Floats | None = None, reach: float = np.inf) -> Iterator[tuple[slice, Matrix | float]]:
         """All rows in blocks, as ranges of positions that ascend.
@@ -36,15 +40,19 @@ class Rows(Protocol):
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
         """Ascending positions of n rows chosen at random that are cheap to take, fewer where there are fewer."""
 
+    def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
+        """How many bytes of rows may be held beside `n_bytes` of other things.
+
+        A share of the memory is set aside for rows that are taken again and again.
+        """
+
 
 class Index(Rows, Protocol):
     """Rows in leaves of neighbours, so that those near a hyperplane are in few leaves."""
 
     n_leaves: int
     starts: Ints
-    row_bytes: float
     is_costly: bool
-    memory: int
 
     def leaf_of(self, positions: Ints) -> Ints:
         """The leaves rows are in."""
@@ -62,6 +70,8 @@ class MemoryRows:
     def __init__(self, X: Any) -> None:
         self.X = X
         self.shape: tuple[int, int] = X.shape
+        self.row_bytes = bytes_of(X) / max(1, X.shape[0])
+        self.precision = np.float64
         self._blocks = list(_blocks(X))
 
     def scan(self, plane: Floats | None = None, reach: float = np.inf) -> Iterator[tuple[slice, Matrix | float]]:
@@ -72,6 +82,9 @@ class MemoryRows:
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
         return np.sort(rng.choice(self.shape[0], min(n, self.shape[0]), replace=False))
+
+    def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
+        return nullcontext(np.inf)
 
 
 def _blocks(X: Any) -> Iterator[tuple[slice, Matrix]]:
@@ -109,6 +122,11 @@ def stack(parts: list[Any], d: int) -> Any:
     if any(scipy.sparse.issparse(part) for part in parts):
         return scipy.sparse.vstack([scipy.sparse.csr_matrix(part) for part in parts], "csr")
     return np.concatenate(parts)
+
+
+def bytes_of(X: Any) -> int:
+    """What an array or CSR matrix takes."""
+    return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
 def squares_of(X: Any) -> NDArray[np.float64]:

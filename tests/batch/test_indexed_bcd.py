@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import IndexedBCD
-from streamsvm.batch.indexed_bcd import Task, look, sweep_block
+from streamsvm.batch.indexed_bcd import Task, look, newton_step, sweep_block
 from streamsvm.batch.rows import MemoryRows
 from streamsvm.models import LinearModel
 
@@ -196,6 +196,27 @@ def test_a_pass_has_the_gradient_and_the_hessian_of_the_smoothed_loss(squared, c
     gradients = [[look(MemoryRows(X), task, w + t * h, eps).v for h in steps] for t in (1, -1)]
     bends = (np.array(gradients[1]) - np.array(gradients[0])) / 2e-6
     np.testing.assert_allclose(np.tril(point.hessian), np.tril(bends), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 2.0])
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_step_within_a_region_lowers_the_model_most_and_tells_by_how_much(dense, share, monkeypatch):
+    if not dense:
+        monkeypatch.setattr("streamsvm.batch.indexed_bcd.LARGEST_SYSTEM", 0)
+    X, y = problem(60, 4)
+    task = Task(y.astype(float), np.ones(60), True, np.inf, 1.0)
+    point = look(MemoryRows(X), task, np.ones(5), 0.0, rng=np.random.default_rng(0))
+    part = np.append(X, np.ones((60, 1)), axis=1)[1.0 - y * point.z > 0.0]
+    B, g = np.eye(5) + 2.0 * part.T @ part, point.w - point.v
+    radius = share * np.linalg.norm(np.linalg.solve(B, g))
+    step, foretold = newton_step(point, task, radius)
+    assert np.linalg.norm(step) <= 1.02 * radius
+    assert foretold == pytest.approx(-(g @ step + 0.5 * step @ B @ step), rel=1e-6)
+    rng = np.random.default_rng(1)
+    others = rng.normal(size=(2000, 5))
+    others *= radius / np.linalg.norm(others, axis=1, keepdims=True)
+    gains = -(others @ g + 0.5 * np.einsum("ij,jk,ik->i", others, B, others))
+    assert foretold >= (0.98 if dense else 0.8) * gains.max()
 
 
 @settings(max_examples=25, deadline=None)

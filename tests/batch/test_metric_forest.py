@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def small_leaves(monkeypatch):
 def on_disk(tmp_path, small_leaves):
     """Builds an index and opens it."""
 
-    def make(X, y, memory=1 << 20, build=200_000, **how):
+    def make(X, y, memory=2 << 20, build=200_000, **how):
         path = tmp_path / "index"
         MetricForest.from_batches(path, batches(X, y), memory=build, **how)
         return MetricForest.open(path, memory=memory)
@@ -162,7 +163,8 @@ def test_the_sample_is_uniform_over_the_rows_as_they_came(on_disk):
 
 def test_memory_of_rows_kept_is_bounded_and_what_is_kept_is_not_read_again(on_disk):
     X, y = clusters(5000)
-    forest = on_disk(X, y, memory=50_000)
+    forest = on_disk(X, y)
+    forest.blocks.keep(50_000)
     rng = np.random.default_rng(0)
     for _ in range(200):
         forest.blocks.block(int(rng.integers(forest.n_leaves)))
@@ -192,6 +194,76 @@ def test_building_and_scanning_hold_no_more_than_they_may(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 25 << 20
+
+
+def test_a_sorted_source_serves_as_well_as_a_shuffled_one(tmp_path, small_leaves):
+    X, y = clusters(12_000, 6)
+    w = np.random.default_rng(5).normal(size=6)
+    # The trees of a sorted source would each know one class, and one side.
+    by_class = np.lexsort((X @ w, y))
+    found = {}
+    for name, order in {"sorted": by_class, "shuffled": np.random.default_rng(0).permutation(12_000)}.items():
+        MetricForest.from_batches(tmp_path / name, batches(X[order], y[order]), memory=800_000)
+        forest = MetricForest.open(tmp_path / name, memory=2 << 20)
+        assert len(forest.roots) > 5
+        # Rows of every tree are from the whole source.
+        for nodes in np.split(forest.children, forest.roots[1:]):
+            leaves = -1 - nodes[nodes[:, 0] < 0, 0]
+            ids = forest.ids[forest.starts[leaves.min()] : forest.starts[leaves.max() + 1]]
+            assert abs(np.median(ids) - 6000) < 1000
+        rows = X[order]
+        true = set(np.argsort(np.abs(rows @ w))[:500])
+        near = forest.nearest_to_hyperplane(w, 0.0, 500, budget=4000)
+        recall = len(true & set(forest.ids[near.positions])) / 500
+        model = IndexedBCD(index="forest", n_query=100, n_pilot=1000).fit(forest)
+        found[name] = recall, model.objective_, 1.0 - model.score(X, y)
+    assert found["sorted"][0] == pytest.approx(found["shuffled"][0], abs=0.1)
+    assert found["sorted"][1] == pytest.approx(found["shuffled"][1], rel=5e-3)
+    assert found["sorted"][2] == pytest.approx(found["shuffled"][2], abs=5e-3)
+
+
+FIT = """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from streamsvm import IndexedBCD
+    from streamsvm.batch import MetricForest
+    def held(field):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith(field))) << 10
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 200)).astype(np.float32)
+    for s in (1.0, np.inf):  # have all compiled
+        IndexedBCD(s=s, n_pilot=100, solver=sys.argv[3], index="forest").fit(X, X[:, 0] > 0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = held("VmRSS")
+    how = {"solver": sys.argv[3], "index": sys.argv[4], "s": float(sys.argv[5]), "shrink": float(sys.argv[6])}
+    model = IndexedBCD(**how, max_iter=1).fit(MetricForest.open(sys.argv[1], memory=int(sys.argv[2])))
+    print(held("VmHWM") - before)
+"""
+
+
+def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(tmp_path):
+    def stream():
+        rng = np.random.default_rng(0)
+        w = rng.normal(size=200)
+        for _ in range(40):
+            X = rng.normal(size=(1500, 200)).astype(np.float32)
+            yield X, X @ w + rng.normal(size=1500) > 0.0
+
+    MetricForest.from_batches(tmp_path / "index", stream(), memory=16 << 20)  # 48 MB of rows
+    bound = 20 << 20
+    for how in (("newton", "forest", 1.0, 1.0), ("newton", "scan", 1.0, 100.0), ("dual", "scan", 1.0, 1.0)):
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FIT), str(tmp_path / "index"), str(bound)]
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run([*command, *map(str, how)], capture_output=True, text=True, check=True, env=env)
+        assert int(done.stdout) <= bound, how
+
+
+def test_memory_too_small_for_what_is_known_of_the_rows_is_told(on_disk):
+    X, y = clusters(5000)
+    with pytest.raises(ValueError, match="give more `memory`"):
+        IndexedBCD().fit(on_disk(X, y, memory=100_000))
 
 
 @pytest.mark.parametrize("damage", ["cut rows", "flip a byte", "cut index", "foreign", "other class", "lost"])
@@ -342,7 +414,7 @@ def test_with_and_without_an_index_the_convex_solution_is_the_same(on_disk, loss
 def test_truncated_solutions_are_within_the_spread_over_seeds(on_disk, loss):
     X, y = clusters(6000, flipped=0.2)
     seeds = [IndexedBCD(loss=loss, random_state=seed, n_pilot=500).fit(X, y).objective_ for seed in range(4)]
-    forest = on_disk(X, y, memory=100_000)
+    forest = on_disk(X, y, memory=800_000)
     for index in ("scan", "forest"):
         for shrink in (0.2, 1.0):
             how = {"index": index, "shrink": shrink, "n_query": 100, "n_pilot": 500, "loss": loss}
