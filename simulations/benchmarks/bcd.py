@@ -5,7 +5,8 @@
     python -m simulations.benchmarks.bcd robustness   training labels flipped at random and on purpose
     python -m simulations.benchmarks.bcd border       rows an index touches, and whether that pays in memory
     python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (takes 9 GB of disk);
-                                                      followed by a number of rows for fewer, with less memory
+                                                      followed by a number of rows for fewer, with less memory, and by
+                                                      a folder and parts of it (index, plain, forest, scan, ...)
 
 The first three on Covertype, class 2 against the rest, in [0, 1], two thirds for training, C = 1. Times begin at `fit`
 with data in memory. Results are kept in `simulations/benchmarks/results`.
@@ -34,7 +35,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.benchmarks import keep
+from simulations.benchmarks import RESULTS, keep
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd import Newton
 from streamsvm.batch.metric_forest import MetricForest
@@ -249,12 +250,12 @@ def border() -> None:
 
 # More rows than memory -------------------------------------------------------------------------------------------
 
-BATCH, N_TEST = 50_000, 50_000
+BATCH, N_TEST = 5_000, 50_000
 CONTESTANTS = ("forest", "scan", "pilot and passes", "SGD")
 
 
-def build_files(folder: Path, n: int, bound: int) -> dict[str, float]:
-    """An index, and rows in the order they come, with a large sample; how long each took."""
+def build_index(name: str, folder: str, n: int, bound: int) -> dict[str, float]:
+    """An index, or rows in random order, in a process of its own; how long it took, and its memory."""
     source = Generated()
     generating = 0.0
 
@@ -266,40 +267,39 @@ def build_files(folder: Path, n: int, bound: int) -> dict[str, float]:
             generating += time.perf_counter() - start
             yield batch
 
-    seconds = {}
-    for name, how in {"index": {"memory": bound}, "plain": {"width": 1, "memory": 4 * bound}}.items():
-        start, generating = time.perf_counter(), 0.0
-        n_sample = 40_000 if name == "index" else fitting(bound)
-        MetricForest.from_batches(folder / name, batches(), n_sample=n_sample, **how)
-        seconds[name] = time.perf_counter() - start - generating
-        print(name, "built in", seconds[name], flush=True)
-    return seconds
-
-
-def fitting(bound: int) -> int:
-    """How many rows fit in memory beside what else it takes."""
-    return bound // 3 // (4 * Generated.d)
+    source.batch(BATCH, 0)
+    before = memory_now()
+    start = time.perf_counter()
+    how = {} if name == "index" else {"width": 1, "n_sample": bound // (4 * Generated.d)}
+    MetricForest.from_batches(Path(folder) / name, batches(), memory=bound, **how)
+    return {
+        "seconds": time.perf_counter() - start - generating,
+        "MB": (memory_of("VmHWM") - before) / 2**20,
+        "MB on disk": sum(file.stat().st_size for file in (Path(folder) / name).iterdir()) / 2**20,
+    }
 
 
 def contest(which: str, folder: str, bound: int) -> dict[str, Any]:
     """One way to fit, in a process of its own: hyperplanes with when and after how many bytes, and its memory."""
     path = Path(folder) / ("index" if which == "forest" else "plain")
     small = Generated().batch(3000, 10**6)
-    IndexedBCD(n_pilot=500, index="forest").fit(*small[:2])  # have all compiled
-    IndexedBCD(s=math.inf, n_pilot=500).fit(*small[:2])
+    with tempfile.TemporaryDirectory() as other:  # have all compiled
+        MetricForest.from_batches(Path(other) / "index", [small[:2]])
+        for index, s in (("forest", 1.0), ("scan", 1.0), ("scan", math.inf)):
+            with MetricForest.open(Path(other) / "index") as forest:
+                IndexedBCD(s=s, n_pilot=500, index=index).fit(forest)
     drop_pages(path)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = memory_of("VmRSS")
+    before = memory_now()
     points: list[tuple[float, int, list[float]]] = []
     start = time.perf_counter()
-    forest = MetricForest.open(path, memory=bound // 4, page_cache=False)
+    forest = MetricForest.open(path, memory=bound, page_cache=False)
 
     def mark(w: Any) -> None:
         points.append((time.perf_counter() - start, forest.bytes_read, np.asarray(w, float).tolist()))
 
     objective = math.nan
-    labels = forest.labels
     if which == "SGD":
+        labels = forest.labels
         model = SGDClassifier(loss="hinge", alpha=1.0 / forest.shape[0], average=True, random_state=0)
         for _ in range(3):
             for k, (part, matrix) in enumerate(forest.scan()):
@@ -315,9 +315,13 @@ def contest(which: str, folder: str, bound: int) -> dict[str, Any]:
             return look(self, task, w, *rest)
 
         Newton.look = marked  # type: ignore[method-assign]
-        n_pilot = fitting(bound) if which == "pilot and passes" else 40_000
-        most = 3 if which == "pilot and passes" else 300
-        fit = IndexedBCD(index="forest" if which == "forest" else "scan", n_pilot=n_pilot, max_iter=most).fit(forest)
+        how: dict[str, dict[str, Any]] = {
+            "forest": {"index": "forest"},
+            "scan": {"index": "scan"},
+            # As large a sample as fits, then three passes.
+            "pilot and passes": {"index": "scan", "n_pilot": forest.shape[0], "max_iter": 3},
+        }
+        fit = IndexedBCD(**how[which]).fit(forest)
         mark(np.append(fit.coef_[0], fit.intercept_[0]))
         objective = fit.objective_
     peak = memory_of("VmHWM") - before
@@ -337,47 +341,62 @@ def memory_of(field: str) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith(field))) * 1024.0
 
 
-def memory(n: int = 5_000_000) -> None:
-    bound = n * 4 * Generated.d // 10
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = build_files(Path(folder), n, bound)
-        result: dict[str, Any] = {"build seconds": seconds, "rows": n, "bound in MB": bound / 2**20}
-        X, _, truth = Generated().batch(N_TEST, 10**6 + 1)
-        result["gigabytes"] = (Path(folder) / "plain" / "rows.bin").stat().st_size / 1e9
-        for which in CONTESTANTS:
-            command = [sys.executable, "-m", "simulations.benchmarks.bcd", "contest", which, folder, str(bound)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
-            curve = []
-            for seconds, read, w in found.pop("points"):
-                wrong = float(np.mean(np.where(X @ np.array(w[:-1]) + w[-1] > 0.0, 1, -1) != truth))
-                curve.append({"seconds": seconds, "GB": read / 1e9, "error": wrong})
-            result[which] = found | {"curve": curve[:: max(1, len(curve) // 200)] + curve[-1:]}
-            print(which, found, curve[-1], "best", min(point["error"] for point in curve), flush=True)
-            keep("bcd-memory", result, PACKAGES)
+def memory_now() -> float:
+    """What is held; the most that ever was is forgotten."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory_of("VmRSS")
+
+
+def memory(n: str = "5000000", folder: str = "", *parts: str) -> None:
+    """All parts, in a folder that goes; or some in one that stays, where the build has to come first."""
+    if not folder:
+        with tempfile.TemporaryDirectory() as folder:
+            return memory(n, folder, "index", "plain", *CONTESTANTS)
+    bound = int(n) * 4 * Generated.d // 10
+    path = RESULTS / "bcd-memory.json"
+    before = json.loads(path.read_text())["result"] if path.exists() else {}
+    result = before if before.get("rows") == int(n) else {}
+    result |= {"rows": int(n), "bound in MB": bound / 2**20, "gigabytes": int(n) * 4 * Generated.d / 1e9}
+    X, _, truth = Generated().batch(N_TEST, 10**6 + 1)
+    for which in parts:
+        kind = "build" if which in ("index", "plain") else "contest"
+        command = [sys.executable, "-m", "simulations.benchmarks.bcd", kind, which, folder, n, str(bound)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        curve = []
+        for seconds, read, w in found.pop("points", []):
+            wrong = float(np.mean(np.where(X @ np.array(w[:-1]) + w[-1] > 0.0, 1, -1) != truth))
+            curve.append({"seconds": seconds, "GB": read / 1e9, "error": wrong})
+        print(which, found, curve[-1:], "best", min((point["error"] for point in curve), default=None), flush=True)
+        if curve:
+            found["curve"] = curve[:: max(1, len(curve) // 200)] + curve[-1:]
+        result[which] = found
+        keep("bcd-memory", result, PACKAGES)
+    return None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts: dict[str, Callable[[], None]] = {
+    parts: dict[str, Callable[..., None]] = {
         "truncated": truncated,
         "convex": convex,
         "robustness": robustness,
         "border": border,
         "memory": memory,
     }
-    parser.add_argument("part", choices=[*parts, "contest"])
+    parser.add_argument("part", choices=[*parts, "contest", "build"])
     parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if arguments.part == "contest":
-            which, folder, bound = arguments.rest
-            print(json.dumps(contest(which, folder, int(bound))))
-        elif arguments.part == "memory" and arguments.rest:
-            memory(int(arguments.rest[0]))
+        if arguments.part in ("contest", "build"):
+            which, folder, n, bound = arguments.rest
+            if arguments.part == "build":
+                print(json.dumps(build_index(which, folder, int(n), int(bound))))
+            else:
+                print(json.dumps(contest(which, folder, int(bound))))
         else:
-            parts[arguments.part]()
+            parts[arguments.part](*arguments.rest)
 
 
 if __name__ == "__main__":

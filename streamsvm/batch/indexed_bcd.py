@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Self
@@ -31,13 +32,16 @@ LARGEST_SYSTEM, SYSTEM_BYTES = 1500, 64 << 20
 # Numbers of rows are gone through so many at a time.
 CHUNK = 1 << 16
 # A fit holds so many bytes for each row; of the memory that is left a share keeps rows that dual rounds come back to.
-PER_ROW = {"newton": 32, "dual": 72}
+PER_ROW = {"newton": 40, "dual": 72}
 KEPT = {"newton": 0.0, "dual": 0.3}
 # Of the memory for rows so much is for a sample where it is alone, for each of the two sets that a search holds twice,
 # and for rows near the hyperplane, which are held while the next ones are collected.
 ALONE, TWICE, NEXT = 0.6, 0.2, 0.33
+# Rows near the hyperplane are of no use apart where they are more than this share of all.
+MANY = 0.25
 # A fit starts on a sample, solved to so much of its objective; on all rows
 # smoothing then begins here, or for the convex loss at least there.
+PILOT, PILOT_BYTES = 40_000, 64 << 20
 TOL_PILOT, EPS_ALL, EPS_WARM = 0.03, 1.0, 0.1
 # Rounds after each query of an index; and one is worth its reads where they are of this share of the rows.
 ROUNDS_ON_INDEX, BORDER = 10, 0.33
@@ -169,31 +173,67 @@ class Point:
     n_out: int = 0
 
 
-@dataclass
 class WorkingSet:
-    """Rows within `limit` of a hyperplane, as one pass meets them, unless they take more than `memory` bytes."""
+    """Rows within `limit` of a hyperplane, as one pass meets them.
 
-    limit: float
-    memory: float
-    positions: list[Ints] = field(default_factory=list)
-    parts: list[Any] = field(default_factory=list)
-    n_bytes: float = 0.0
+    They are held in memory up to so many bytes; if they are more they go to disk, and if they are many they are given
+    up, as a pass over them costs no less than one over all rows.
+    """
+
+    def __init__(self, index: Index, limit: float, memory: float) -> None:
+        self.index, self.limit, self.memory = index, limit, memory
+        self.positions: list[Ints] = []
+        self.parts: list[Any] = []
+        self.n_rows = self.n_bytes = 0
+        self.on_disk: Any = None
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether there are rows, and not too many."""
+        return 0 < self.n_rows <= max(MANY * self.index.shape[0], self.memory / max(1.0, self.index.row_bytes))
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
         near = np.flatnonzero(np.abs(z) <= self.limit)
-        if not len(near) or self.n_bytes > self.memory:
+        if not len(near) or (self.n_rows and not self.is_of_use):
             return
-        self.positions.append(start + near)
+        self.n_rows += len(near)
+        if not self.is_of_use:
+            self.close()
+            return
+        self.positions.append(_compact(start + near))
         self.parts.append(matrix.rows(near).X)
         self.n_bytes += bytes_of(self.parts[-1])
         if self.n_bytes > self.memory:
-            self.parts.clear()
+            self._spill()
 
-    def release(self, d: int) -> tuple[Ints, MemoryRows]:
-        """Positions and rows, which are no longer held here."""
-        kept, rows = np.concatenate(self.positions), MemoryRows(stack(self.parts, d))
+    def _spill(self) -> None:
+        self.on_disk = self.on_disk or self.index.spill()
+        for part in self.parts:
+            self.on_disk.add(part)
+        self.parts.clear()
+        self.n_bytes = 0
+
+    def rows(self) -> tuple[Ints, Rows]:
+        """Their positions, and they themselves."""
+        kept = np.concatenate(self.positions)
+        self.positions.clear()
+        if self.on_disk is not None:
+            self._spill()
+            return kept, self.on_disk
+        rows = MemoryRows(stack(self.parts, self.index.shape[1]))
         self.parts.clear()
         return kept, rows
+
+    def close(self) -> None:
+        self.parts.clear()
+        self.positions.clear()
+        if self.on_disk is not None:
+            self.on_disk.close()
+            self.on_disk = None
+
+
+def _compact(positions: Ints) -> Ints:
+    return positions.astype(np.min_scalar_type(int(positions[-1])))
 
 
 def look(
@@ -378,36 +418,46 @@ class Newton:
         do not fit, and where that gains nothing, rounds go over all rows.
         """
 
-        def look(w: Floats) -> tuple[Point, WorkingSet]:
-            working = WorkingSet(task.reach + shrink, NEXT * self.memory)
-            return self.look(task, w, working), working
-
-        at, working = look(w)
-        while at.gap > self.tol * at.objective and working.parts:
-            if report(at) or self.max_rounds <= 1:
-                return at
-            self.max_rounds -= 1
-            kept, rows = working.release(self.rows.shape[1])
-            part = task.at(kept, task.c[kept].astype(np.float64))
-            fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
-            inner = replace(self, rows=rows, eps=max(at.eps, EPS_WARM), tol=0.5 * self.tol, fixed=fixed)
-            end = inner.truncated(part, at.w, lambda _: False)
-            self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
-            new, working = look(end.w)
-            # The dual point of the working set bounds the problem of all rows too: others have no part in it.
-            inside = part.inliers(new.z[kept])
-            others = new.inside - part.loss(new.z[kept[inside]], inside)
-            new.gap = min(new.gap, end.gap + max(0.0, others))
-            if new.objective >= at.objective:
-                t = damp(task, at, new)
-                if t == 0.0:
-                    break
-                working.parts.clear()
-                new, working = look(at.w + t * (end.w - at.w))
+        index = self.rows
+        assert isinstance(index, MetricForest)
+        working = WorkingSet(index, task.reach + shrink, NEXT * self.memory)
+        at = self.look(task, w, working)
+        try:
+            while at.gap > self.tol * at.objective and working.is_of_use:
+                if report(at) or self.max_rounds <= 1:
+                    return at
+                self.max_rounds -= 1
+                working, last = WorkingSet(index, working.limit, working.memory), working
+                with closing(last):
+                    new = self._round_on(last, task, at, working)
                 if new.objective >= at.objective:
-                    break
-            at = new
+                    t = damp(task, at, new)
+                    if t == 0.0:
+                        break
+                    working.close()
+                    working = WorkingSet(index, working.limit, working.memory)
+                    new = self.look(task, at.w + t * (new.w - at.w), working)
+                    if new.objective >= at.objective:
+                        break
+                at = new
+        finally:
+            working.close()
         return self.truncated(task, at.w, report, at)
+
+    def _round_on(self, working: WorkingSet, task: Task, at: Point, collect: WorkingSet) -> Point:
+        """Where rounds on a working set lead, as a pass over all rows tells, which collects the next one."""
+        kept, rows = working.rows()
+        part = task.at(kept, task.c[kept])
+        fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
+        inner = replace(self, rows=rows, eps=max(at.eps, EPS_WARM), tol=0.5 * self.tol, fixed=fixed)
+        end = inner.truncated(part, at.w, lambda _: False)
+        self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
+        new = self.look(task, end.w, collect)
+        # The dual point of the working set bounds the problem of all rows too: others have no part in it.
+        inside = part.inliers(new.z[kept])
+        others = new.inside - part.loss(new.z[kept[inside]], inside)
+        new.gap = min(new.gap, end.gap + max(0.0, others))
+        return new
 
     def _solved_further(self, task: Task, at: Point) -> Point:
         """A point below `at` by steps on the convex problem of its inliers; else `at`, with what its gap is."""
@@ -668,7 +718,8 @@ class IndexedBCD(LinearClassifier):
     n_query
         Rows that a search is for at least, and less than which share of all rows ends the searches.
     n_pilot
-        The fit starts with a solution for so many rows chosen at random.
+        The fit starts with a solution for so many rows chosen at random, as far as they fit in memory. None for 40,000,
+        fewer where they would take more than 64 MB.
     shrink
         Rows that clear the margin by more than this are left out of a round of "dual".
     block
@@ -748,7 +799,7 @@ class IndexedBCD(LinearClassifier):
         solver: str = "newton",
         index: str = "auto",
         n_query: int = 1000,
-        n_pilot: int = 40_000,
+        n_pilot: int | None = None,
         shrink: float = 1.0,
         block: int = 1_000_000,
         tol: float = 1e-3,
@@ -789,6 +840,8 @@ class IndexedBCD(LinearClassifier):
                 raise ValueError(f"`{name}` must be a number, 0 or more, got {value!r}")
         for name in ("n_query", "n_pilot", "block", "max_iter"):
             value = getattr(self, name)
+            if name == "n_pilot" and value is None:
+                continue
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}")
         choices_of = {
@@ -900,11 +953,16 @@ class IndexedBCD(LinearClassifier):
 
     def _solve_one(self, rows: Rows, task: Task, w: Floats | None, report: Report, memory: float) -> Point:
         rng = self._generator()
+        n_pilot = fitting(rows, PILOT, PILOT_BYTES) if self.n_pilot is None else self.n_pilot
         newton = Newton(rows, EPS_ALL, self.tol, self.max_iter, rng, memory=memory)
         if w is None:
-            w = pilot(newton, task, self.n_pilot)
-            if isinstance(rows, MetricForest) and task.ceiling < math.inf and self._is_index_worth(newton, task, w):
-                w = on_index(newton, task, rows, w, n=self.n_query, n_pilot=self.n_pilot, shrink=self.shrink)
+            w = pilot(newton, task, n_pilot)
+            if (
+                isinstance(rows, MetricForest)
+                and task.ceiling < math.inf
+                and self._is_index_worth(newton, task, w, n_pilot)
+            ):
+                w = on_index(newton, task, rows, w, n=self.n_query, n_pilot=n_pilot, shrink=self.shrink)
         if self.solver == "newton":
             if task.ceiling == math.inf:
                 return newton.convex(task, w, report)
@@ -923,13 +981,13 @@ class IndexedBCD(LinearClassifier):
             report=report,
         )
 
-    def _is_index_worth(self, newton: Newton, task: Task, w: Floats) -> bool:
+    def _is_index_worth(self, newton: Newton, task: Task, w: Floats, n: int) -> bool:
         """Whether to search near the hyperplane before all rows are gone through."""
         rows = newton.rows
         assert isinstance(rows, MetricForest)
         if self.index != "auto":
             return bool(self.index == "forest")
-        positions = rows.sample(fitting(rows, self.n_pilot, ALONE * newton.memory), newton.rng)
+        positions = rows.sample(fitting(rows, n, ALONE * newton.memory), newton.rng)
         return rows.is_costly and share_needed(rows, task, w, positions, rows.take(positions)) <= BORDER
 
     def _warning(self, points: list[Point], n_iter: int, stopped: bool) -> str:

@@ -30,7 +30,7 @@ import tempfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -272,6 +272,71 @@ def _floats(X: Any) -> Any:
     return X if X.dtype in (np.float32, np.float64) else X.astype(_float_type(X.dtype))
 
 
+class Spill:
+    """`Rows` set aside on disk, to be gone through again; their file goes with them.
+
+    Parameters
+    ----------
+    folder
+        Where the file is, until it is closed.
+    like
+        The blocks the rows are from.
+    """
+
+    def __init__(self, folder: Path, like: FileBlocks) -> None:
+        self._like = like
+        self._folder = tempfile.TemporaryDirectory(prefix=".rows.", dir=folder, ignore_cleanup_errors=True)
+        self._file = BlockFile(Path(self._folder.name) / ROWS_FILE, like.index_type)
+        self._blocks: FileBlocks | None = None
+        self.precision = np.float32
+        self.n_rows = 0
+
+    def add(self, X: Any) -> None:
+        """Some more rows."""
+        self._file.write(X, max(1, math.ceil(LEAF_BYTES * X.shape[0] / max(1, bytes_of(X)))))
+        self.n_rows += X.shape[0]
+
+    @property
+    def blocks(self) -> FileBlocks:
+        if self._blocks is None:
+            self._file.close()
+            like = self._like
+            path, table = self._file.path, self._file.table
+            self._blocks = FileBlocks(path, table, like.d, 0, like.page_cache, like.index_type)
+            self._blocks.read_bytes = like.read_bytes
+        return self._blocks
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, self._like.d
+
+    @property
+    def row_bytes(self) -> float:
+        return self.blocks.row_bytes
+
+    def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
+        blocks = self.blocks
+        before = blocks.bytes_read
+        for first, last, X in blocks.read(0, len(blocks.rows)):
+            yield slice(int(blocks.starts[first]), int(blocks.starts[last])), as_matrix(_floats(X))
+        self._like.bytes_read += blocks.bytes_read - before
+
+    def take(self, positions: Ints) -> Any:
+        return self.blocks.take(positions)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Ints:
+        return np.sort(rng.choice(self.n_rows, min(n, self.n_rows), replace=False))
+
+    def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
+        return nullcontext(math.inf)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._blocks is not None:
+            self._blocks.close()
+        self._folder.cleanup()
+
+
 # Trees -----------------------------------------------------------------------------------------------------------
 
 
@@ -492,6 +557,11 @@ class MetricForest:
         """Of the rows sampled when the index was built, where there are any."""
         among = self.sample_positions if len(self.sample_positions) else np.arange(self.shape[0])
         return np.sort(rng.choice(among, min(n, len(among)), replace=False))
+
+    def spill(self) -> Spill:
+        """An empty set of rows on disk, for those that do not fit in memory."""
+        assert isinstance(self.blocks, FileBlocks)  # rows that are in memory fit
+        return Spill(self.blocks.path.parent.parent, self.blocks)
 
     # Leaves ------------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,9 @@ class Index(Rows, Protocol):
     starts: Ints
     is_costly: bool
 
+    def spill(self) -> Any:
+        """An empty set of `Rows` on disk, for rows that do not fit in memory: `add` fills it, `close` removes it."""
+
     def leaf_of(self, positions: Ints) -> Ints:
         """The leaves rows are in."""
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamsvm import IndexedBCD
 from streamsvm.batch import indexed_bcd
-from streamsvm.batch.metric_forest import INDEX_FILE, ROWS_FILE, MetricForest
+from streamsvm.batch.metric_forest import INDEX_FILE, ROWS_FILE, MetricForest, Spill
 from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive
 
 
@@ -258,6 +258,22 @@ def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(tmp_path):
         env = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run([*command, *map(str, how)], capture_output=True, text=True, check=True, env=env)
         assert int(done.stdout) <= bound, how
+
+
+def test_rows_near_the_hyperplane_that_do_not_fit_in_memory_go_to_disk_and_are_gone_after_the_fit(
+    on_disk, tmp_path, monkeypatch
+):
+    X, y = clusters(12_000, 6, flipped=0.2)
+    forest = on_disk(X, y)
+    how = {"index": "scan", "n_pilot": 1000, "shrink": 0.2}
+    roomy = IndexedBCD(**how).fit(forest)
+    spilled = []
+    add = Spill.add
+    monkeypatch.setattr(Spill, "add", lambda self, rows: spilled.append(rows.shape[0]) or add(self, rows))
+    tight = IndexedBCD(**how).fit(MetricForest.open(tmp_path / "index", memory=700_000))
+    assert sum(spilled) > 500
+    assert tight.objective_ == pytest.approx(roomy.objective_, rel=5e-3)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def test_memory_too_small_for_what_is_known_of_the_rows_is_told(on_disk):
