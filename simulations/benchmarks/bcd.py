@@ -1,9 +1,11 @@
 """What truncated losses cost and reach beside LIBLINEAR, in the same run and on one core.
 
-    python -m simulations.benchmarks.bcd truncated    beside the same convex-concave rounds with LIBLINEAR inside
+    python -m simulations.benchmarks.bcd truncated    beside the same convex-concave rounds with LIBLINEAR inside; may
+                                                      be followed by s and seeds, which join those that were kept
     python -m simulations.benchmarks.bcd convex       s = inf beside LIBLINEAR
     python -m simulations.benchmarks.bcd robustness   training labels flipped at random and on purpose
-    python -m simulations.benchmarks.bcd border       rows an index touches, and whether that pays in memory
+    python -m simulations.benchmarks.bcd border       rows an index touches, and where searching it pays; may be
+                                                      followed by names of data
     python -m simulations.benchmarks.bcd memory       4 GB of rows on disk with 400 MB of memory (takes 9 GB of disk);
                                                       followed by a number of rows for fewer, with less memory, and by
                                                       a folder and parts of it (index, plain, forest, scan, ...)
@@ -35,9 +37,9 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.benchmarks import RESULTS, keep
+from simulations.benchmarks import keep, kept
 from streamsvm import IndexedBCD
-from streamsvm.batch.indexed_bcd import Newton
+from streamsvm.batch.indexed_bcd import Newton, Task, share_needed
 from streamsvm.batch.metric_forest import MetricForest
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
@@ -73,62 +75,93 @@ def seconds_to(stands: list[tuple[float, float]], value: float) -> float:
     return next((seconds for seconds, reached in stands if reached <= value), math.nan)
 
 
-def truncated(seeds: int = 5) -> None:
+class Touched(MetricForest):
+    """Notes which rows were looked at."""
+
+    def scan(self, *plane: Any) -> Iterator[tuple[slice, Any]]:
+        for part, matrix in super().scan(*plane):
+            if not isinstance(matrix, float):
+                self.touched[part] = True
+            yield part, matrix
+
+    def leaves(self, leaves: Any) -> Iterator[tuple[slice, Any]]:
+        for part, X in super().leaves(leaves):
+            self.touched[part] = True
+            yield part, X
+
+    def take(self, positions: Any) -> Any:
+        self.touched[positions] = True
+        return super().take(positions)
+
+
+def truncated(s: str = "", *seeds: str) -> None:
+    """For one s and some seeds, which join those that were kept; or all."""
+    if not s:
+        for each in ("1.0", "0.25"):
+            truncated(each, *(seeds or "01234"))
+        return
     X, y, X_test, y_test = data.load_covertype()
-    IndexedBCD().fit(X, y)  # have all compiled
-    IndexedBCD(solver="dual", max_iter=2).fit(X, y)
-    result: dict[str, Any] = {}
-    for s in (1.0, 0.25):
-        runs: dict[str, list[dict[str, float]]] = {"LIBLINEAR inside": [], "newton": [], "dual": []}
-        for seed in range(seeds):
-            theirs = liblinear_rounds(X, y, s, seed)
-            last = theirs[-1]["objective"]
-            found = [(stand["seconds"], stand["objective"]) for stand in theirs]
-            runs["LIBLINEAR inside"].append(
-                {
-                    "seconds": seconds_to(found, 1.005 * last),
-                    "to the end": found[-1][0],
-                    "objective": last,
-                    "test error": error(theirs[-1]["model"], X_test, y_test),
-                }
-            )
-            for solver in ("newton", "dual"):
-                model = IndexedBCD(s=s, solver=solver, random_state=seed, max_iter=300 if solver == "newton" else 12)
-                model.fit(X, y)
-                found = [(step.seconds, step.objective) for step in model.history_]
-                target = 1.005 * last
-                at_target = IndexedBCD(
-                    s=s,
-                    solver=solver,
-                    random_state=seed,
-                    callback=lambda _, step, target=target: step.objective <= target,
-                    max_iter=model.n_iter_,
-                ).fit(X, y)
-                runs[solver].append(
-                    {
-                        "seconds": seconds_to(found, target),
-                        "to the end": found[-1][0],
-                        "objective": model.objective_,
-                        "test error": error(model, X_test, y_test),
-                        "test error at 0.5 %": error(at_target, X_test, y_test),
-                        "certificate": model.certificate_ / model.objective_,
-                        "support": float(model.n_support_[0]),
-                        "rounds": float(model.n_iter_),
-                    }
-                )
-            print({name: found[-1] for name, found in runs.items()}, flush=True)
-        median = {
-            name: {key: statistics.median(run[key] for run in found) for key in found[0]}
-            for name, found in runs.items()
+    start = time.perf_counter()
+    forest = Touched.build(X, y)
+    building = time.perf_counter() - start
+    fits: dict[str, tuple[Any, dict[str, Any]]] = {
+        "newton": (X, {}),
+        "dual": (X, {"solver": "dual", "max_iter": 12}),
+        "newton on an index": (forest, {"index": "forest"}),
+    }
+    for rows, how in fits.values():  # have all compiled
+        forest.touched = np.zeros(len(y), bool)
+        IndexedBCD(**how | {"max_iter": 2}).fit(rows, y)
+    kept_runs = kept("bcd-truncated").get(f"s = {s}", {}).get("runs", {})
+    for seed in map(int, seeds):
+        theirs = liblinear_rounds(X, y, float(s), seed)
+        last = theirs[-1]["objective"]
+        target = 1.005 * last
+        runs: dict[str, dict[str, float]] = {
+            "LIBLINEAR inside": {
+                "seconds": seconds_to([(stand["seconds"], stand["objective"]) for stand in theirs], target),
+                "to the end": theirs[-1]["seconds"],
+                "objective": last,
+                "test error": error(theirs[-1]["model"], X_test, y_test),
+            }
         }
-        base = median["LIBLINEAR inside"]
-        for solver in ("newton", "dual"):
-            median[solver]["ratio"] = median[solver]["seconds"] / base["seconds"]
-            median[solver]["ratio of whole runs"] = median[solver]["to the end"] / base["to the end"]
-        result[f"s = {s}"] = {"medians": median, "objectives": [[run["objective"] for run in runs[n]] for n in runs]}
-        for name, row in median.items():
-            print(f"s = {s}, {name}:", {key: round(value, 5) for key, value in row.items()}, flush=True)
-        keep("bcd-truncated", result, PACKAGES)
+        for name, (rows, how) in fits.items():
+            forest.touched = np.zeros(len(y), bool)
+            touched: list[float] = []
+
+            def note(_: Any, step: Any, touched: list[float] = touched, forest: Touched = forest) -> None:
+                touched.append(float(forest.touched.mean()))
+
+            model = IndexedBCD(s=float(s), random_state=seed, callback=note, **how).fit(rows, y)
+            found = [(step.seconds, step.objective) for step in model.history_]
+            early = {"callback": lambda _, step, target=target: step.objective <= target, "max_iter": model.n_iter_}
+            at_target = IndexedBCD(s=float(s), random_state=seed, **how | early).fit(rows, y)
+            runs[name] = {
+                "seconds": seconds_to(found, target),
+                "to the end": found[-1][0],
+                "objective": model.objective_,
+                "test error": error(model, X_test, y_test),
+                "test error at 0.5 %": error(at_target, X_test, y_test),
+                "certificate": model.certificate_ / model.objective_,
+                "support": float(model.n_support_[0]),
+                "rounds": float(model.n_iter_),
+                "share of rows ever touched": touched[-1] if name == "newton on an index" else 1.0,
+            }
+        kept_runs[str(seed)] = runs
+        print(seed, runs, flush=True)
+    median = {
+        name: {key: statistics.median(run[name][key] for run in kept_runs.values()) for key in runs[name]}
+        for name in runs
+    }
+    for name in fits:
+        ratios = [run[name]["seconds"] / run["LIBLINEAR inside"]["seconds"] for run in kept_runs.values()]
+        median[name]["ratio"] = median[name]["seconds"] / median["LIBLINEAR inside"]["seconds"]
+        median[name]["median of ratios"] = statistics.median(ratios)
+        median[name]["ratio of whole runs"] = median[name]["to the end"] / median["LIBLINEAR inside"]["to the end"]
+    result = {"medians": median, "runs": kept_runs, "seconds to build the index": building}
+    keep("bcd-truncated", kept("bcd-truncated") | {f"s = {s}": result}, PACKAGES)
+    for name, row in median.items():
+        print(f"s = {s}, {name}:", {key: round(value, 5) for key, value in row.items()}, flush=True)
 
 
 def convex(repeats: int = 3) -> None:
@@ -208,44 +241,82 @@ class Generated:
         return X, np.where(rng.random(n) < 0.1, -truth, truth), truth
 
 
-def border() -> None:
-    """What share of rows a search touches for nine in ten of the 1,000 nearest, and the fits in memory either way."""
-    X, y, _, _ = data.load_covertype()
-    digits, digit = data.load_digits("mnist.train")
-    generated = Generated().batch(200_000, 0)
-    result = {}
-    for name, (rows, labels) in {
-        "Covertype": (X, y),
-        "MNIST 2 vs rest": (digits.astype(np.float32), np.where(digit == 2, 1, -1)),
-        "generated": generated[:2],
-    }.items():
-        start = time.perf_counter()
-        forest = MetricForest.build(rows, labels)
-        row: dict[str, Any] = {"build": time.perf_counter() - start, "rows": rows.shape[0], "columns": rows.shape[1]}
-        for index in ("scan", "forest"):
+def recalls(forest: MetricForest, w: Any, b: float, away: Any) -> dict[str, Any]:
+    """Which share of the 1,000 nearest rows a search finds that touches some share of all rows, and leaves visited."""
+    nearest = set(np.argsort(away)[:1000].tolist())
+    row: dict[str, Any] = {}
+    for order in ("centroid", "boundary"):
+        for share in (0.02, 0.05, 0.1, 0.2, 0.5):
+            found = forest.nearest_to_hyperplane(w, b, 1000, budget=int(share * forest.shape[0]), order=order)
+            recall = len(nearest & set(forest.ids[found.positions].tolist())) / 1000.0
+            row.setdefault(f"recall by {order}", {})[str(share)] = recall
+            row.setdefault(f"leaves by {order}", {})[str(share)] = found.n_leaves
+    return row
+
+
+def border(*names: str) -> None:
+    """Fits by scan and by search: in memory, and on disk with memory for some of the rows; first ones and refits."""
+    result = kept("bcd-border") if names else {}
+    for name in names or ("Covertype", "MNIST", "generated"):
+        if name == "Covertype":
+            X, y, _, _ = data.load_covertype()
+            X = X.astype(np.float32)
+        elif name == "MNIST":
+            X, y = data.load_digits("mnist.train")
+            X, y = X.astype(np.float32), np.where(y == 1, 1, -1)
+        else:
+            X, y, _ = Generated().batch(400_000, 0)
+        cells: list[dict[str, Any]] = []
+        with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            model = IndexedBCD(index=index).fit(forest)
-            row[f"fit by {index}"] = time.perf_counter() - start
-            row[f"objective by {index}"] = model.objective_
-        w, b = model.coef_[0], model.intercept_[0]
-        away = np.abs(rows @ w + b)
-        row["share in range"] = float(np.mean(away <= 1.0))
-        nearest = set(np.argsort(away)[:1000].tolist())
-        for order in ("centroid", "boundary"):
-            for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0):
-                found = forest.nearest_to_hyperplane(w, b, 1000, budget=int(share * rows.shape[0]), order=order)
-                recall = len(nearest & set(forest.ids[found.positions].tolist())) / 1000.0
-                row.setdefault(f"recall by {order}", {})[str(share)] = recall
-        start = time.perf_counter()
-        for _ in range(5):
-            rows @ w
-        row["one scan"] = (time.perf_counter() - start) / 5.0
-        start = time.perf_counter()
-        found = forest.nearest_to_hyperplane(w, b, 1000)
-        row["an exact search"], row["its share of rows"] = time.perf_counter() - start, found.n_rows / rows.shape[0]
-        result[name] = row
-        print(name, json.dumps(row), flush=True)
+            MetricForest.from_batches(Path(folder) / "index", batches_of(X, y))
+            building = time.perf_counter() - start
+            for share, s in ((math.inf, 1.0), (1.2, 1.0), (0.3, 1.0), (0.3, 0.25)):
+                cells.append(border_cell(Path(folder) / "index", X, y, share, s))
+                print(name, json.dumps(cells[-1]), flush=True)
+            model = IndexedBCD().fit(X, y)
+            w, b = model.coef_[0], model.intercept_[0]
+            forest = MetricForest.build(X, y)
+            result[name] = {"rows": X.shape[0], "columns": X.shape[1], "build on disk": building, "cells": cells}
+            result[name] |= recalls(forest, w, b, np.abs(X @ w + b))
         keep("bcd-border", result, PACKAGES)
+
+
+def batches_of(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    for first in range(0, X.shape[0], 5000):
+        yield X[first : first + 5000], y[first : first + 5000]
+
+
+def border_cell(path: Path, X: Any, y: Any, share: float, s: float) -> dict[str, Any]:
+    """One bound of memory, as a share of the rows (infinite: all in memory), and one s, either way."""
+    cell: dict[str, Any] = {"memory for rows": share, "s": s}
+    for index in ("scan", "forest"):
+        if share == math.inf:
+            forest = MetricForest.build(X, y)
+        else:
+            beside = (40.0 + 13.0) * X.shape[0] + 32.0 * (X.shape[1] + 1) ** 2 + (16 << 20)
+            forest = MetricForest.open(path, memory=int(beside + share * X.nbytes), page_cache=False)
+        seconds, read, objectives = [], [], []
+        for C in (1.0, 0.5, 2.0):
+            before, start = forest.bytes_read, time.perf_counter()
+            model = IndexedBCD(C, s, index=index).fit(forest)
+            seconds.append(time.perf_counter() - start)
+            read.append((forest.bytes_read - before) / max(1.0, path_size(path)))
+            objectives.append(model.objective_)
+        if index == "scan":
+            away = np.abs(X @ model.coef_[0] + model.intercept_[0])
+            cell["share in range"] = float(np.mean(away <= max(1.0, s)))
+            task = Task(np.ones(len(y)), np.ones(len(y)), False, 1.0 + s, 1.0)
+            plane = np.append(model.coef_[0], model.intercept_[0])
+            positions = forest.sample(40_000, np.random.default_rng(0))
+            cell["share needed"] = share_needed(forest, task, plane, positions, forest.take(positions))
+        cell[index] = {"seconds": seconds, "times all rows read": read, "objectives": objectives}
+        forest.close()
+    return cell
+
+
+def path_size(path: Path) -> int:
+    return (path / "rows.bin").stat().st_size
 
 
 # More rows than memory -------------------------------------------------------------------------------------------
@@ -353,8 +424,7 @@ def memory(n: str = "5000000", folder: str = "", *parts: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             return memory(n, folder, "index", "plain", *CONTESTANTS)
     bound = int(n) * 4 * Generated.d // 10
-    path = RESULTS / "bcd-memory.json"
-    before = json.loads(path.read_text())["result"] if path.exists() else {}
+    before = kept("bcd-memory")
     result = before if before.get("rows") == int(n) else {}
     result |= {"rows": int(n), "bound in MB": bound / 2**20, "gigabytes": int(n) * 4 * Generated.d / 1e9}
     X, _, truth = Generated().batch(N_TEST, 10**6 + 1)

@@ -55,6 +55,8 @@ CENTROIDS = 32
 PACKET_BYTES, PACKETS = 64 << 10, 64
 # Neighbouring blocks are read at once up to so many bytes in memory, and this share of it; copies take some times that.
 READ_BYTES, READ_SHARE, READ_COPIES = 4 << 20, 0.05, 3
+# In memory they are gone through so many bytes at a time, which stay in the cache from one use to the next.
+BLOCK_BYTES = 1 << 20
 # A score that stands for those of a block that was left out.
 FAR = 1e30
 # So many rejected rows are described in the header.
@@ -112,11 +114,18 @@ class MemoryBlocks:
         self.bytes_read = self.read_bytes = 0
 
     def read(self, first: int, last: int) -> Iterator[tuple[int, int, Any]]:
-        for i in range(first, last):
-            yield i, i + 1, self.block(i)
+        rows = max(1, int(BLOCK_BYTES / max(1.0, self.row_bytes)))
+        while first < last:
+            stop = int(np.searchsorted(self.starts, self.starts[first] + rows, "right")) - 1
+            stop = min(max(stop, first + 1), last)
+            yield first, stop, self._rows(first, stop)
+            first = stop
 
     def block(self, i: int) -> Any:
-        part = slice(int(self.starts[i]), int(self.starts[i + 1]))
+        return self._rows(i, i + 1)
+
+    def _rows(self, first: int, last: int) -> Any:
+        part = slice(int(self.starts[first]), int(self.starts[last]))
         return slice_of(self.X, part) if scipy.sparse.issparse(self.X) else self.X[part]
 
     def take(self, places: Ints) -> Any:
