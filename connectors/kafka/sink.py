@@ -53,7 +53,7 @@ class KafkaSink:
     **options
         `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
         `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
-        committed; 0.1; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
+        committed; 0.01; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
         trust the mark, or forget it), `client` (a TOML file with options of the client, such as credentials), and any
         option of `kafka.KafkaProducer`.
 
@@ -91,7 +91,7 @@ class KafkaSink:
         default = f"streamsvm.{source.topic}.{topic}" if source else f"streamsvm.{topic}"
         identity = asked.text("transactional_id") or default
         group = asked.text("mark_group") or identity
-        interval = asked.seconds("commit_interval", 0.1)
+        interval = asked.seconds("commit_interval", 0.01)
         trust = asked.choice("mark", ("check", "trust", "forget"), "check")
         del producer["transactional_id"]
         client = client_options(asked, producer)

@@ -33,8 +33,8 @@ MEANING = (
 """The options that say what the events are, in which order; the others say how to reach them."""
 
 _MOST_HELD = 20_000  # records a partition that is ahead in time may have waiting, before it is paused
-_WAIT_S = 0.05  # for more records before results are to be made durable, once
-_IDLE_S = 0.5  # and then
+_WAIT_S = 0.01  # for more records before results are to be made durable, once
+_IDLE_S = 0.05  # and then
 _LOOK_S = 30.0  # between two looks for new partitions
 _ASK_S = 5.0  # between two questions to a broker that sends nothing
 _STALLED_S = (
@@ -63,7 +63,7 @@ class KafkaSource:
         (without `key` and `time` those of the record are taken); `schema` (avro: the file of the schema), `framed`
         (avro: no; whether values begin with a schema registry's five bytes), `names` and `delimiter` (csv);
         `max_value_bytes` (1 MiB; longer values are set aside).
-        *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.1), `until_end` (no; stop at
+        *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `until_end` (no; stop at
         the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
         `gap` (stop, or skip: what to do where retention removed what comes next), `missing` (stop, or wait: what to do
         where there is no such topic).
@@ -118,7 +118,7 @@ class KafkaSource:
         self._max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
         self._order_type = orders[asked.choice("order", orders, "timestamp")]
-        self._max_idle = asked.seconds("max_idle", 0.1)
+        self._max_idle = asked.seconds("max_idle", 0.02)
         self._until_end = asked.flag("until_end", False)
         self._start = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest")
         self._skip = asked.choice("gap", ("stop", "skip"), "stop") == "skip"

@@ -72,8 +72,9 @@ class Transactions:
         self._marks: dict[int, int] = {}  # of the rows that were taken
         self._target: dict[int, int] = {}  # of the transaction that is being committed
         self._committed: dict[int, int] = {}
+        self._rows: dict[Any, tuple[list[bytes | None], list[bytes]]] = {}  # keys and values that wait to be sent
+        self._size = 0  # of those values
         self._sent: list[Stretch] = []
-        self._later: list[Stretch] = []
         self._since: float | None = None  # when the oldest row came that is not being committed yet
         self._began = 0.0
         self._commit: _Call | None = None
@@ -167,14 +168,20 @@ class Transactions:
     # Records -----------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, partition: int, keys: Sequence[bytes | None], values: Sequence[bytes]) -> None:
-        """Take records for a partition."""
+        """Take records for a partition; they are sent when there are many, or the transaction ends.
+
+        A producer sends one batch of a partition after the other, each when the one before is answered for.
+        """
         from kafka import TopicPartition
 
-        tp, now = TopicPartition(topic, partition), int(time.time() * 1000)
-        for start, end in stretches(keys, values, self._most):
-            k, v = keys[start:end], values[start:end]
-            packed = pack(k, v) if self._packs else [*zip(k, v, strict=True)]
-            self._take((tp, packed, end - start, now))
+        if self._since is None:
+            self._since = time.monotonic()
+        rows = self._rows.setdefault(TopicPartition(topic, partition), ([], []))
+        rows[0].extend(keys)
+        rows[1].extend(values)
+        self._size += sum(map(len, values))
+        if self._commit is None and self._size >= self._most:
+            self._ship()
 
     @property
     def _most(self) -> int:
@@ -185,16 +192,18 @@ class Transactions:
         """The most bytes a record may have."""
         return int(self.client.get("max_request_size", 1 << 20)) - 1024
 
-    def _take(self, stretch: Stretch) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-        if self._commit is not None:
-            self._later.append(stretch)
-            return
-        if not self._sent:
-            self._begin()
-        self._sent.append(stretch)
-        self._send(stretch)
+    def _ship(self) -> None:
+        """Hand what waits to the producer, in the transaction that is open."""
+        now = int(time.time() * 1000)
+        rows, self._rows, self._size = self._rows, {}, 0
+        for tp, (keys, values) in rows.items():
+            for start, end in stretches(keys, values, self._most):
+                k, v = keys[start:end], values[start:end]
+                packed = pack(k, v) if self._packs else [*zip(k, v, strict=True)]
+                if not self._sent:
+                    self._begin()
+                self._sent.append((tp, packed, end - start, now))
+                self._send(self._sent[-1])
 
     def _send(self, stretch: Stretch) -> None:
         tp, records, n, now = stretch
@@ -235,6 +244,7 @@ class Transactions:
             self._producer.begin_transaction()
 
     def _begin_commit(self) -> None:
+        self._ship()
         if not self._sent:
             self._begin()
         self._target, self._since = dict(self._marks), None
@@ -255,7 +265,7 @@ class Transactions:
         producer.commit_transaction()
 
     def _end(self) -> None:
-        """Wait for the commit, repair it if it failed, and send what came meanwhile."""
+        """Wait for the commit, and repair it if it failed."""
         assert self._commit is not None
         from kafka.errors import KafkaTimeoutError
 
@@ -273,12 +283,6 @@ class Transactions:
                 self._again()
                 return
         self._committed, self._sent, self._commit, self._repairs = self._target, [], None, 0
-        later, self._later = self._later, []
-        if later:
-            self._begin()
-            for stretch in later:
-                self._sent.append(stretch)
-                self._send(stretch)
 
     def _again(self) -> None:
         """Repeat the transaction with the new producer."""
@@ -338,8 +342,9 @@ class Transactions:
 
     def _start(self) -> None:
         kafka = import_kafka()
-        settings = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17, **self.client}
-        settings |= {"transactional_id": self.identity}
+        settings = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17}
+        # A broker ends a transaction a few milliseconds after it says so, and has the next one wait for that.
+        settings |= {"retry_backoff_ms": 5, **self.client, "transactional_id": self.identity}
         self._failed = None
         self._producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
         self._packs = can_pack(self._producer)

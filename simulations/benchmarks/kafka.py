@@ -1,7 +1,7 @@
 """What Kafka costs: events a second in and out, and how long an event waits for its prediction.
 
     python -m simulations.benchmarks.kafka throughput    consuming, decoding, learning, writing predictions
-    python -m simulations.benchmarks.kafka latency       from produce to prediction at 1,000 events/s
+    python -m simulations.benchmarks.kafka latency       from produce to prediction at steady rates
 
 A broker is started for the run (as the tests do), or `STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20
 features, about 300 bytes, on three partitions. Broker, client and learner share the machine, so what one of them saves
@@ -14,15 +14,15 @@ import argparse
 import contextlib
 import functools
 import importlib.util
+import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from simulations.benchmarks import keep
 STARTER = Path(__file__).parents[2] / "tests" / "kafka" / "broker.py"
 PACKAGES = ("kafka-python", "crc32c", "orjson", "numpy", "numba")
 PARTITIONS = 3
-COMMITS = (0.1, 1.0)
+COMMITS = (0.0, 0.01, 0.1, 1.0)
 
 
 def _starter() -> Any:
@@ -220,73 +220,88 @@ def _where(n: int) -> dict[str, float]:
 
 # Latency ----------------------------------------------------------------------------------------------------------
 
+_WARM_S = 10.0  # in which steps are loaded and the broker's machine code is made, before anything counts
 
-def latency(rate: int, seconds: float) -> None:
+
+def latency(rates: Sequence[int], commits: Sequence[float], seconds: float) -> None:
     """The command line as a process of its own, a producer at a steady rate, and a reader at read_committed."""
-    result = {}
+    result: dict[str, Any] = {"load": os.getloadavg()[0]}
     with _broker() as address:
-        for commit in (0.02, 0.1, 1.0):
+        topic, out = _topic(address, "events"), _topic(address, "predictions")
+        _fill(address, topic, _values(60_000))
+        _learn(address, topic, out, 0.0)  # a broker just started takes several times as long for all it does
+        ways: dict[str, tuple[int, float | None]] = {f"{rate}/s, record itself": (rate, None) for rate in rates}
+        ways |= {f"{rate}/s, commit_interval={commit}": (rate, commit) for commit in commits for rate in rates}
+        for name, (rate, commit) in ways.items():
             waits = np.array(_waits(address, rate, seconds, commit)) * 1e3
             p50, p99 = np.percentile(waits, [50, 99])
-            result[f"commit_interval={commit}"] = {"p50 ms": round(p50, 1), "p99 ms": round(p99, 1), "n": len(waits)}
-            print(f"commit_interval={commit}: p50 {p50:.0f} ms, p99 {p99:.0f} ms over {len(waits):,} events")
-    keep("kafka-latency", {"rate": rate, "load": os.getloadavg()[0], **result}, PACKAGES)
+            result[name] = {"p50 ms": round(p50, 1), "p99 ms": round(p99, 1), "n": len(waits)}
+            print(f"{name}: p50 {p50:.0f} ms, p99 {p99:.0f} ms over {len(waits):,} events", flush=True)
+    keep("kafka-latency", result, PACKAGES)
 
 
-def _waits(address: str, rate: int, seconds: float, commit: float) -> list[float]:
-    import orjson
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+def _produce(address: str, topic: str, rate: int, seconds: float) -> None:
+    """Events at a steady rate, whose key is the moment they are handed to the client."""
+    from kafka import KafkaProducer
 
-    topic, out = _topic(address, "events"), _topic(address, "predictions")
     values = _values(int(rate * seconds))
-    sent: dict[tuple[int, int], float] = {}
-    seen: dict[tuple[int, int], float] = {}
-    stop = threading.Event()
+    with KafkaProducer(bootstrap_servers=address) as producer:
+        start = time.perf_counter()
+        for i, value in enumerate(values):
+            if (ahead := start + i / rate - time.perf_counter()) > 0:
+                time.sleep(ahead)
+            producer.send(topic, value, str(time.time_ns()).encode(), partition=i % PARTITIONS)
+        producer.flush()
 
-    def read() -> None:
-        consumer = KafkaConsumer(
-            bootstrap_servers=address, enable_auto_commit=False, isolation_level="read_committed", fetch_max_wait_ms=20
+
+def _waits(address: str, rate: int, seconds: float, commit: float | None) -> list[float]:
+    """Seconds from produce to prediction; where no `commit` is given, to the event itself, without a learner."""
+    topic, out = _topic(address, "events"), _topic(address, "predictions")
+    with contextlib.ExitStack() as stack:
+        if commit is not None:
+            stack.enter_context(_predicting(address, topic, f"{out}?commit_interval={commit}"))
+        producer = multiprocessing.get_context("spawn").Process(
+            target=_produce, args=(address, topic, rate, _WARM_S + seconds)
         )
-        with contextlib.closing(consumer):
-            tps = [TopicPartition(out, p) for p in range(PARTITIONS)]
-            consumer.assign(tps)
-            consumer.seek_to_beginning(*tps)
-            while not stop.is_set():
-                found = consumer.poll(timeout_ms=100)
-                now = time.perf_counter()
-                for record in (record for records in found.values() for record in records):
-                    row = orjson.loads(record.value)
-                    seen[row["partition"], row["offset"]] = now
+        producer.start()
+        n = int(rate * _WARM_S)
+        waits = _arrivals(address, topic if commit is None else out, n + int(rate * seconds))[n:]
+        producer.join()
+    return waits
 
-    urls = [f"kafka://{address}/{topic}", f"kafka://{address}/{out}?commit_interval={commit}"]
-    command = [sys.executable, "-m", "streamsvm", "run", urls[0], "--out", urls[1], "--label", "y", "--quiet"]
+
+@contextlib.contextmanager
+def _predicting(address: str, topic: str, out: str) -> Iterator[None]:
+    command = [sys.executable, "-m", "streamsvm", "run", f"kafka://{address}/{topic}", "--label", "y", "--quiet"]
+    kept = ["--model", "cpm", "--out", f"kafka://{address}/{out}", "--checkpoint", "check"]
+    environment = {**os.environ, "PYTHONPATH": str(STARTER.parents[2])}
     with tempfile.TemporaryDirectory() as folder:
-        kept = ["--model", "cpm", "--checkpoint", f"{folder}/check"]
-        environment = {**os.environ, "PYTHONPATH": str(STARTER.parents[2])}
         process = subprocess.Popen(command + kept, cwd=folder, env=environment)
-        reader = threading.Thread(target=read)
-        reader.start()
-        with KafkaProducer(bootstrap_servers=address) as producer:
-            first = producer.send(topic, values[0], partition=0).get(timeout=10)
-            while (0, first.offset) not in seen:  # until all is up and compiled
-                time.sleep(0.05)
-            start, futures = time.perf_counter(), []
-            for i, value in enumerate(values):
-                if (ahead := start + i / rate - time.perf_counter()) > 0:
-                    time.sleep(ahead)
-                now = time.perf_counter()
-                futures.append((now, producer.send(topic, value, partition=i % PARTITIONS)))
-            for now, future in futures:
-                place = future.get(timeout=30)
-                sent[place.partition, place.offset] = now
-        deadline = time.perf_counter() + 60
-        while not sent.keys() <= seen.keys() and time.perf_counter() < deadline:
-            time.sleep(0.1)
-        process.terminate()
-        process.wait()
-        stop.set()
-        reader.join()
-    return [seen[place] - now for place, now in list(sent.items())[len(sent) // 10 :]]
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _arrivals(address: str, topic: str, n: int) -> list[float]:
+    """How long after the moment that is its key each of `n` records came to a reader, in the order of the keys."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=address, enable_auto_commit=False, isolation_level="read_committed", metrics_enabled=False
+    )
+    with contextlib.closing(consumer):
+        tps = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        consumer.assign(tps)
+        consumer.seek_to_beginning(*tps)
+        found: dict[int, float] = {}
+        silent = time.monotonic()
+        while len(found) < n and time.monotonic() - silent < 60:
+            for records in consumer.poll(timeout_ms=200).values():
+                silent, now = time.monotonic(), time.time_ns()
+                found |= {int(record.key): (now - int(record.key)) / 1e9 for record in records}
+    return [found[sent] for sent in sorted(found)]
 
 
 def main() -> None:
@@ -295,13 +310,14 @@ def main() -> None:
     parser.add_argument("what", choices=["throughput", "latency"])
     parser.add_argument("--events", type=int, default=150_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rate", type=int, default=1000)
+    parser.add_argument("--rates", type=int, nargs="+", default=[1000, 100])
+    parser.add_argument("--commits", type=float, nargs="+", default=COMMITS)
     parser.add_argument("--seconds", type=float, default=20.0)
     args = parser.parse_args()
     if args.what == "throughput":
         throughput(args.events, args.repeats)
     else:
-        latency(args.rate, args.seconds)
+        latency(args.rates, args.commits, args.seconds)
 
 
 if __name__ == "__main__":

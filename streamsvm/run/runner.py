@@ -275,12 +275,16 @@ class Runner:
             self.report.metrics.taken - events, time.perf_counter() - at
         ):
             self._snapshot()
-        elif idle and self._unflushed:
-            self._flush()
         else:
-            for sink in self.sinks.values():
-                if isinstance(sink, Advancing):
-                    sink.advance()
+            self._advance(idle)
+
+    def _advance(self, idle: bool) -> None:
+        for sink in self.sinks.values():
+            if isinstance(sink, Advancing):
+                sink.advance()
+            elif idle and self._unflushed:
+                sink.flush()
+        self._unflushed &= not idle
 
     def _flush(self) -> None:
         for sink in self.sinks.values():
