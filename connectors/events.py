@@ -209,6 +209,9 @@ class Advancing(Protocol):
     def advance(self) -> None:
         """Begin to make durable what has waited for long enough."""
 
+    def hurry(self) -> None:
+        """The run is to end: raise ConnectorError soon rather than wait for what may never come."""
+
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value

@@ -245,7 +245,7 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics-port", type=_count, metavar="PORT", help="serve events, accuracy, lag and more to Prometheus there"
     )
-    group.add_argument("--quiet", action=_FLAG, help="no progress and no summary")
+    group.add_argument("--quiet", action=_FLAG, help="no progress and no summary (warnings stay)")
     group.add_argument(
         "--config",
         type=_text,
@@ -578,18 +578,16 @@ def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer
 
 @contextlib.contextmanager
 def _logging(quiet: bool | None) -> Iterator[None]:
-    """Show what the package has to say on standard error."""
-    if quiet:
-        yield
-        return
+    """Show what the package has to say on standard error; warnings come in any case."""
     import logging
 
+    level = logging.WARNING if quiet else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     loggers = [logging.getLogger(name) for name in ("streamsvm", "connectors")]
     for logger in loggers:
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level)
     try:
         yield
     finally:

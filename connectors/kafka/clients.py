@@ -8,6 +8,7 @@ import functools
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from connectors.events import ConnectorError
@@ -167,8 +168,16 @@ def admin(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> Any:
     return connect(name, servers, functools.partial(kafka.KafkaAdminClient), shared)
 
 
-def describe_topic(client: Any, name: str, topic: str) -> list[int] | None:
-    """The partitions of a topic, None where there is no such topic; it is not made by asking."""
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as brokers describe it: its partitions, and what tells it from others that had its name, where known."""
+
+    partitions: list[int]
+    id: str | None
+
+
+def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
+    """A topic, None where there is no such topic; it is not made by asking."""
     from kafka.errors import for_code
 
     with talking(name, "the topic cannot be described"):
@@ -178,4 +187,17 @@ def describe_topic(client: Any, name: str, topic: str) -> list[int] | None:
             return None
         if found["error_code"]:
             raise kind(f"topic {topic!r}")
-        return sorted(partition["partition_index"] for partition in found["partitions"])
+        partitions = sorted(partition["partition_index"] for partition in found["partitions"])
+    return Topic(partitions, None if found.get("topic_id") is None else str(found["topic_id"]))
+
+
+def largest_batch(client: Any, topic: str) -> int | None:
+    """The most bytes that a topic takes at once; None where that may not be asked."""
+    from kafka.admin import ConfigResource
+    from kafka.errors import KafkaError
+
+    asked = ConfigResource("topic", topic, ["max.message.bytes"])
+    try:
+        return int(client.describe_configs([asked], config_filter="all")["topic"][topic]["max.message.bytes"]["value"])
+    except (KafkaError, KeyError, TypeError, ValueError):
+        return None

@@ -11,6 +11,8 @@ from connectors.kafka.clients import (
     client_options,
     describe_topic,
     import_kafka,
+    largest_batch,
+    logger,
     safe_name,
     server_list,
     talking,
@@ -20,7 +22,8 @@ from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.sinks import Rows, columns_of, json_bytes
 
-_LONG = 1000  # characters of a text that may be cut where its row is too large
+_FRAME = 128  # bytes that a batch of one record takes beside its key and value
+_LEAST = 1000  # bytes that are left for a value, whatever its key
 
 
 class KafkaSink:
@@ -80,12 +83,13 @@ class KafkaSink:
         self.identity = f"the Kafka topic {topic}"
         self.can_rewind = source is not None
         self._turn, self._closed, self._given = 0, False, options
+        self._said = False  # that something was cut
         self._transactions: Transactions
         asked = Options(self.name, options)
         if isinstance(beside, KafkaSink) and beside._transactions.servers == listed:
             self._check_same(beside)
             self._transactions = beside._transactions.join()
-            self._partitions = self._find_partitions(listed, self._transactions.client, None)
+            self._find_topic(listed, self._transactions.client, None)
             return
         producer = dict(kafka.KafkaProducer.DEFAULT_CONFIG)
         default = f"streamsvm.{source.topic}.{topic}" if source else f"streamsvm.{topic}"
@@ -96,7 +100,6 @@ class KafkaSink:
         del producer["transactional_id"]
         client = client_options(asked, producer)
         asked.finish()
-        self._partitions = self._find_partitions(listed, client, source)
         self._transactions = Transactions(
             self.name,
             listed,
@@ -108,6 +111,7 @@ class KafkaSink:
             trust=trust,
             fresh=fresh,
         )
+        self._find_topic(listed, client, source)
         if source is not None and not resume:
             self._transactions.check_unmarked()
 
@@ -122,23 +126,26 @@ class KafkaSink:
                 "there, or be left out here"
             )
 
-    def _find_partitions(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> int:
-        """How many the topic has; the mark of a source can only be kept in the cluster of the source."""
+    def _find_topic(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> None:
+        """What the topic takes; the mark of a source can only be kept in the cluster of the source."""
         asking = admin(self.name, servers, client)
         try:
-            partitions = describe_topic(asking, self.name, self.topic)
+            found = describe_topic(asking, self.name, self.topic)
+            limit = largest_batch(asking, self.topic)
             with talking(self.name, "the cluster cannot be described"):
                 cluster = asking.describe_cluster()["cluster_id"]
         finally:
             asking.close()
-        if partitions is None:
+        if found is None:
             raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first")
         if source is not None and source.cluster != cluster:
             raise ConnectorError(
                 f"{self.name}: is not in the cluster of {source.name}, so no transaction can say how far its events "
                 "were answered; write to a topic there or to a file, or leave out --checkpoint"
             )
-        return len(partitions)
+        self._partitions = len(found.partitions)
+        most = self._transactions.largest
+        self._largest = self._transactions.limits[self.topic] = most if limit is None else min(most, limit - _FRAME)
 
     def write(self, table: Rows) -> None:
         """Take rows, those of events before the mark left out."""
@@ -173,22 +180,32 @@ class KafkaSink:
             values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
         return values
 
-    def _fit(self, columns: Mapping[str, Sequence[Any]], keys: Sequence[bytes | None], values: list[bytes]) -> None:
+    def _fit(self, columns: Mapping[str, Sequence[Any]], keys: list[bytes | None], values: list[bytes]) -> None:
         """Shorten what is longer than a record may be, its key included."""
-        most = self._transactions.largest
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
-            if len(value) + len(key or b"") > most:
+            if len(value) + len(key or b"") > self._largest:
                 row = {name: column[i] for name, column in columns.items()}
-                values[i] = self._shortened(row, len(value), most - len(key or b""))
+                keys[i], values[i] = self._shortened(row, key)
 
-    def _shortened(self, row: dict[str, Any], size: int, most: int) -> bytes:
-        """A dead letter, or a prediction with an endless label, with as much of its texts as a record may hold."""
+    def _shortened(self, row: dict[str, Any], key: bytes | None) -> tuple[bytes | None, bytes]:
+        """A record with as much of its texts as it may hold, and of its key where that alone is too long."""
+        if key is not None and len(key) > self._largest - _LEAST:
+            key = key[: self._largest // 2]
+        most = self._largest - len(key or b"")
         there = {name: value for name, value in row.items() if value is not None}
-        long = [name for name, value in there.items() if isinstance(value, str) and len(value) > _LONG]
-        if not long or most <= 0:
-            raise ConnectorError(f"{self.name}: a row of {size:,} bytes is too large for `max_request_size`")
-        cut = {name: there[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
-        return json_bytes(there | cut | {"cut": True})
+        texts = {name: value for name, value in there.items() if isinstance(value, str)}
+        long = [name for name, value in texts.items() if len(value) * 8 * len(texts) > most]
+        cut = {name: texts[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
+        value = json_bytes(there | cut | {"cut": True})
+        if len(value) > most:
+            raise ConnectorError(
+                f"{self.name}: a record of {self._largest:,} bytes, which is what the topic and `max_request_size` "
+                f"allow, cannot hold so much as its row: {value[:200]!r}; raise `max.message.bytes` of the topic"
+            )
+        if not self._said:
+            self._said = True
+            logger.warning('%s: a record was too long; its texts or key are cut, and it says "cut":true', self.name)
+        return key, value
 
     def _targets(self, partitions: Sequence[int] | None, keys: Sequence[bytes | None]) -> list[int]:
         from kafka.partitioner.default import murmur2
@@ -202,6 +219,10 @@ class KafkaSink:
     def advance(self) -> None:
         """Commit in the background what has waited for `commit_interval`."""
         self._transactions.advance()
+
+    def hurry(self) -> None:
+        """Give up on brokers that do not answer within seconds, as the run is to end."""
+        self._transactions.hurry()
 
     def flush(self) -> None:
         """Commit all rows, and where their events stand."""

@@ -11,6 +11,7 @@ from typing import Any
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
 from connectors.kafka.clients import (
     ANSWER_S,
+    Topic,
     admin,
     client_options,
     connect,
@@ -40,6 +41,7 @@ _ASK_S = 5.0  # between two questions to a broker that sends nothing
 _STALLED_S = (
     0.5  # that a partition may show nothing though its end is not reached, before an open transaction is thought of
 )
+_ID = "topic id"  # beside the topic in the positions of batches; no topic can be called that
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
@@ -66,7 +68,8 @@ class KafkaSource:
         *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `until_end` (no; stop at
         the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
         `gap` (stop, or skip: what to do where retention removed what comes next), `missing` (stop, or wait: what to do
-        where there is no such topic).
+        where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
+        id, of which events were learned).
         *How*: `batch_size` (1024), `group_id` (streamsvm.TOPIC; offsets are committed to it, for others to see the
         lag, and never read), `client` (a TOML file with options of the client, such as credentials), and any option
         of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed and `max_poll_records` 4000.
@@ -97,11 +100,12 @@ class KafkaSource:
         self._looked = self._asked = self._stable_at = time.monotonic()
         self._waited = self._silent = self._commit_failed = False
         self._missed = 0  # how often brokers did not know the topic any more
-        partitions = self._find_topic()
+        found = self._find_topic()
+        self._id = None if found is None else found.id
         self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, self._client)
         try:
-            if partitions:
-                self._open(partitions)
+            if found is not None:
+                self._open(found.partitions)
         except BaseException:
             self.close()
             raise
@@ -122,6 +126,7 @@ class KafkaSource:
         self._until_end = asked.flag("until_end", False)
         self._start = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest")
         self._skip = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
+        self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
         self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
         group = {"group_id": f"streamsvm.{self.topic}"}
@@ -129,14 +134,14 @@ class KafkaSource:
         self._client |= group | client_options(asked, defaults)
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
 
-    def _find_topic(self) -> list[int]:
-        """Its partitions; none where it is to be waited for."""
+    def _find_topic(self) -> Topic | None:
+        """The topic; None where it is to be waited for."""
         client = admin(self.name, self.servers, self._client)
         try:
-            partitions = describe_topic(client, self.name, self.topic)
+            found = describe_topic(client, self.name, self.topic)
             with talking(self.name, "the cluster cannot be described"):
                 self.cluster = client.describe_cluster()["cluster_id"]
-            if partitions is None and not self._wait:
+            if found is None and not self._wait:
                 with talking(self.name, "topics cannot be listed"):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
@@ -145,9 +150,9 @@ class KafkaSource:
                 )
         finally:
             client.close()
-        if partitions is None:
+        if found is None:
             logger.warning("%s: there is no such topic yet: waiting for it", self.name)
-        return partitions or []
+        return found
 
     # Where it stands ---------------------------------------------------------------------------------------------
 
@@ -210,6 +215,12 @@ class KafkaSource:
             asked = {int(partition): int(offset) for partition, offset in position[self.topic].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConnectorError(f"{self.name}: not a position in topic {self.topic}: {position!r}") from error
+        learned = position.get(_ID)
+        if learned and self._id and learned != self._id and not self._accept:
+            raise ConnectorError(
+                f"{self._anew(learned, self._id)}; or where its events are those that were learned, as in a topic that "
+                "was restored, say recreated=accept"
+            )
         if gone := sorted(set(asked) - set(self._next)):
             raise ConnectorError(
                 f"{self.name}: has no partition {gone[0]}, of which events were learned: is it another topic?"
@@ -223,10 +234,7 @@ class KafkaSource:
     def _checked(self, partition: int, offset: int) -> int:
         begin, end = self._begin[partition], self._end[partition]
         if offset > end:
-            raise ConnectorError(
-                f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: the "
-                "topic was made anew or lost records; start over with --fresh"
-            )
+            raise ConnectorError(self._beyond(partition, offset, end))
         if offset < begin and not self._skip:
             raise ConnectorError(self._gap(partition, offset, begin))
         if offset < begin:
@@ -234,6 +242,18 @@ class KafkaSource:
                 "%s: partition %d: skipping from %d to %d, removed by retention", self.name, partition, offset, begin
             )
         return max(offset, begin)
+
+    def _beyond(self, partition: int, offset: int, end: int) -> str:
+        return (
+            f"{self.name}: partition {partition} ends at offset {end}, but events up to {offset} were learned: the "
+            "topic was made anew or lost records; start over with --fresh"
+        )
+
+    def _anew(self, learned: str, there: str) -> str:
+        return (
+            f"{self.name}: the topic was deleted and made anew since events of it were learned (its id was {learned}, "
+            f"and is {there}), so that the same offsets are other events; start over with --fresh"
+        )
 
     def _gap(self, partition: int, offset: int, begin: int) -> str:
         return (
@@ -266,6 +286,7 @@ class KafkaSource:
         self._assigned = True
 
     def _next_batch(self) -> Batch:
+        self._check_same()
         deadline = time.monotonic() + (_IDLE_S if self._waited else _WAIT_S)
         while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
             self._poll(left)
@@ -310,6 +331,9 @@ class KafkaSource:
         self._begin = self._offsets("beginning_offsets", self.partitions)
         behind = {p: offset for p, offset in self._next.items() if offset < self._begin[p]}
         if not behind:
+            end = self._offsets("end_offsets", self.partitions)
+            for partition in [p for p, offset in self._next.items() if offset > end[p]]:
+                raise ConnectorError(self._beyond(partition, self._next[partition], end[partition])) from error
             raise error
         for partition, offset in behind.items():
             self._next[partition] = self._checked(partition, offset)
@@ -375,6 +399,7 @@ class KafkaSource:
         except ConnectorError as error:
             logger.warning("%s", error)
             return
+        self._id = self._id or self._id_there()
         new = sorted(there - set(self._next))
         if not new or (self._until_end and self._next):
             return
@@ -396,6 +421,17 @@ class KafkaSource:
             logger.warning("%s: no broker answers (%s): waiting for one", self.name, reason)
         else:
             self._heard()
+
+    def _id_there(self) -> str | None:
+        """What the client last heard of the topic's id."""
+        found = self._consumer._client.cluster.topic_id(self.topic)
+        return None if found is None else str(found)
+
+    def _check_same(self) -> None:
+        """Stop where the topic was deleted and made anew behind our back."""
+        there = self._id_there()
+        if self._id is not None and there not in (None, self._id):
+            raise ConnectorError(self._anew(self._id, there))
 
     def _check_there(self) -> None:
         """Stop where the topic was deleted; brokers that begin may not know it yet, so they are asked twice."""
@@ -436,7 +472,7 @@ class KafkaSource:
             events.features,
             events.labels,
             Origins({"topic": self.topic}, {"partition": partitions, "offset": offsets}),
-            self.position,
+            self.position | ({} if self._id is None else {_ID: self._id}),
             raw=_Texts(values),
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
             times=[record.timestamp for record in records] if events.times is None else events.times,

@@ -14,8 +14,11 @@ from connectors.kafka.clients import ANSWER_S, admin, connect, describe, import_
 from connectors.kafka.packing import can_pack, pack, send_packed, stretches
 from connectors.kafka.source import KafkaSource
 
+_AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # one after the other, with a broker that answers
+_LOOK_S = 0.1  # between two looks whether to go on waiting
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
+_GRACE_S = 5.0  # for brokers to answer once the run is to end
 _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a broker that died had promised
 
 Stretch = tuple[Any, bytes | list[Any], int, int]
@@ -65,6 +68,8 @@ class Transactions:
         self.name, self.servers, self.client = name, servers, dict(client)
         self.identity, self._group, self._interval_s = transactional_id, group, interval_s
         self._source, self._trust, self._fresh = source, trust, fresh
+        self.limits: dict[str, int] = {}
+        """The most bytes a record may have, by topic."""
         self._users = 1
         self._producer: Any = None
         self._packs = False
@@ -79,6 +84,7 @@ class Transactions:
         self._began = 0.0
         self._commit: _Call | None = None
         self._failed: Exception | None = None  # what went wrong in the transaction before its end
+        self._deadline = float("inf")  # for brokers to answer
         self._repairs = 0  # since the last transaction that succeeded
 
     def join(self) -> Transactions:
@@ -180,16 +186,12 @@ class Transactions:
         rows[0].extend(keys)
         rows[1].extend(values)
         self._size += sum(map(len, values))
-        if self._commit is None and self._size >= self._most:
+        if self._commit is None and self._size >= _AT_ONCE:
             self._ship()
 
     @property
-    def _most(self) -> int:
-        return min(1 << 18, self.largest)
-
-    @property
     def largest(self) -> int:
-        """The most bytes a record may have."""
+        """The most bytes a record may have as far as the client is concerned."""
         return int(self.client.get("max_request_size", 1 << 20)) - 1024
 
     def _ship(self) -> None:
@@ -197,7 +199,7 @@ class Transactions:
         now = int(time.time() * 1000)
         rows, self._rows, self._size = self._rows, {}, 0
         for tp, (keys, values) in rows.items():
-            for start, end in stretches(keys, values, self._most):
+            for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.get(tp.topic, _AT_ONCE))):
                 k, v = keys[start:end], values[start:end]
                 packed = pack(k, v) if self._packs else [*zip(k, v, strict=True)]
                 if not self._sent:
@@ -270,8 +272,12 @@ class Transactions:
         from kafka.errors import KafkaTimeoutError
 
         call, since = self._commit, time.monotonic()
-        while not call.wait(_SAY_S) and time.monotonic() - since < _STUCK_S:
-            logger.warning("%s: no broker answers: waiting to commit", self.name)
+        said = since
+        while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S:
+            self._check_patience()
+            if time.monotonic() - said > _SAY_S:
+                said = time.monotonic()
+                logger.warning("%s: no broker answers: waiting to commit", self.name)
         try:
             if not call.done:
                 raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
@@ -306,6 +312,7 @@ class Transactions:
         time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         said = time.monotonic()
         while True:
+            self._check_patience()
             try:
                 self._drop_producer()
                 self._start()
@@ -323,6 +330,18 @@ class Transactions:
             self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
         elif any(mark.get(p, 0) != offset for p, offset in self._committed.items()):
             raise self._fenced(error)
+
+    def hurry(self) -> None:
+        """The run is to end: brokers that do not answer are given up soon."""
+        self._deadline = min(self._deadline, time.monotonic() + _GRACE_S)
+
+    def _check_patience(self) -> None:
+        if time.monotonic() > self._deadline:
+            after = "; they will be made when the run goes on from its checkpoint" if self._source is not None else ""
+            raise ConnectorError(
+                f"{self.name}: no broker answered, and the run was to end: results after the last commit are not "
+                f"written{after}"
+            )
 
     def _check_fenced(self, error: Exception) -> None:
         """Fenced, and not because a transaction took longer than brokers allow: another one has taken over."""
@@ -342,7 +361,7 @@ class Transactions:
 
     def _start(self) -> None:
         kafka = import_kafka()
-        settings = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17}
+        settings: dict[str, Any] = {"max_block_ms": 20_000, "metrics_enabled": False, "batch_size": 1 << 17}
         # A broker ends a transaction a few milliseconds after it says so, and has the next one wait for that.
         settings |= {"retry_backoff_ms": 5, **self.client, "transactional_id": self.identity}
         self._failed = None

@@ -173,6 +173,9 @@ class Runner:
     def stop(self) -> None:
         """Ask the run to finish the batch in hand and end; may be called from a signal handler or another thread."""
         self._stopping = True
+        for sink in self.sinks.values():
+            if isinstance(sink, Advancing):
+                sink.hurry()
 
     def run(self) -> Report:
         """Run to the end of the stream, to `max_events`, or until stopped; where a run was killed, go on from there."""

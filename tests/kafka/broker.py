@@ -7,6 +7,7 @@ fetches the broker once (43 MB) into ~/.cache/streamsvm-kafka.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import fcntl
 import hashlib
@@ -17,11 +18,13 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
 READY_S = 60.0
+_BRIEF = ("-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -59,10 +62,12 @@ class Broker:
     ----------
     port
         Where to listen; by default any free one.
+    brief
+        Whether it is not to live for long: it starts sooner, and is slower later.
     """
 
-    def __init__(self, port: int | None = None) -> None:
-        self._jars = jars()
+    def __init__(self, port: int | None = None, *, brief: bool = False) -> None:
+        self._jars, self._brief = jars(), _BRIEF if brief else ()
         self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
         ports = free_ports(2)
         self.port = port or ports[0]
@@ -71,28 +76,22 @@ class Broker:
         self._settings.write_text(_SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder))
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            cluster = self._tool("random-uuid").strip().splitlines()[-1]
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             self._tool("format", "-t", cluster, "-c", str(self._settings))
             self.start()
         except BaseException:
             self.close()
             raise
 
-    def _tool(self, *arguments: str) -> str:
-        command = ["java", "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
+    def _tool(self, *arguments: str) -> None:
+        command = ["java", *_BRIEF, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._folder)
         if done.returncode:
             raise NoBroker(f"kafka.tools.StorageTool {arguments[0]} failed: {done.stderr or done.stdout}")
-        return done.stdout
 
     def start(self) -> None:
         """Start the process, with the data of the one before, and wait until it answers."""
-        options = [
-            "-Xmx1g",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=4",
-            "-Dorg.slf4j.simpleLogger.showDateTime=true",
-        ]
+        options = ["-Xmx1g", "-XX:+UseSerialGC", *self._brief, "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._settings)],

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import multiprocessing
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +35,7 @@ starter = _broker_module()
 def start_broker() -> Any:
     """A broker of one's own; without Java and Maven the test is skipped, where `CI` is set it fails."""
     try:
-        return starter.Broker()
+        return starter.Broker(brief=True)
     except starter.NoBroker as error:
         if os.environ.get("CI"):
             pytest.fail(f"no Kafka broker: {error}")
@@ -91,6 +93,68 @@ def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
             for some in consumer.poll(timeout_ms=200, max_records=10_000).values():
                 records += some
         return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+# A process that has all imported and compiled, of which each run is a fork: most of a short run would be that.
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["tests.kafka.warm"])
+
+
+def _run(arguments: Sequence[str], cwd: Path, log: Path) -> None:
+    from streamsvm.cli import main
+
+    os.chdir(cwd)
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    sys.exit(main(arguments))
+
+
+class Run:
+    """The command line in a process of its own, with what it says in a file."""
+
+    def __init__(self, *arguments: Any, cwd: Path) -> None:
+        self._log = cwd / f"{uuid.uuid4().hex}.log"
+        self._log.touch()
+        asked = ["run", *map(str, arguments)]
+        self._process = _forks.Process(target=_run, args=(asked, cwd, self._log), daemon=True)
+        self._process.start()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+
+    @property
+    def log(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text()
+
+    @property
+    def over(self) -> bool:
+        return not self._process.is_alive()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, unless it is over already."""
+        assert self._process.pid is not None
+        if not self.over:
+            os.kill(self._process.pid, number)
+
+    def wait(self, seconds: float = 120.0) -> int:
+        """The exit code."""
+        self._process.join(seconds)
+        assert self._process.exitcode is not None, f"it does not end:\n{self.log}"
+        return self._process.exitcode
+
+
+def ran(*arguments: Any, cwd: Path, code: int = 0) -> str:
+    """Run the command line to its end, which must be with this exit code; what it said."""
+    with Run(*arguments, cwd=cwd) as run:
+        assert run.wait() == code, run.log
+        assert "Traceback" not in run.log
+        return run.log
 
 
 @pytest.fixture

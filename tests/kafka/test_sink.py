@@ -190,6 +190,19 @@ def test_a_label_too_long_is_cut_and_stops_nothing(broker, topic):
     assert 50_000 < len(row["prediction"]) == len(row["label"]) < 600_000
 
 
+def test_records_fit_what_the_topic_takes(broker, topic, source):
+    name = topic("out", 1, **{"max.message.bytes": "3000"})
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.write(table(0, range(100)))
+        sink.write(table(0, [100], key=["k" * 5000]))
+        sink.write(table(0, [101], label=["ü" * 5000]))
+        sink.flush()
+    found = read(broker, name)
+    assert [json.loads(record.value)["offset"] for record in found] == list(range(102))
+    assert [json.loads(record.value).get("cut") for record in found] == [None] * 100 + [True] * 2
+    assert (len(found[100].key), found[101].key) == (1436, b"k")
+
+
 @pytest.mark.parametrize("more", [0, 5])
 def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, more):
     name = topic("out", 1)
@@ -197,7 +210,7 @@ def test_a_transaction_that_took_too_long_is_repeated(broker, topic, source, mor
     with contextlib.closing(open_sink(url, source=source)) as sink:
         sink.write(table(0, range(3)))
         sink.flush()
-        sink.write(table(0, range(3, 6)))
+        sink.write(table(0, range(3, 6), label=["long" * 50_000] * 3))  # so much that it is sent at once
         time.sleep(3)  # the broker aborts it
         for offset in range(6, 6 + more):
             sink.write(table(0, [offset]))

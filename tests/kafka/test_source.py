@@ -259,6 +259,47 @@ def test_a_topic_that_is_deleted_stops_the_run(broker, topic, monkeypatch):
                 next(batches)
 
 
+def made_anew(broker, name, rows):
+    from kafka import KafkaAdminClient
+    from kafka.errors import TopicAlreadyExistsError
+
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+        client.delete_topics([name])
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(TopicAlreadyExistsError):
+            starter.make_topics(broker, name)
+            break
+    fill(broker, name, rows)
+
+
+def test_a_topic_made_anew_is_not_gone_on_with(broker, topic):
+    name = topic("events")
+    fill(broker, name, numbered(30))
+    with opened(broker, name, until_end=True) as source:
+        *_, last = source
+    made_anew(broker, name, numbered(60))
+    with opened(broker, name) as source, pytest.raises(ConnectorError, match=r"made anew since.*recreated=accept"):
+        source.seek(last.position)
+    with opened(broker, name, until_end=True, recreated="accept") as source:
+        source.seek(last.position)
+        assert len(events(source)[0]) == 30
+
+
+def test_a_topic_made_anew_stops_a_live_run(broker, topic):
+    name = topic("events")
+    fill(broker, name, numbered(30))
+    with opened(broker, name) as source:
+        batches = iter(source)
+        while sum(source.position[name].values()) < 30:
+            next(batches)
+        made_anew(broker, name, numbered(60))
+        deadline = time.monotonic() + 60
+        with pytest.raises(ConnectorError, match=r"made anew|ends at offset"):  # noqa: PT012
+            while time.monotonic() < deadline:
+                next(batches)
+
+
 def test_no_broker_is_said_in_bounded_time():
     began = time.monotonic()
     port = starter.free_ports(1)[0]
