@@ -884,6 +884,7 @@ class IndexedBCD(LinearClassifier):
         """Labels and weights by row of the source, or the forest's own, by position."""
         n, d = forest.shape
         if y is None:
+            check_classification_targets(np.asarray(forest.classes))
             codes = self._encode(np.asarray(forest.classes)).astype(forest.codes.dtype)[forest.codes]
         else:
             y = np.asarray(y)

@@ -855,14 +855,12 @@ class MetricForest:
         try:
             classes = [decode_label(label) for label in header["classes"]]
             d, size = int(header["n_columns"]), int(header["rows_bytes"])
+            _check_whole(arrays, d, int(header["n_leaves"]), len(classes), size)
             blocks = FileBlocks(path / ROWS_FILE, arrays, d, 0, page_cache, _index_type(d))
             forest = cls(blocks, d, arrays, classes)
             forest.memory = memory
             blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
             blocks.keep(max(0, memory - forest._own_bytes - READ_COPIES * blocks.read_bytes))
-            leaf_rows = arrays["block_rows"][: forest.n_leaves]
-            if len(forest.codes) != len(forest.ids) or leaf_rows.sum() != len(forest.ids):
-                raise ValueError("its arrays do not fit one another")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ArchiveError(f"{path / INDEX_FILE} is not a whole index: {error}") from error
         if (path / ROWS_FILE).stat().st_size != size:
@@ -1066,6 +1064,40 @@ class _Dealer:
         self.file.path.unlink()
 
 
+def _check_whole(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int, n_classes: int, n_bytes: int) -> None:
+    """Raise ValueError where an array is not of its kind, its shape or its range."""
+    n, n_nodes, n_blocks = len(arrays["ids"]), len(arrays["children"]), len(arrays["block_rows"])
+    n_sample = len(arrays["sample"])
+    # Shape, the least value, and the one that all are below.
+    expected: dict[str, tuple[tuple[int, ...], float, float]] = {
+        "block_offset": ((n_blocks,), 0, n_bytes + 1),
+        "block_rows": ((n_blocks,), 1, n + 1),
+        "block_filled": ((n_blocks,), 0, n_bytes + 1),
+        "block_kind": ((n_blocks,), -len(TYPES), len(TYPES) + 1),
+        "block_crc": ((n_blocks,), 0, 1 << 32),
+        "codes": ((n,), 0, n_classes),
+        "ids": ((n,), 0, n),
+        "sample": ((n_sample,), 0, n),
+        "centroids": ((n_leaves, d), -math.inf, math.inf),
+        "radii": ((n_leaves,), 0, math.inf),
+        "pivots": ((n_nodes, d + 1), -2, 2),
+        "children": ((n_nodes, 2), -n_leaves, n_nodes + 1),
+        "roots": ((len(arrays["roots"]),), 0, n_nodes),
+    }
+    for name, (shape, least, beyond) in expected.items():
+        values = arrays[name]
+        kinds = "f" if name in ("centroids", "radii", "pivots") else "iu"
+        if values.shape != shape or values.dtype.kind not in kinds:
+            raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
+        if not (values.size == 0 or (values.min() >= least and values.max() < beyond)):
+            raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
+    rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
+    if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():
+        raise ValueError("blocks do not add up to the rows and their sample")
+    if (arrays["block_filled"] != rows * d)[is_dense].any():
+        raise ValueError("a block has more or fewer values than its rows have columns")
+
+
 def _write_index(
     folder: Path, dealer: _Dealer, build: _Build, n_sample: int, header: Callable[[], dict[str, Any]] | None
 ) -> None:
@@ -1108,6 +1140,8 @@ def _checked(X: Any) -> Any:
     X = X.tocsr() if sparse else np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"rows must be a table of two dimensions, got shape {X.shape}")
+    if X.shape[1] == 0:
+        raise ValueError("rows have no columns")
     if X.dtype not in TYPES:
         X = X.astype(np.float64)
     if sparse and not X.has_canonical_format:

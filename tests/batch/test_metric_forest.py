@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamsvm import IndexedBCD
 from streamsvm.batch import indexed_bcd
 from streamsvm.batch.metric_forest import INDEX_FILE, ROWS_FILE, MetricForest, Spill
-from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive
+from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive, write_archive
 
 
 def clusters(n, d=12, seed=0, flipped=0.1):
@@ -306,6 +306,32 @@ def test_damaged_and_foreign_indexes_are_refused_with_the_reason(on_disk, tmp_pa
     with pytest.raises(expected, match=ROWS_FILE if damage in ("cut rows", "flip a byte", "lost") else INDEX_FILE):
         for _ in MetricForest.open(tmp_path / "index").scan():
             pass
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("children", lambda values: values[:-1]),
+        ("children", lambda values: values + 10_000),
+        ("block_crc", lambda values: values[1:]),
+        ("block_kind", lambda values: 0 * values),
+        ("block_filled", lambda values: values + 1),
+        ("codes", lambda values: values + 2),
+        ("ids", lambda values: values.astype(float)),
+        ("sample", lambda values: values[:-1]),
+        ("centroids", lambda values: values * np.nan),
+        ("radii", lambda values: -values - 1.0),
+        ("roots", lambda values: values + 10_000),
+    ],
+)
+def test_an_index_whose_arrays_do_not_fit_is_refused_by_their_name(on_disk, tmp_path, name, change):
+    X, y = clusters(1000)
+    on_disk(X, y)
+    header, arrays = read_archive(tmp_path / "index" / INDEX_FILE)
+    header = {key: value for key, value in header.items() if key not in ("format", "version")}
+    write_archive(tmp_path / "index" / INDEX_FILE, header, arrays | {name: change(arrays[name])})
+    with pytest.raises(ArchiveError, match=f"{name}|block|pivots"):
+        MetricForest.open(tmp_path / "index")
 
 
 def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path):
