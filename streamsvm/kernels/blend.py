@@ -289,14 +289,14 @@ def add_vote(scores, at, n, sharpness, vote, proba, logs, to):
     """Add the softmax of a head's scores, times its vote; its logarithms go where `stack` finds them."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        logs[to + c] = sharpness * (scores[at + c] - top)
-        total += math.exp(logs[to + c])
+        logs[to + c] = math.exp(sharpness * (scores[at + c] - top))
+        total += logs[to + c]
     if vote > LEAST_VOTE:
         for c in range(n):
-            proba[c] += vote * math.exp(logs[to + c]) / total
+            proba[c] += vote * logs[to + c] / total
     less = math.log(total)
     for c in range(n):
-        logs[to + c] = max(logs[to + c] - less, LEAST_LOG)
+        logs[to + c] = max(sharpness * (scores[at + c] - top) - less, LEAST_LOG)
 
 
 # Learning ---------------------------------------------------------------------------------------------------------

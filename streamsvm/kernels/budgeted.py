@@ -139,6 +139,8 @@ MOST_MERGES = 11
 
 # The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400
+# Between its points it may be so far off.
+TABLE_SAFETY, TABLE_ERROR = 0.95, 1e-3
 
 # exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2; ln 2 is split in two parts so that r is exact, and adding
 # and subtracting ROUNDER rounds to an integer. The polynomial is that of Cephes' expf. Exponents end where products
@@ -870,18 +872,23 @@ def choose(arena, layout, i):
     far, sizes, costs = work(arena, layout, 2), work(arena, layout, 1), work(arena, layout, 3)
     m = take_vector(arena, layout, i)
     distances(arena, layout, m, far)
-    if is_plain(layout):
+    plain = is_plain(layout)
+    if plain:
         cost_plain(arena, layout, i, far, sizes, costs)
     else:
-        cost_any(arena, layout, i, far, sizes, costs)
+        bound_any(arena, layout, i, far, sizes, costs)
     most = min(int(params[MERGES]), n)
     chosen[0] = i
     count = 1
     bound = f32(np.inf)
     for b in range(n):
-        cost = costs[u(b)]
-        if cost >= bound or b == i:
+        if costs[u(b)] >= bound or b == i:
             continue
+        if not plain:
+            costs[u(b)] = cost_any(arena, layout, i, b, far, sizes)
+            if costs[u(b)] >= bound:
+                continue
+        cost = costs[u(b)]
         at = min(count, most - 1)
         while at > 1 and costs[int(chosen[at - 1])] > cost:
             chosen[at] = chosen[at - 1]
@@ -917,30 +924,42 @@ def cost_plain(arena, layout, i, far, sizes, costs):
 
 
 @kernel
-def cost_any(arena, layout, i, far, sizes, costs):
-    """As `cost_plain`, where vectors have several coefficients; inf where the angle between these is not below 90°."""
+def bound_any(arena, layout, i, far, sizes, costs):
+    """As `cost_plain`, where vectors have several coefficients, but from below: what is lost if their angle is 0.
+
+    inf where the angle is not below 90°. The cosines of the angles are left in work row 0.
+    """
     n = layout[N_VECTORS]
     table = borrow_table(layout)
-    golden = section(arena, layout, PARAMS)[SEARCH] == GOLDEN
-    cosines, points = work(arena, layout, 0), work(arena, layout, 4)
+    looking_up = section(arena, layout, PARAMS)[SEARCH] == LOOKUP
+    cosines, kappas = work(arena, layout, 0), work(arena, layout, 4)
     products_with(arena, layout, i, cosines)
+    for b in range(padded(n)):
+        kappas[u(b)] = exp32(-far[u(b)])
     size = sizes[u(i)]
     for b in range(n):
         both = sizes[u(b)] * size
         cosine = min(cosines[u(b)] / both, ONE) if both > ZERO else ONE
         cosines[u(b)] = cosine
-        if cosine > ZERO:
-            if golden:
-                points[u(b)] = f32(golden_section(ratio_of(sizes[u(b)], size), cosine, -far[u(b)]))
-            else:
-                share = sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
-                points[u(b)] = f32(look_up(table, GRID * GRID, share, exp32(-far[u(b)])))
-    for b in range(n):
-        if cosines[u(b)] > ZERO:
-            ratio = ratio_of(sizes[u(b)], size)
-            costs[u(b)] = f32(degradation(points[u(b)], ratio, cosines[u(b)], -far[u(b)]))
-        else:
+        costs[u(b)] = ZERO
+        if cosine <= ZERO:
             costs[u(b)] = f32(np.inf)
+        elif looking_up:
+            share = sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
+            costs[u(b)] = f32(look_up(table, 0, share, kappas[u(b)]) * TABLE_SAFETY - TABLE_ERROR)
+
+
+@inlined
+def cost_any(arena, layout, i, b, far, sizes):
+    """The degradation of merging vector b with i, whose cosine is in work row 0."""
+    cosine, size = work(arena, layout, 0)[u(b)], sizes[u(i)]
+    ratio = ratio_of(sizes[u(b)], size)
+    if section(arena, layout, PARAMS)[SEARCH] == GOLDEN:
+        h = golden_section(ratio, cosine, -far[u(b)])
+    else:
+        share = sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
+        h = look_up(borrow_table(layout), GRID * GRID, share, work(arena, layout, 4)[u(b)])
+    return f32(degradation(f32(h), ratio, cosine, -far[u(b)]))
 
 
 @inlined
