@@ -139,8 +139,9 @@ MOST_MERGES = 11
 
 # The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400
-# Between its points it may be so far off.
-TABLE_SAFETY, TABLE_ERROR = 0.95, 1e-3
+# For vectors of equal size and direction least is lost: 2 (1 - sqrt(kappa))^2, as long as that is below MOST_BOUND, and
+# at least MOST_BOUND beyond; less what rounding and the table may be off.
+MOST_BOUND, BOUND_SAFETY, TABLE_ERROR = np.float32(0.74), np.float32(0.99), np.float32(1e-3)
 
 # exp(x) = 2^n p(r) with x = n ln 2 + r, |r| <= ln(2) / 2; ln 2 is split in two parts so that r is exact, and adding
 # and subtracting ROUNDER rounds to an integer. The polynomial is that of Cephes' expf. Exponents end where products
@@ -276,6 +277,31 @@ def dot_vectors(vectors, stride, n, rows, values, m, out):
         for b in range(n):
             out[u(b)] += x0 * vectors[j0 + u(b)]
         i += 1
+
+
+@inlined
+def first_largest(row, n, sign, tops):
+    """Where the first of the largest of n values times a sign is; values times 1 are not negative.
+
+    Passes vectorise; `tops` is room for half as many.
+    """
+    half = padded(n) // 2
+    for b in range(n, 2 * half):
+        row[u(b)] = ZERO if sign > ZERO else f32(np.inf)
+    for b in range(half):
+        x, y = sign * row[u(b)], sign * row[u(half + b)]
+        tops[u(b)] = x if x > y else y
+    while half > LANES and half % 2 == 0:
+        half //= 2
+        for b in range(half):
+            tops[u(b)] = tops[u(b)] if tops[u(b)] > tops[u(half + b)] else tops[u(half + b)]
+    top = tops[0]
+    for b in range(1, half):
+        top = tops[u(b)] if tops[u(b)] > top else top
+    for b in range(n):
+        if sign * row[u(b)] == top:
+            return b
+    return 0
 
 
 # Kernel values ----------------------------------------------------------------------------------------------------
@@ -569,10 +595,7 @@ def find_slot(arena, layout, m):
     n = layout[N_VECTORS]
     params, row = section(arena, layout, PARAMS), single(arena, layout, KERNEL)
     if params[ABSORB] < 1.0 and n > 0:
-        nearest = 0
-        for b in range(1, n):
-            if row[u(b)] > row[u(nearest)]:
-                nearest = b
+        nearest = first_largest(row, n, ONE, work(arena, layout, 0))
         if row[nearest] > params[ABSORB]:
             return nearest
     write_vector(arena, layout, n, m)
@@ -812,11 +835,7 @@ def find_smallest(arena, layout):
                     sizes[u(b)] += v * v
         for b in range(slots):
             sizes[u(b)] = np.sqrt(sizes[u(b)])
-    smallest = 0
-    for b in range(1, n):
-        if sizes[u(b)] < sizes[u(smallest)]:
-            smallest = b
-    return smallest
+    return first_largest(sizes, n, -ONE, work(arena, layout, 0))
 
 
 @kernel
@@ -869,26 +888,23 @@ def choose(arena, layout, i):
     """
     n = layout[N_VECTORS]
     params, chosen = section(arena, layout, PARAMS), section(arena, layout, CHOSEN)
-    far, sizes, costs = work(arena, layout, 2), work(arena, layout, 1), work(arena, layout, 3)
+    sizes, far, costs = work(arena, layout, 1), work(arena, layout, 2), work(arena, layout, 3)
     m = take_vector(arena, layout, i)
     distances(arena, layout, m, far)
-    plain = is_plain(layout)
-    if plain:
-        cost_plain(arena, layout, i, far, sizes, costs)
-    else:
-        bound_any(arena, layout, i, far, sizes, costs)
+    bound_costs(arena, layout, i, sizes, far, costs)
     most = min(int(params[MERGES]), n)
     chosen[0] = i
-    count = 1
-    bound = f32(np.inf)
-    for b in range(n):
-        if costs[u(b)] >= bound or b == i:
+    count, limit = 1, f32(np.inf)
+    # The likeliest first: most others then need no closer look.
+    likeliest = first_largest(costs, n, -ONE, work(arena, layout, 5))
+    for k in range(-1, n):
+        b = likeliest if k < 0 else k
+        if costs[u(b)] >= limit or k == likeliest:
             continue
-        if not plain:
-            costs[u(b)] = cost_any(arena, layout, i, b, far, sizes)
-            if costs[u(b)] >= bound:
-                continue
-        cost = costs[u(b)]
+        cost = find_cost(arena, layout, i, b, sizes, far)
+        if cost >= limit:
+            continue
+        costs[u(b)] = cost
         at = min(count, most - 1)
         while at > 1 and costs[int(chosen[at - 1])] > cost:
             chosen[at] = chosen[at - 1]
@@ -896,69 +912,53 @@ def choose(arena, layout, i):
         chosen[at] = b
         count = min(count + 1, most)
         if count == most:
-            bound = costs[int(chosen[most - 1])]
+            limit = costs[int(chosen[most - 1])]
     return count
 
 
-@inlined
-def cost_plain(arena, layout, i, far, sizes, costs):
-    """The degradation of merging each vector with i, in units of that of removing i; inf where signs differ."""
-    n, stride = layout[N_VECTORS], layout[STRIDE]
-    coefs = single(arena, layout, COEFS)
-    table = borrow_table(layout)
-    golden = section(arena, layout, PARAMS)[SEARCH] == GOLDEN
-    kappas = work(arena, layout, 4)
-    for b in range(padded(n)):
-        kappas[u(b)] = exp32(-far[u(b)])
-    positive = coefs[u(stride + i)] > ZERO
-    size = sizes[u(i)]
-    for b in range(n):
-        if (coefs[u(stride + b)] > ZERO) != positive:
-            costs[u(b)] = f32(np.inf)
-        elif golden:
-            ratio = ratio_of(sizes[u(b)], size)
-            costs[u(b)] = f32(degradation(golden_section(ratio, 1.0, -far[u(b)]), ratio, 1.0, -far[u(b)]))
-        else:
-            share = sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
-            costs[u(b)] = f32(look_up(table, 0, share, kappas[u(b)]))
-
-
 @kernel
-def bound_any(arena, layout, i, far, sizes, costs):
-    """As `cost_plain`, where vectors have several coefficients, but from below: what is lost if their angle is 0.
+def bound_costs(arena, layout, i, sizes, far, costs):
+    """What merging each vector with i costs at least: the cost of vectors as small as i, in the same direction.
 
-    inf where the angle is not below 90°. The cosines of the angles are left in work row 0.
+    inf for i itself, and where the angle between coefficients is not below 90°. Leaves the cosines of the angles in
+    work row 0, and the kernel values between the vectors in row 4.
     """
-    n = layout[N_VECTORS]
-    table = borrow_table(layout)
-    looking_up = section(arena, layout, PARAMS)[SEARCH] == LOOKUP
+    slots, stride = padded(layout[N_VECTORS]), layout[STRIDE]
     cosines, kappas = work(arena, layout, 0), work(arena, layout, 4)
-    products_with(arena, layout, i, cosines)
-    for b in range(padded(n)):
-        kappas[u(b)] = exp32(-far[u(b)])
     size = sizes[u(i)]
-    for b in range(n):
-        both = sizes[u(b)] * size
-        cosine = min(cosines[u(b)] / both, ONE) if both > ZERO else ONE
-        cosines[u(b)] = cosine
-        costs[u(b)] = ZERO
-        if cosine <= ZERO:
-            costs[u(b)] = f32(np.inf)
-        elif looking_up:
-            share = sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
-            costs[u(b)] = f32(look_up(table, 0, share, kappas[u(b)]) * TABLE_SAFETY - TABLE_ERROR)
+    if is_plain(layout):
+        coefs = single(arena, layout, COEFS)
+        sign = ONE if coefs[u(stride + i)] > ZERO else -ONE
+        for b in range(slots):
+            cosines[u(b)] = sign if coefs[u(stride + b)] > ZERO else -sign
+    else:
+        products_with(arena, layout, i, cosines)
+        for b in range(slots):
+            both = sizes[u(b)] * size
+            cosine = cosines[u(b)] / both if both > ZERO else ONE
+            cosines[u(b)] = cosine if cosine < ONE else ONE
+    for b in range(slots):
+        kappas[u(b)] = exp32(-far[u(b)])
+    for b in range(slots):
+        off = ONE - np.sqrt(kappas[u(b)])
+        cost = TWO * off * off
+        cost = cost if cost < MOST_BOUND else MOST_BOUND
+        costs[u(b)] = cost * BOUND_SAFETY - TABLE_ERROR if cosines[u(b)] > ZERO else f32(np.inf)
+    costs[u(i)] = f32(np.inf)
 
 
 @inlined
-def cost_any(arena, layout, i, b, far, sizes):
-    """The degradation of merging vector b with i, whose cosine is in work row 0."""
-    cosine, size = work(arena, layout, 0)[u(b)], sizes[u(i)]
-    ratio = ratio_of(sizes[u(b)], size)
+def find_cost(arena, layout, i, b, sizes, far):
+    """The degradation of merging vector b with i, in units of that of removing i."""
+    size = sizes[u(i)]
+    ratio, share = ratio_of(sizes[u(b)], size), sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
+    cosine, kappa = work(arena, layout, 0)[u(b)], work(arena, layout, 4)[u(b)]
     if section(arena, layout, PARAMS)[SEARCH] == GOLDEN:
         h = golden_section(ratio, cosine, -far[u(b)])
+    elif is_plain(layout):
+        return f32(look_up(borrow_table(layout), 0, share, kappa))
     else:
-        share = sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
-        h = look_up(borrow_table(layout), GRID * GRID, share, work(arena, layout, 4)[u(b)])
+        h = look_up(borrow_table(layout), GRID * GRID, share, kappa)
     return f32(degradation(f32(h), ratio, cosine, -far[u(b)]))
 
 

@@ -274,7 +274,7 @@ class BSGDClassifier(base.OnlineClassifier):
                 scores,
                 scores,
                 (stride,),
-                (5, stride),
+                (6, stride),
                 (2, n_columns + 1 + (n_columns + 1) % 2),
                 (4 * most + 2 * most**2,),
             ],
