@@ -33,7 +33,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import budgeted, inlined, kernel, polytope
-from streamsvm.kernels.budgeted import best_class
+from streamsvm.kernels.budgeted import best_class, exp_below
 from streamsvm.kernels.order import add_order, learn_order, note, row_key
 from streamsvm.kernels.polytope import add_faces, dot_faces
 from streamsvm.kernels.rows import (
@@ -56,7 +56,7 @@ from streamsvm.kernels.rows import (
     statistic,
     u,
 )
-from streamsvm.kernels.stack import LEAST, first_vote, learn_stack, stack
+from streamsvm.kernels.stack import LEAST, first_logs, first_vote, learn_stack, stack
 
 # Counters behind those of every learner: the length of one layout, whether any member sees ranks, the members, and 1 +
 # the length of the event in section LAST, whose scores are at hand, 0 where they are not.
@@ -270,7 +270,7 @@ def spread(arena, layout, k):
                     inputs[h * room + c] = 0.0
     total, power = 0.0, section(arena, layout, PARAMS)[POWER]
     for c in range(n):
-        proba[c] = math.exp(power * math.log(max(proba[c], LEAST_PROBABILITY)))
+        proba[c] = exp_below(power * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
         total += proba[c]
     for c in range(n):
         proba[c] /= total
@@ -289,7 +289,7 @@ def add_vote(scores, at, n, sharpness, vote, proba, logs, to):
     """Add the softmax of a head's scores, times its vote; its logarithms go where `stack` finds them."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        logs[to + c] = math.exp(sharpness * (scores[at + c] - top))
+        logs[to + c] = exp_below(sharpness * (scores[at + c] - top))
         total += logs[to + c]
     if vote > LEAST_VOTE:
         for c in range(n):
@@ -314,7 +314,7 @@ def count(arena, layout, label, k):
         watch(arena, layout, right, seen)
         if label < n:
             stacking, inputs = section(arena, layout, STACK), section(arena, layout, INPUTS)
-            temper(section(arena, layout, PARAMS), first_vote(stacking, inputs), n, label)
+            temper(section(arena, layout, PARAMS), first_vote(stacking, inputs), first_logs(stacking, inputs), n, label)
             learn_stack(stacking, inputs, n, label)
     if counts.size > 0:
         learn_order(counts, section(arena, layout, ORDER), section(arena, layout, NOTES), scratch, key, n, label)
@@ -344,7 +344,7 @@ def count_votes(arena, layout, label, k, seen):
             top = max(top, voters[voter + ACCURACY])
     total = 0.0
     for voter in range(0, voters.size, VOTER_FIELDS):
-        voters[voter + VOTE] = math.exp(VOTE_SHARPNESS * (voters[voter + ACCURACY] - top))
+        voters[voter + VOTE] = exp_below(VOTE_SHARPNESS * (voters[voter + ACCURACY] - top))
         total += voters[voter + VOTE]
     for voter in range(0, voters.size, VOTER_FIELDS):
         voters[voter + VOTE] /= total
@@ -413,15 +413,14 @@ def best_accuracy(arena, layout, i):
 
 
 @inlined
-def temper(params, proba, n, label):
+def temper(params, proba, logs, n, label):
     """A step of the power of the probabilities: up where the label is likelier than the entropy has it, else down.
 
     With q the probabilities the gradient of log q_label in the logarithm of the power is log q_label + entropy(q).
     """
-    gradient = math.log(max(proba[label], 1e-300))
+    gradient = logs[label]
     for c in range(n):
-        if proba[c] > 0.0:
-            gradient -= proba[c] * math.log(proba[c])
+        gradient -= proba[c] * logs[c]
     gradient = max(gradient, -MOST_SURPRISE)
     params[POWER] = min(max(params[POWER] * math.exp(POWER_RATE * gradient), LEAST_POWER), MOST_POWER)
 
@@ -447,7 +446,7 @@ def step_linear(arena, own, rows, scaled, m, label, weight):
         at, total = h * room, 0.0
         top = scores[at + best_class(scores, at, n)]
         for c in range(at, at + n):
-            update[c] = math.exp(scores[c] - top)
+            update[c] = exp_below(scores[c] - top)
             total += update[c]
         # An event that weighs much takes no longer step than one that follows it wholly.
         change = min(weight, 1.0 / rates[h]) * rates[h]

@@ -192,6 +192,12 @@ def exp32(x):
     return _times_power_of_two(p * (r * r) + r + ONE, shifted)
 
 
+@inlined
+def exp_below(x):
+    """exp(x) for x <= 0 as float64, to what `exp32` has: where a probability is all that comes of it."""
+    return float(exp32(f32(x)))
+
+
 @kernel
 def exp_all(x, out):
     """out = exp32(x), for a look at it."""

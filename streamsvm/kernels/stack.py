@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.budgeted import exp_below
 
 # Behind the weights of heads and first vote stand the decayed shares of right answers of either vote.
 PLAIN_RIGHT, STACKED_RIGHT, N_SHARES = range(3)
@@ -42,6 +43,13 @@ def first_vote(state, scratch):
     return scratch[inputs * (scratch.size // (inputs - 1 + N_ROWS)) :]
 
 
+@inlined
+def first_logs(state, scratch):
+    """The logarithms of the probabilities of the first vote, and what is behind them."""
+    inputs = n_inputs(state)
+    return scratch[(inputs - 1) * (scratch.size // (inputs - 1 + N_ROWS)) :]
+
+
 @kernel
 def stack(state, scratch, n, proba):
     """Let the second vote speak where it is heard; `scratch` has the logarithms of the heads' probabilities."""
@@ -60,7 +68,7 @@ def stack(state, scratch, n, proba):
     for c in range(n):
         top = max(top, scratch[stacked + c])
     for c in range(n):
-        scratch[stacked + c] = math.exp(scratch[stacked + c] - top)
+        scratch[stacked + c] = exp_below(scratch[stacked + c] - top)
         total += scratch[stacked + c]
     for c in range(n):
         scratch[stacked + c] /= total
