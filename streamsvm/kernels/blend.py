@@ -20,17 +20,20 @@ after every BLOCK events learned.
 Kernel members see as many columns as there is room for in their dictionaries, the first ones.
 
 Behind the sections of every learner stand MEMBER_FIELDS numbers a member, VOTER_FIELDS numbers a head, the single event
-last predicted, what `order` keeps (its counts and notes empty where labels have no say), the naps, what `stack` keeps,
-the block (the weight rows and the values of its events, scaled in one way after those in the other, BLOCK_FIELDS
-numbers a row, and all heads' scores of each row), and the memory of the other layouts. A linear member's own are
-weights in rows of all classes of all heads for each weight row, the steps of the heads, scores, and updates.
+last predicted (its values, then its columns), what `order` keeps (its counts and notes empty where labels have no say),
+the naps, what `stack` keeps, the block (the weight rows and the values of its events, scaled in one way after those in
+the other, BLOCK_FIELDS numbers a row, and all heads' scores of each row), what is asked of rows, and the memory of the
+other layouts. A linear member's own are weights in rows of all classes of all heads for each weight row, the steps of
+the heads, scores, and updates.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numba import carray
 
 from streamsvm.kernels import budgeted, inlined, kernel, polytope
 from streamsvm.kernels.budgeted import best_class, exp_below
@@ -39,28 +42,32 @@ from streamsvm.kernels.polytope import add_faces, dot_faces
 from streamsvm.kernels.rows import (
     COUNT_AT,
     N_CLASSES,
+    N_COUNTERS,
     PARAMS,
+    PREDICT,
     PRESENT,
     PROBA,
-    ROW,
     ROW_LENGTH,
     ROWS_AT,
     SCALED,
     SEEN,
     WORK,
+    _pointer,
     borrow,
     in_hand,
     load,
     observe,
     section,
+    single_event,
     statistic,
     u,
 )
 from streamsvm.kernels.stack import LEAST, first_logs, first_vote, learn_stack, stack
 
 # Counters behind those of every learner: the length of one layout, whether any member sees ranks, the members, and 1 +
-# the length of the event in section LAST, whose scores are at hand, 0 where they are not.
-LENGTH, RANKED, N_MEMBERS, AT_HAND = 12, 13, 14, 15
+# the length of the event in section LAST, whose scores are at hand, 0 where they are not; negative where it lists its
+# columns.
+LENGTH, RANKED, N_MEMBERS, AT_HAND = 14, 15, 16, 17
 # Where the layout that ranks is, and the first member's.
 RANKS_PART, FIRST_PART = 1, 2
 
@@ -80,8 +87,9 @@ RANKS_PART, FIRST_PART = 1, 2
     EVENTS,
     TABLE,
     BLOCK_SCORES,
+    REQUEST,
     MEMORY,
-) = range(7, 22)
+) = range(7, 23)
 # The decay of accuracies; the power; the seed; the share of right predictions of late, and over longer.
 VOTE_DECAY, POWER, SEED, RIGHT_NOW, RIGHT_LONG, N_PARAMS = range(3, 9)
 
@@ -96,8 +104,13 @@ ACCURACY, VOTE, SHARPNESS, VOTER_FIELDS = range(4)
 # one after the other, how many are ranked, the events learned before it, its key (see `order`), and its label, -1 where
 # it is not learned, and weight.
 AT, PAIRS, IS_WHOLE, RANKED_PAIRS, LEARNED, KEY, LABEL, ROW_WEIGHT, BLOCK_FIELDS = range(9)
-# What is done of a block: all of it, or one part after another.
-ALL, SCALE, LEARN, VOTE_ON = range(4)
+# What `event` does in place of learning a class or PREDICT: all rows of the request, or of a block one part after
+# another; members learn on one thread each, the t-th asks for LEARN - t.
+ALL, SCALE, VOTE_ON, LEARN = PREDICT - 1, PREDICT - 2, PREDICT - 3, PREDICT - 4
+# A request: for each array its address and size; the columns of the probabilities; whether rows share their columns and
+# are predicted; the first row of a block, and how many it has.
+VALUES, COLUMNS, INDPTR, LABELS, WEIGHTS_OF, CODES, SCORES_OF, PROBAS = range(0, 16, 2)
+N_PROBAS, SHARED, PREDICTING, FIRST_ROW, N_BLOCK, N_REQUEST = range(16, 22)
 
 # Kinds of members.
 KERNEL, POLYTOPE, LINEAR = 0, 1, 2
@@ -192,23 +205,31 @@ def hand_over(arena, layout, own, on_ranks, k):
 
 
 @kernel
-def is_at_hand(arena, layout, row, n):
+def is_at_hand(arena, layout, row, columns, n, shared):
     """Whether a row of n values is the one predicted last, and nothing has happened since: its scores are there."""
-    if layout[AT_HAND] != n + 1:
+    if layout[AT_HAND] != (n + 1 if shared else -n - 1):
         return False
     last, same = section(arena, layout, LAST), True
     for j in range(n):
         same &= row[j] == last[j] or (math.isnan(row[j]) and math.isnan(last[j]))
+    if not shared:
+        last_columns = last[last.size // 2 :]
+        for j in range(n):
+            same &= columns[j] == last_columns[j]
     return same
 
 
 @kernel
-def keep_at_hand(arena, layout, row, n):
+def keep_at_hand(arena, layout, row, columns, n, shared):
     """Keep a row whose scores have been computed: the event predicted is most often the one learned next."""
     last = section(arena, layout, LAST)
     for j in range(n):
         last[j] = row[j]
-    layout[AT_HAND] = n + 1
+    if not shared:
+        last_columns = last[last.size // 2 :]
+        for j in range(n):
+            last_columns[j] = columns[j]
+    layout[AT_HAND] = n + 1 if shared else -n - 1
 
 
 @kernel
@@ -468,34 +489,45 @@ def observe_event(arena, layout, values, columns, start, end, shared):
 
 
 @inlined
-def scale_block(arena, layout, values, columns, indptr, shared, labels, weights, first, at_hand):
+def add_to_block(arena, layout, values, columns, start, end, shared, label, weight, k, at, at_hand):
+    """Make a row the k-th of a block, scaled already if `at_hand`; returns 0, or -1 - i where entry i is of no use."""
+    if not at_hand:
+        bad = load_event(arena, layout, values, columns, start, end, shared, k, at)
+        if bad < 0:
+            return bad
+    table, base = section(arena, layout, TABLE), k * BLOCK_FIELDS
+    table[base + LEARNED], table[base + ROW_WEIGHT] = section(arena, layout, PARAMS)[SEEN], weight
+    table[base + LABEL] = label if weight > 0.0 else -1
+    if table[base + LABEL] >= 0.0:
+        observe_event(arena, layout, values, columns, start, end, shared)
+    return 0
+
+
+@inlined
+def scale_block(arena, layout, request, first):
     """Scale rows from `first` on, each with the statistics of those learned before it, as far as a block goes.
 
-    Returns how many rows it has, or -1 - i if entry i of the first cannot be used. Where indptr is empty it is the
-    single event in section ROW, scaled already if `at_hand`.
+    Returns how many rows it has, or -1 - i if entry i of the first cannot be used.
     """
+    values, columns, indptr = floats(request, VALUES), integers(request, COLUMNS), integers(request, INDPTR)
+    labels, weights, shared = integers(request, LABELS), floats(request, WEIGHTS_OF), request[SHARED] > 0
     table, params = section(arena, layout, TABLE), section(arena, layout, PARAMS)
     room = section(arena, layout, EVENTS).size // (2 if layout[RANKED] > 0 else 1)
-    n_rows, start, end, at = max(indptr.size - 1, 1), 0, layout[ROW_LENGTH], 0
-    n_block = 0
-    for i in range(first, min(first + table.size // BLOCK_FIELDS, n_rows)):
-        if indptr.size > 0:
-            start, end = indptr[i], indptr[i + 1]
+    at, n_block = 0, 0
+    for i in range(first, min(first + table.size // BLOCK_FIELDS, indptr.size - 1)):
+        start, end = indptr[i], indptr[i + 1]
         if at + end - start + 1 > room:
             break
-        if not at_hand:
-            bad = load_event(arena, layout, values, columns, start, end, shared, n_block, at)
-            if bad < 0:
-                return bad if n_block == 0 else n_block
-        is_learned, base = labels[i] >= 0 and weights[i] > 0.0, n_block * BLOCK_FIELDS
-        table[base + LEARNED], table[base + ROW_WEIGHT] = params[SEEN], weights[i]
-        table[base + LABEL] = labels[i] if is_learned else -1
+        seen = params[SEEN]
+        bad = add_to_block(
+            arena, layout, values, columns, start, end, shared, labels[i], weights[i], n_block, at, False
+        )
+        if bad < 0:
+            return bad if n_block == 0 else n_block
         n_block += 1
         at += end - start + 1
-        if is_learned:
-            observe_event(arena, layout, values, columns, start, end, shared)
-            if int(params[SEEN]) % BLOCK == 0:
-                break
+        if params[SEEN] > seen and int(params[SEEN]) % BLOCK == 0:
+            break
     return n_block
 
 
@@ -529,121 +561,139 @@ def run_member(arena, layout, i, n_block, at_hand):
 
 
 @inlined
-def vote_on_block(arena, layout, predicting, codes, out_scores, out_proba, first, n_block, at_hand):
-    """Predict the rows of a block from the scores of all members, and count how well that went."""
+def vote_on(arena, layout, predicting, k, at_hand):
+    """Predict row k of the block from the scores of all members, and count how well that went; returns the class."""
     proba, table = section(arena, layout, PROBA), section(arena, layout, TABLE)
     order, notes = section(arena, layout, ORDER), section(arena, layout, NOTES)
+    n = layout[N_CLASSES]
+    if not at_hand:
+        spread(arena, layout, k)
+    if predicting and notes.size > 0:
+        note(order, notes, table[k * BLOCK_FIELDS + KEY])
+    return best_class(proba, 0, n) if n > 0 else -1
+
+
+@inlined
+def vote_on_block(arena, layout, request, first, n_block):
+    """Predict the rows of a block, say so where that is asked for, and count how well it went."""
+    proba, table = section(arena, layout, PROBA), section(arena, layout, TABLE)
+    codes, scores, probas = integers(request, CODES), floats(request, SCORES_OF), floats(request, PROBAS)
+    predicting, room = request[PREDICTING] > 0, request[N_PROBAS]
     for k in range(n_block):
         i, n, label = first + k, layout[N_CLASSES], int(table[k * BLOCK_FIELDS + LABEL])
-        if not at_hand:
-            spread(arena, layout, k)
+        best = vote_on(arena, layout, predicting, k, False)
         if predicting:
-            if notes.size > 0:
-                note(order, notes, table[k * BLOCK_FIELDS + KEY])
-            best = best_class(proba, 0, n) if n > 0 else -1
             codes[i] = best
-            if best >= 0 and out_scores.size > 0:
-                out_scores[i] = proba[best]
-                for c in range(min(n, out_proba.shape[1])):
-                    out_proba[i, c] = proba[c]
+            if best >= 0 and scores.size > 0:
+                scores[i] = proba[best]
+                for c in range(min(n, room)):
+                    probas[i * room + c] = proba[c]
         if label >= 0:
             count(arena, layout, label, k)
 
 
 # Entry points -----------------------------------------------------------------------------------------------------
 #
-# One compiled function holds the steps of all members: compiling it takes long, and each caller would do so again.
+# One compiled function holds the steps of all members: compiling it takes long, and each caller would do so again. It
+# takes few arguments, because each costs as much as a part of the step: what rows there are stands in a request.
+
+
+@inlined
+def floats(request, i):
+    """An array of a request."""
+    return carray(_pointer(request[i]), (request[i + 1],), np.float64)
+
+
+@inlined
+def integers(request, i):
+    """An array of a request."""
+    return carray(_pointer(request[i]), (request[i + 1],), np.int64)
 
 
 @kernel
-def run(
-    arena,
-    layout,
-    values,
-    columns,
-    indptr,
-    shared,
-    labels,
-    weights,
-    predicting,
-    codes,
-    scores,
-    probas,
-    what,
-    first,
-    n_block,
-    thread,
-):
-    """`run_rows`, or a part of what is done of a block.
+def event(arena, layout, label, weight):
+    """Predict or learn the event in section ROW, as `polytope.event` does; or do what is requested of rows.
 
-    To SCALE rows from `first` on returns how many make a block (of n_block rows, then), LEARN lets the members of one
-    thread run over it, VOTE_ON returns where the next begins. Where indptr is empty all is for the event in section
-    ROW: codes[0] is -2 - i if value i cannot be used.
+    To do ALL returns how many rows were done. To SCALE returns how many rows from FIRST_ROW on make a block (of N_BLOCK
+    rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next begins.
     """
     arena, layout = borrow(arena), borrow(layout)
-    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
-    labels, weights, codes = borrow(labels), borrow(weights), borrow(codes)
-    members = section(arena, layout, MEMBERS)
-    n_rows, at_hand = indptr.size - 1, False
-    if indptr.size == 0:
-        n_rows, values, columns = 1, section(arena, layout, ROW), layout[layout[COUNT_AT] :]
-        at_hand = is_at_hand(arena, layout, values, layout[ROW_LENGTH])
-    if what != LEARN:
+    if label < PREDICT:
+        return run_request(arena, layout, section(arena, layout, REQUEST).view(np.int64), label)
+    row, columns, n, shared = single_event(arena, layout)
+    at_hand = is_at_hand(arena, layout, row, columns, n, shared)
+    layout[AT_HAND] = 0
+    bad = add_to_block(arena, layout, row, columns, 0, n, shared, label, weight, 0, 0, at_hand)
+    if bad < 0:
+        return bad - 1
+    for i in range(layout[N_MEMBERS]):
+        run_member(arena, layout, i, 1, at_hand)
+    best = vote_on(arena, layout, label == PREDICT, 0, at_hand)
+    if label == PREDICT:
+        keep_at_hand(arena, layout, row, columns, n, shared)
+        return best
+    count(arena, layout, label, 0)
+    return 0
+
+
+@inlined
+def run_request(arena, layout, request, what):
+    """What is requested of rows."""
+    members, n_rows = section(arena, layout, MEMBERS), request[INDPTR + 1] - 1
+    first, n_block = request[FIRST_ROW], request[N_BLOCK]
+    if what > LEARN:
         layout[AT_HAND] = 0
     while first < n_rows:
         if what in (ALL, SCALE):
-            n_block = scale_block(arena, layout, values, columns, indptr, shared, labels, weights, first, at_hand)
+            n_block = scale_block(arena, layout, request, first)
             if what == SCALE:
                 return n_block
             if n_block < 0:
-                if indptr.size == 0:
-                    codes[0] = n_block - 1
                 return first
-        if what in (ALL, LEARN):
+        if what == ALL or what <= LEARN:
             for i in range(layout[N_MEMBERS]):
-                if what == ALL or members[i * MEMBER_FIELDS + THREAD] == thread:
-                    run_member(arena, layout, i, n_block, at_hand)
+                if what == ALL or members[i * MEMBER_FIELDS + THREAD] == LEARN - what:
+                    run_member(arena, layout, i, n_block, False)
         if what in (ALL, VOTE_ON):
-            vote_on_block(arena, layout, predicting, codes, scores, probas, first, n_block, at_hand)
+            vote_on_block(arena, layout, request, first, n_block)
         first += n_block
         if what != ALL:
             return first
-    if indptr.size == 0 and section(arena, layout, TABLE)[LABEL] < 0.0:
-        keep_at_hand(arena, layout, values, layout[ROW_LENGTH])
     return n_rows
 
 
-def run_rows(
-    arena, layout, values, columns, indptr, shared, labels, weights, predicting, out_codes, out_scores, out_proba
-):
+class Request:
+    """Rows to predict and learn, as `polytope.run_rows` takes them, for `event` to do; to be held until it has."""
+
+    def __init__(self, arena: Any, layout: Any, *rows: Any) -> None:
+        values, columns, indptr, shared, labels, weights, predicting, codes, scores, proba = rows
+        self._arrays = [
+            np.ascontiguousarray(values, np.float64),
+            np.ascontiguousarray(columns, np.int64),
+            np.ascontiguousarray(indptr, np.int64),
+            np.ascontiguousarray(labels, np.int64),
+            np.ascontiguousarray(weights, np.float64),
+            codes,
+            scores,
+            proba,
+        ]
+        at = N_COUNTERS + REQUEST
+        self.fields = arena[layout[at] : layout[at + 1]].view(np.int64)
+        for i, array in enumerate(self._arrays):
+            self.fields[2 * i : 2 * i + 2] = array.ctypes.data, array.size
+        self.fields[N_PROBAS:] = proba.shape[1], shared, predicting, 0, 0
+
+    def clear(self) -> None:
+        """Forget the rows: nothing of them is left in what a model is copied from."""
+        self.fields[:] = 0
+
+
+def run_rows(arena, layout, *rows):
     """Predict each row (if `predicting`), then learn it where its label is not -1.
 
     Parameters and returns are those of `polytope.run_rows`.
     """
-    rows = values, columns, indptr, shared, labels, weights
-    return run(arena, layout, *rows, predicting, out_codes, out_scores, out_proba, ALL, 0, 0, 0)
-
-
-# What `run` takes of a single event.
-NO_LABEL, ONE_WEIGHT, NO_COLUMNS = np.array([-1]), np.ones(1), np.zeros(0, np.int64)
-NO_VALUES, NO_PROBA = np.zeros(0), np.zeros((0, 0))
-
-
-def predict_event(arena, layout):
-    """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
-
-    Returns the best class, -1 where there is none, or -2 - i where value i cannot be used.
-    """
-    codes = np.zeros(1, np.int64)
-    rows = NO_VALUES, NO_COLUMNS, NO_COLUMNS, True
-    run(arena, layout, *rows, NO_LABEL, ONE_WEIGHT, True, codes, NO_VALUES, NO_PROBA, ALL, 0, 0, 0)
-    return int(codes[0])
-
-
-def learn_event(arena, layout, label, weight):
-    """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
-    codes = np.zeros(1, np.int64)
-    rows = NO_VALUES, NO_COLUMNS, NO_COLUMNS, True
-    one = np.array([label]), np.array([weight])
-    run(arena, layout, *rows, *one, False, codes, NO_VALUES, NO_PROBA, ALL, 0, 0, 0)
-    return int(codes[0])
+    request = Request(arena, layout, *rows)
+    done = event(arena, layout, ALL, 0.0)
+    request.clear()
+    return done

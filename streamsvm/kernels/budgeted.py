@@ -30,12 +30,10 @@ from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.rows import (
-    COUNT_AT,
     N_CLASSES,
     PARAMS,
+    PREDICT,
     PROBA,
-    ROW,
-    ROW_LENGTH,
     ROWS_AT,
     SCALED,
     SEEN,
@@ -45,13 +43,14 @@ from streamsvm.kernels.rows import (
     load,
     observe,
     section,
+    single_event,
     u,
 )
 
 # Counters behind those of every learner: vectors, steps of the metric since norms were summed, and columns that have
 # been learned with a value other than zero; then room, and the address of the table.
 N_VECTORS, N_RELEARNED, N_KNOWN = 2, 3, 4
-BUDGET, STRIDE, N_HEADS, TABLE = 12, 13, 14, 15
+BUDGET, STRIDE, N_HEADS, TABLE = 14, 15, 16, 17
 
 # Sections behind those of every learner.
 (
@@ -1354,30 +1353,18 @@ def project(arena, layout, i):
 
 
 @kernel
-def predict_event(arena, layout):
-    """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
-
-    Returns the best class, -1 where there is none, or -2 - i where value i cannot be used.
-    """
+def event(arena, layout, label, weight):
+    """Predict or learn the event in section ROW, as `polytope.event` does."""
     arena, layout = borrow(arena), borrow(layout)
-    row = section(arena, layout, ROW)
-    m = load(arena, layout, row, layout[layout[COUNT_AT] :], 0, layout[ROW_LENGTH], True)
+    row, columns, n, shared = single_event(arena, layout)
+    m = load(arena, layout, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
-    return predict(arena, layout, m)
-
-
-@kernel
-def learn_event(arena, layout, label, weight):
-    """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
-    arena, layout = borrow(arena), borrow(layout)
-    row, columns, n = section(arena, layout, ROW), layout[layout[COUNT_AT] :], layout[ROW_LENGTH]
-    m = load(arena, layout, row, columns, 0, n, True)
-    if m < 0:
-        return m - 1
+    if label == PREDICT:
+        return predict(arena, layout, m)
     evaluate(arena, layout, m, votes_on_means(arena, layout))
     learn(arena, layout, m, label, weight)
-    observe(arena, layout, row, columns, 0, n, True)
+    observe(arena, layout, row, columns, 0, n, shared)
     return 0
 
 

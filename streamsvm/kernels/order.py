@@ -25,7 +25,6 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.budgeted import exp_below
 from streamsvm.kernels.rows import u
 
 # So many labels are looked back upon, at most, and contexts of each length share so many rows of counts.
@@ -154,7 +153,7 @@ def combine(order, scratch, n):
         top = max(top, out[c])
     total = 0.0
     for c in range(n):
-        out[c] = exp_below(out[c] - top)
+        out[c] = math.exp(out[c] - top)
         total += out[c]
     for c in range(n):
         out[c] /= total

@@ -18,23 +18,22 @@ import numpy as np
 
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.rows import (
-    COUNT_AT,
     N_CLASSES,
     PARAMS,
+    PREDICT,
     PROBA,
-    ROW,
-    ROW_LENGTH,
     SEEN,
     borrow,
     in_hand,
     load,
     observe,
     section,
+    single_event,
     u,
 )
 
 # Counters and sections behind those of every learner.
-N_FACES, STRIDE = 12, 13
+N_FACES, STRIDE = 14, 15
 V, U, COUNTS, CLASSES, SCORES, AVERAGED, COEFS, TOP, F = range(7, 16)
 
 # Parameters behind those of every learner.
@@ -365,33 +364,23 @@ def open_classes(arena, layout, n):
 
 
 @kernel
-def predict_event(arena, layout):
-    """Predict the event in section ROW, which has a value for each of the first ROW_LENGTH columns.
+def event(arena, layout, label, weight):
+    """Predict the event in section ROW where `label` is PREDICT, else learn it; its columns are in `single_event`.
 
-    Returns the best class, -1 where there is none, or -2 - i where value i cannot be used.
+    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used: nothing
+    has changed then.
     """
     arena, layout = borrow(arena), borrow(layout)
-    row = section(arena, layout, ROW)
-    m = load(arena, layout, row, layout[layout[COUNT_AT] :], 0, layout[ROW_LENGTH], True)
-    if m < 0:
-        return m - 1
-    return predict(arena, layout, *in_hand(arena, layout), m)
-
-
-@kernel
-def learn_event(arena, layout, label, weight):
-    """Learn the event in section ROW. Returns 0, or -2 - i where value i cannot be used, and nothing has changed."""
-    arena, layout = borrow(arena), borrow(layout)
-    row = section(arena, layout, ROW)
-    n = layout[ROW_LENGTH]
-    columns = layout[layout[COUNT_AT] :]
-    m = load(arena, layout, row, columns, 0, n, True)
+    row, columns, n, shared = single_event(arena, layout)
+    m = load(arena, layout, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
     rows, scaled = in_hand(arena, layout)
+    if label == PREDICT:
+        return predict(arena, layout, rows, scaled, m)
     score(arena, layout, rows, scaled, m)
     step(arena, layout, rows, scaled, m, label, weight, -1)
-    observe(arena, layout, row, columns, 0, n, True)
+    observe(arena, layout, row, columns, 0, n, shared)
     return 0
 
 

@@ -19,16 +19,21 @@ from streamsvm.kernels import inlined, kernel
 u = np.uint64
 
 # The layout: counters that change as events are learned, counters that follow from the room there is, the offsets of
-# the sections, then a place for the weight rows of the event in hand, and the numbers 0, 1, 2, ...
+# the sections, then a place for the weight rows of the event in hand, and the numbers 0, 1, 2, ... LISTED is 1 + how
+# many columns a single event lists, 0 where it does not.
 N_CLASSES, ROW_LENGTH = 0, 1
 N_CHANGING = 8
-SCALING, WINDOW, COUNT_AT, ROWS_AT = 8, 9, 10, 11
-N_COUNTERS = 16
+SCALING, WINDOW, COUNT_AT, ROWS_AT, LISTED = 8, 9, 10, 11, 12
+N_COUNTERS = 20
 N_SECTIONS = 32
 WORK = N_COUNTERS + N_SECTIONS
 
+# What is asked of a single event: a class to learn it with, or a prediction.
+PREDICT = -1
+
 # Sections of every learner: parameters; statistics of the columns; their recent values by arrival, and sorted; the
-# values of a single event; the scaled values of the event in hand; the probabilities of the classes.
+# values of a single event, and the columns it lists; the scaled values of the event in hand; the probabilities of the
+# classes.
 PARAMS, STATS, RING, RANKS, ROW, SCALED, PROBA = range(7)
 
 # Parameters of every learner: the number of events learned, what statistics are multiplied by at each value, and the
@@ -79,6 +84,20 @@ if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines 
 def section(arena, layout, i):
     """A section of the arena."""
     return arena[layout[N_COUNTERS + i] : layout[N_COUNTERS + i + 1]]
+
+
+@inlined
+def single_event(arena, layout):
+    """The values and columns of the event in section ROW, how many, and whether columns are `shared`, as for `load`.
+
+    It has values for the first ROW_LENGTH columns, or for those it lists: only once, then the list counts no more.
+    """
+    row = section(arena, layout, ROW)
+    if layout[LISTED] == 0:
+        return row, layout[layout[COUNT_AT] :], layout[ROW_LENGTH], True
+    n = layout[LISTED] - 1
+    layout[LISTED] = 0
+    return row, row.view(np.int64)[row.size // 2 :], n, False
 
 
 @inlined

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.budgeted import exp_below
 
 # Behind the weights of heads and first vote stand the decayed shares of right answers of either vote.
 PLAIN_RIGHT, STACKED_RIGHT, N_SHARES = range(3)
@@ -68,7 +67,7 @@ def stack(state, scratch, n, proba):
     for c in range(n):
         top = max(top, scratch[stacked + c])
     for c in range(n):
-        scratch[stacked + c] = exp_below(scratch[stacked + c] - top)
+        scratch[stacked + c] = math.exp(scratch[stacked + c] - top)
         total += scratch[stacked + c]
     for c in range(n):
         scratch[stacked + c] /= total

@@ -43,13 +43,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
     them. Predicting while another thread learns is not safe: copy the model, or take turns.
 
-    A subclass names its kernel file, `_kernels`, with `predict_event`, `learn_event`, `spread` and `run_rows`; the
-    sections it saves, `_saved`; and gives `_new_arena`.
+    A subclass names its kernel file, `_kernels`, with `event`, `spread` and `run_rows`; the sections it saves,
+    `_saved`; and gives `_new_arena`.
     """
 
     _kernels: ClassVar[ModuleType]
-    _predict_event: ClassVar[Any]
-    _learn_event: ClassVar[Any]
+    _event: ClassVar[Any]
     _saved: ClassVar[dict[str, int]]
     # The parameters that are no settings, by section.
     _changing: ClassVar[dict[Any, tuple[int, ...]]] = {layout.PARAMS: (layout.SEEN,)}
@@ -73,9 +72,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_kernels" in cls.__dict__:
-            event = (types.float64[::1], types.int64[::1])
-            cls._predict_event = _entry(cls, "predict_event", event)
-            cls._learn_event = _entry(cls, "learn_event", (*event, types.int64, types.float64))
+            cls._event = _entry(cls)
 
     # State -------------------------------------------------------------------------------------------------------
 
@@ -102,6 +99,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """Work on this arena from now on, with what the fast path of single events needs at hand."""
         self._arena = arena
         self._values, self._layout = arena.values, arena.layout
+        self._row, listed = arena[layout.ROW]
+        self._listed = listed.view(np.int64)
         self._follow_space()
 
     def _follow_space(self) -> None:
@@ -168,7 +167,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             except NOT_PLAIN:
                 pass
             else:
-                if self._learn_event(values, counters, code, 1.0) == 0:
+                if self._event(values, counters, code, 1.0) == 0:
                     return
         self._learn_any(x, y, w)
 
@@ -176,11 +175,18 @@ class OnlineClassifier(base.MiniBatchClassifier):
         w = _weight(w)
         if is_nan(y):
             self._code(y)  # raises
-        rows = one_row(*self._space.encode_event(x, learn=w > 0.0))
+        entries = self._space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
             code = self._code(y)
             self._make_room()
-            self._run(rows, np.array([code]), np.array([w]), predict=False)
+            self._list(*entries)
+            self._event(self._values, self._layout, code, w)
+
+    def _list(self, columns: list[int], values: list[float]) -> None:
+        """Make an event that lists its columns the single one in the arena."""
+        n = len(columns)
+        self._row[:n], self._listed[:n] = values, columns
+        self._layout[layout.LISTED] = 1 + n
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned."""
@@ -191,11 +197,11 @@ class OnlineClassifier(base.MiniBatchClassifier):
             except NOT_PLAIN:
                 pass
             else:
-                code = self._predict_event(values, counters)
+                code = self._event(values, counters, layout.PREDICT, 1.0)
                 if code >= -1:
                     return self._answers[code]
-        codes, _, _ = self._run(one_row(*self._space.encode_event(x, learn=False)))
-        return self._answers[codes[0]]
+        self._list(*self._space.encode_event(x, learn=False))
+        return self._answers[self._event(values, counters, layout.PREDICT, 1.0)]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
@@ -450,7 +456,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        for name in ("_arena", "_values", "_layout", "_fast", "_space"):
+        for name in ("_arena", "_values", "_layout", "_row", "_listed", "_fast", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)
@@ -525,17 +531,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 
-def _entry(cls: type[OnlineClassifier], name: str, signature: tuple[Any, ...]) -> Any:
-    """A compiled step as a class attribute, compiled when it is first called.
+def _entry(cls: type[OnlineClassifier]) -> Any:
+    """The compiled step of single events as a class attribute, compiled when it is first called.
 
     From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
     """
 
     def first_call(*arguments: Any) -> Any:
-        function = getattr(cls._kernels, name)
+        function = cls._kernels.event
         # Where numba is told not to compile, a function is a plain one.
-        entry = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
-        setattr(cls, f"_{name}", entry)
+        signature = types.float64[::1], types.int64[::1], types.int64, types.float64
+        cls._event = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
         return function(*arguments)
 
     return staticmethod(first_call)
@@ -568,7 +574,7 @@ def common_shapes(n_columns: int, n_classes: int, n_params: int, window: int) ->
         (layout.N_STATS, n_columns),
         (ranked, window),
         (ranked, window),
-        (n_columns,),
+        (2, n_columns),
         (n_columns + 1,),
         (n_classes,),
     ]

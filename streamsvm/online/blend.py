@@ -174,7 +174,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, 0),
                 (len(names), kernels.MEMBER_FIELDS),
                 (sum(n_heads), kernels.VOTER_FIELDS),
-                (n_columns,),
+                (2, n_columns),
                 (order.N_FIELDS,),
                 (order.N_ROWS if self.label_order else 0, n_classes),
                 (order.NOTES * order.NOTE_FIELDS if self.label_order else 0,),
@@ -186,6 +186,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 (ways, pairs),
                 (block, kernels.BLOCK_FIELDS),
                 (block, sum(n_heads), n_classes),
+                (kernels.N_REQUEST,),
             ],
             n_columns,
             [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],
@@ -296,17 +297,21 @@ class StreamSVMClassifier(base.OnlineClassifier):
             super()._run_rows(*rows)
             return
         self._share_members(n_threads)
-        run: Callable[..., int] = kernels.run
-        executor, done = _executor(n_threads - 1), 0
+        request = kernels.Request(*rows)
+        event: Callable[..., int] = kernels.event
+        executor, done, arena = _executor(n_threads - 1), 0, rows[:2]
         while done < n_rows:
-            n = run(*rows, kernels.SCALE, done, 0, 0)
+            request.fields[kernels.FIRST_ROW] = done
+            n = event(*arena, kernels.SCALE, 0.0)
             if n < 0:
-                return
-            others = [executor.submit(run, *rows, kernels.LEARN, done, n, thread) for thread in range(1, n_threads)]
-            run(*rows, kernels.LEARN, done, n, 0)
+                break
+            request.fields[kernels.N_BLOCK] = n
+            others = [executor.submit(event, *arena, kernels.LEARN - thread, 0.0) for thread in range(1, n_threads)]
+            event(*arena, kernels.LEARN, 0.0)
             for other in others:
                 other.result()
-            done = run(*rows, kernels.VOTE_ON, done, n, 0)
+            done = event(*arena, kernels.VOTE_ON, 0.0)
+        request.clear()
 
     def _share_members(self, n_threads: int) -> None:
         """Give each member a thread: the one that costs most first, to the thread that has least to do."""
