@@ -34,7 +34,7 @@ HELD_OUT, MEASURED = 2000, 2000
 # Rows that `gamma` and the centre are taken from.
 SCALED_BY = 10_000
 # An average over rounds is judged against that of three quarters of them, but at least so many rounds before.
-PATIENCE = 20
+PATIENCE = 40
 # All rows are gone through so many at a time.
 PASS = 4096
 
@@ -562,8 +562,8 @@ class SampledCuts(BatchClassifier):
     Parameters
     ----------
     C
-        Weight of the loss: larger follows the rows more closely. It belongs to the rows that are seen, at most
-        `sample_size` * `max_iter`; None for so many or for n, whichever is smaller.
+        Weight of the loss: larger follows the rows more closely. It belongs to the rows that are seen: None for
+        `sample_size` * `max_iter`, or for n where all rows are looked through.
     kernel
         `"gaussian"` exp(-gamma |x - v|^2), `"laplacian"` exp(-gamma |x - v|_1), `"polynomial"`
         (gamma x.v + coef0)^degree, `"linear"` x.v, or a callable of two arrays of rows, float32, that gives the
@@ -666,7 +666,7 @@ class SampledCuts(BatchClassifier):
         sampling: str = "constant",
         sample_size: int = 500,
         tol: float = 1e-3,
-        max_iter: int = 300,
+        max_iter: int = 150,
         max_seconds: float | None = None,
         average: bool = True,
         budget: int | None = None,
@@ -766,9 +766,9 @@ class SampledCuts(BatchClassifier):
             self.rescaling,
             self.average,
         )
-        C = float(self.C or min(source.n, self.sample_size * self.max_iter))
         similarity = self._similarity(source, rng)
         kind = AllRows if self.sampling == "linear" or self.sample_size >= source.n else ConstantTime
+        C = float(self.C or (source.n if kind is AllRows else self.sample_size * self.max_iter))
         key = (fingerprint, kind, C, similarity.key, str(settings.cost), self.rescaling)
         rounds: Rounds = kind(similarity, C, 1 if n_classes == 2 else n_classes)
         held = getattr(self, "_held", None)

@@ -20,7 +20,7 @@ LARGEST = 1e30
 # Rows to decide for come in multiples of so many: what a row gets then does not depend on how many there are.
 MULTIPLE = 64
 # Up to so many columns, distances are summed column by column; beyond, they come from matrix products.
-FEW_COLUMNS = 4
+FEW_COLUMNS = 12
 
 
 class Similarity:
@@ -80,7 +80,7 @@ class Similarity:
         """out[owners[j], c, i] += coefs[j, c] * k(vectors[j], rows[i]), by blocks."""
         if self.kernel == "laplacian" or (self.kernel == "gaussian" and rows.shape[1] <= FEW_COLUMNS):
             columns = np.ascontiguousarray(rows.T)
-            kernels.add_near(vectors, columns, np.float32(1.0), self.kernel == "laplacian", coefs, owners, out)
+            kernels.add_near(vectors, columns, self.kernel == "laplacian", coefs, owners, out)
             return
         width = min(len(rows), BLOCK // 64)
         for first in range(0, len(rows), max(width, 1)):

@@ -28,7 +28,7 @@ import numpy as np
 from numba import carray, types
 from numba.extending import intrinsic
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import fused, inlined, kernel
 from streamsvm.kernels.rows import (
     N_CLASSES,
     PARAMS,
@@ -179,7 +179,7 @@ def _lowest_bit(_, bits):
     return types.uint64(types.uint64), codegen
 
 
-@inlined
+@fused
 def exp32(x):
     """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
     x = x if x > LEAST_EXPONENT else LEAST_EXPONENT

@@ -10,33 +10,35 @@ import math
 
 import numpy as np
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import fused, inlined, kernel
 from streamsvm.kernels.budgeted import degradation, exp32, ratio_of, refine
 
 # Indices are unsigned: numba then leaves out its handling of negative ones.
 u = np.uint64
+# Rows that are scored at a time.
+STRIP = 256
 
 
 # Sums over kernel values -----------------------------------------------------------------------------------------
 
 
-@inlined
-def add(values, coefs, j, owner, out):
-    """Add the values of vector j against all rows to the scores of its cut."""
+@fused
+def add(values, coefs, j, owner, out, first):
+    """Add the values of vector j against the rows from `first` on to the scores of its cut."""
     m = values.size
     for c in range(coefs.shape[1]):
         a = coefs[j, u(c)]
         if a != 0.0:
             total = out[owner, u(c)]
             for i in range(m):
-                total[u(i)] += a * values[u(i)]
+                total[u(first + i)] += a * values[u(i)]
 
 
 @kernel
 def add_values(values, coefs, owners, out):
     """out[owners[j], c] += coefs[j, c] * values[j] for kernel values of shape (vectors, rows)."""
     for k in range(len(values)):
-        add(values[u(k)], coefs, u(k), u(owners[u(k)]), out)
+        add(values[u(k)], coefs, u(k), u(owners[u(k)]), out, 0)
 
 
 @kernel
@@ -46,32 +48,64 @@ def add_exponentials(exponents, coefs, owners, out):
         row = exponents[u(k)]
         for i in range(row.size):
             row[u(i)] = exp32(min(row[u(i)], np.float32(0.0)))
-        add(row, coefs, u(k), u(owners[u(k)]), out)
+        add(row, coefs, u(k), u(owners[u(k)]), out, 0)
+
+
+@fused
+def subtract_squares(values, vector, columns, j, first):
+    """values -= the squares of the distances along columns j to j + 3 of the rows from `first` on."""
+    v0, v1, v2, v3 = vector[u(j)], vector[u(j + 1)], vector[u(j + 2)], vector[u(j + 3)]
+    c0, c1, c2, c3 = columns[u(j)], columns[u(j + 1)], columns[u(j + 2)], columns[u(j + 3)]
+    for i in range(values.size):
+        at = u(first + i)
+        d0, d1, d2, d3 = c0[at] - v0, c1[at] - v1, c2[at] - v2, c3[at] - v3
+        values[u(i)] -= (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+
+
+@fused
+def subtract_square(values, vector, columns, j, first):
+    """The same for column j alone."""
+    v, c = vector[u(j)], columns[u(j)]
+    for i in range(values.size):
+        difference = c[u(first + i)] - v
+        values[u(i)] -= difference * difference
+
+
+@inlined
+def subtract_absolute(values, vector, columns, j, first):
+    """The same with the absolute value of the distance."""
+    v, c = vector[u(j)], columns[u(j)]
+    for i in range(values.size):
+        values[u(i)] -= abs(c[u(first + i)] - v)
 
 
 @kernel
-def add_near(vectors, rows, gamma, is_absolute, coefs, owners, out):
-    """The same with exp(-gamma * distance) where rows are given by column, shape (d, m), and d is small.
+def add_near(vectors, columns, is_absolute, coefs, owners, out):
+    """The same with exp(-distance) where rows are given by column, shape (d, m), and d is small.
 
-    The distance is that of the sum of squares, or of absolute values where `is_absolute`.
+    The distance is the sum of squares, or of absolute values where `is_absolute`. Rows come so many at a time that
+    they stay in the nearest cache while all vectors go by.
     """
-    d, m = rows.shape
-    values = np.empty(m, np.float32)
-    for k in range(len(vectors)):
-        for i in range(m):
-            values[u(i)] = np.float32(0.0)
-        for j in range(d):
-            v, column = vectors[u(k), u(j)], rows[u(j)]
-            if is_absolute:
-                for i in range(m):
-                    values[u(i)] -= abs(column[u(i)] - v)
-            else:
-                for i in range(m):
-                    difference = column[u(i)] - v
-                    values[u(i)] -= difference * difference
-        for i in range(m):
-            values[u(i)] = exp32(gamma * values[u(i)])
-        add(values, coefs, u(k), u(owners[u(k)]), out)
+    d, m = columns.shape
+    for first in range(0, m, STRIP):
+        last = min(first + STRIP, m)
+        values = np.empty(last - first, np.float32)
+        for k in range(len(vectors)):
+            vector = vectors[u(k)]
+            values[:] = np.float32(0.0)
+            j = 0
+            while not is_absolute and j + 4 <= d:
+                subtract_squares(values, vector, columns, j, first)
+                j += 4
+            while j < d:
+                if is_absolute:
+                    subtract_absolute(values, vector, columns, j, first)
+                else:
+                    subtract_square(values, vector, columns, j, first)
+                j += 1
+            for i in range(values.size):
+                values[u(i)] = exp32(values[u(i)])
+            add(values, coefs, u(k), u(owners[u(k)]), out, first)
 
 
 # The quadratic program -------------------------------------------------------------------------------------------
