@@ -33,6 +33,7 @@ from streamsvm import SampledCuts
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 TEST = 5_000
+UNITS = {"seconds": "seconds of one core", "training error": "training error, %", "test error": "test error, %"}
 
 
 def covertype() -> tuple[Any, ...]:
@@ -147,20 +148,31 @@ def pictures() -> None:
     from matplotlib import pyplot
 
     for name, label, measures in (
-        ("growth", "rows", ("seconds", "training error", "test error")),
-        ("samples", "rows of a cut", ("seconds", "rounds", "test error")),
+        ("growth", "training rows", ("seconds", "training error", "test error")),
+        ("samples", "rows of a cut, r", ("seconds", "rounds", "test error")),
     ):
         found = kept(f"sampled-cuts-{name}")
-        figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.6), layout="constrained")
+        figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.8), layout="constrained")
         for measure, panel in zip(measures, panels, strict=True):
             for which, rows in found.items():
-                panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], "o-", ms=3, label=which)
-            panel.set(xscale="log", xlabel=label, ylabel=measure + (", %" if "error" in measure else ""))
+                panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], "o-", ms=4, label=which)
+            panel.set(xscale="log", xlabel=label, ylabel=UNITS.get(measure, measure), title=measure)
             panel.set_yscale("log" if measure == "seconds" else "linear")
             panel.grid(alpha=0.3)
-        panels[0].legend(fontsize=7)
+        panels[0].legend(fontsize=8)
         figure.suptitle("Sampled cuts on Covertype, class 2 against the rest, Gaussian kernel, gamma = 10")
         figure.savefig(PICTURES / f"sampled-cuts-{name}.png", dpi=110)
+
+    found = kept("sampled-cuts-quality")
+    figure, panels = pyplot.subplots(1, len(found), figsize=(12.0, 3.8), layout="constrained", squeeze=False)
+    for (name, rows), panel in zip(found.items(), panels[0], strict=True):
+        for which, row in rows.items():
+            panel.plot(row["seconds"], row["test error"], "o", ms=8, label=which)
+        panel.set(xscale="log", xlabel=UNITS["seconds"], ylabel=UNITS["test error"], title=name)
+        panel.grid(alpha=0.3, which="both")
+    panels[0][0].legend(fontsize=8)
+    figure.suptitle("Error and time of training, Gaussian kernel")
+    figure.savefig(PICTURES / "sampled-cuts-quality.png", dpi=110)
 
 
 def main() -> None:
