@@ -72,7 +72,8 @@ class KafkaSource:
         id, of which events were learned).
         *How*: `batch_size` (1024), `group_id` (streamsvm.TOPIC; offsets are committed to it, for others to see the
         lag, and never read), `client` (a TOML file with options of the client, such as credentials), and any option
-        of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed and `max_poll_records` 4000.
+        of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed, `max_poll_records` 4000 and
+        `fetch_max_wait_ms` 100.
 
     Raises
     ------
@@ -131,6 +132,7 @@ class KafkaSource:
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
         group = {"group_id": f"streamsvm.{self.topic}"}
         self._client = {"isolation_level": "read_committed", "max_poll_records": 4000, "metrics_enabled": False}
+        self._client["fetch_max_wait_ms"] = 100  # for so long a broker answers nothing else
         self._client |= group | client_options(asked, defaults)
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
 
@@ -353,19 +355,21 @@ class KafkaSource:
         for partition, since in self._lacking_since.items():
             reached = self._reached(partition)
             if (self._until_end and reached >= self._end.get(partition, 0)) or (
-                now - since >= self._max_idle and reached >= self._end_to_wait_for(partition, now - since)
+                now - since >= self._max_idle
+                and (reached >= self._known_end(partition) or reached >= self._stable_end(partition, now - since))
             ):
                 ended.add(partition)
         return ended
 
-    def _end_to_wait_for(self, partition: int, seconds: float) -> int:
-        """The end as the last fetch told it; where that is not reached for long, without open transactions."""
-        if seconds >= _STALLED_S and time.monotonic() - self._stable_at > _STALLED_S:
+    def _stable_end(self, partition: int, seconds: float) -> float:
+        """The end without open transactions, once there was nothing to read before the known end for long."""
+        if seconds < _STALLED_S:
+            return float("inf")
+        if time.monotonic() - self._stable_at > _STALLED_S:
             self._stable_at = time.monotonic()
             with contextlib.suppress(ConnectorError):
                 self._stable = self._offsets("end_offsets", self.partitions, 1)
-        known = self._known_end(partition)
-        return known if seconds < _STALLED_S else min(known, self._stable.get(partition, known))
+        return self._stable.get(partition, float("inf"))
 
     def _reached(self, partition: int) -> int:
         """Up to where the client has read a partition."""

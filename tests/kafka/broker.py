@@ -51,6 +51,18 @@ broker.heartbeat.interval.ms=400
 """
 
 
+_SECURED = """\
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL
+listener.name.secured.sasl.enabled.mechanisms=PLAIN
+listener.name.secured.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.secured.ssl.keystore.type=PEM
+listener.name.secured.ssl.keystore.location={folder}/keystore.pem
+"""
+
+
 class NoBroker(Exception):
     """Why there can be no broker here."""
 
@@ -64,16 +76,24 @@ class Broker:
         Where to listen; by default any free one.
     brief
         Whether it is not to live for long: it starts sooner, and is slower later.
+    login
+        User and password of a second listener, with TLS; it needs openssl. Its address is `secured`, and `certificate`
+        what clients are to trust.
     """
 
-    def __init__(self, port: int | None = None, *, brief: bool = False) -> None:
+    def __init__(self, port: int | None = None, *, brief: bool = False, login: tuple[str, str] | None = None) -> None:
         self._jars, self._brief = jars(), _BRIEF if brief else ()
         self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
-        ports = free_ports(2)
+        ports = free_ports(3)
         self.port = port or ports[0]
         self.address = f"127.0.0.1:{self.port}"
         self._settings = self._folder / "server.properties"
-        self._settings.write_text(_SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder))
+        settings = _SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder)
+        if login is not None:
+            self.secured, self.certificate = f"127.0.0.1:{ports[2]}", self._certificate()
+            of = {"port": self.port, "controller": ports[1], "secured": ports[2], "folder": self._folder}
+            settings += _SECURED.format(user=login[0], password=login[1], **of)  # the last of two lines counts
+        self._settings.write_text(settings)
         self._process: subprocess.Popen[bytes] | None = None
         try:
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -82,6 +102,15 @@ class Broker:
         except BaseException:
             self.close()
             raise
+
+    def _certificate(self) -> Path:
+        """A certificate signed by itself, and with its key what the broker shows it with."""
+        key, certificate = self._folder / "key.pem", self._folder / "certificate.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(command, capture_output=True, check=True)
+        (self._folder / "keystore.pem").write_text(key.read_text() + certificate.read_text())
+        return certificate
 
     def _tool(self, *arguments: str) -> None:
         command = ["java", *_BRIEF, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]

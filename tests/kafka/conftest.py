@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -32,10 +33,13 @@ def _broker_module() -> ModuleType:
 starter = _broker_module()
 
 
-def start_broker() -> Any:
+LOGIN = ("me", "hunter2")
+
+
+def start_broker(**options: Any) -> Any:
     """A broker of one's own; without Java and Maven the test is skipped, where `CI` is set it fails."""
     try:
-        return starter.Broker(brief=True)
+        return starter.Broker(brief=True, **options)
     except starter.NoBroker as error:
         if os.environ.get("CI"):
             pytest.fail(f"no Kafka broker: {error}")
@@ -43,14 +47,31 @@ def start_broker() -> Any:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[str]:
-    """The address of a broker that all tests share."""
+def started() -> Iterator[Any]:
+    """The broker that all tests share, if it is ours."""
     pytest.importorskip("kafka")
-    if address := os.environ.get("STREAMSVM_KAFKA"):
-        yield address
+    if "STREAMSVM_KAFKA" in os.environ:
+        yield None
         return
-    with contextlib.closing(start_broker()) as started:
-        yield started.address
+    with contextlib.closing(start_broker(login=LOGIN if shutil.which("openssl") else None)) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def broker(started: Any) -> str:
+    """The address of a broker that all tests share."""
+    return os.environ["STREAMSVM_KAFKA"] if started is None else started.address
+
+
+@pytest.fixture
+def secured(started: Any, tmp_path: Path) -> str:
+    """The address where that broker wants TLS and a password, which are in `client.toml`."""
+    if started is None or not hasattr(started, "secured"):
+        pytest.skip("needs openssl, and a broker of its own")
+    lines = {"security_protocol": "SASL_SSL", "ssl_cafile": started.certificate, "sasl_mechanism": "PLAIN"}
+    lines |= {"sasl_plain_username": LOGIN[0], "sasl_plain_password": LOGIN[1]}
+    (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))
+    return started.secured
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import random
 import signal
@@ -202,6 +203,53 @@ def test_secrets_are_in_nothing_that_is_kept(broker, topic, tmp_path):
     with zipfile.ZipFile(tmp_path / "check" / "checkpoint.npz") as archive:
         kept += [archive.read(name) for name in archive.namelist()]
     assert not any(b"hunter2" in each for each in kept)
+
+
+def test_tls_and_a_password(broker, topic, secured, tmp_path):
+    source, out, dead = topic("events"), topic("out"), topic("dead", 1)
+    fill(broker, source, stream(300))
+    asked = [
+        f"{text}{'&' if '?' in text else '?'}client=client.toml" if text.startswith("kafka://") else text
+        for text in arguments(secured, source, out, dead, "--until-end")
+    ]
+    said = ran(*asked, cwd=tmp_path)
+    kept = results(tmp_path, broker, out, dead)
+    assert len(kept["out"]) + len(kept["dead"]) == 300
+    client = tmp_path / "client.toml"
+    client.write_text(client.read_text().replace("hunter2", "hunter3") + "bootstrap_timeout_ms = 2000\n")
+    said += ran(*asked, cwd=tmp_path, code=2)
+    assert "credentials" in said
+    with zipfile.ZipFile(tmp_path / "check" / "checkpoint.npz") as archive:
+        saved = b"".join(archive.read(name) for name in archive.namelist())
+    assert "hunter" not in said + (tmp_path / "summary.json").read_text()
+    assert b"hunter" not in saved
+
+
+def test_values_in_avro_and_csv(broker, topic, tmp_path):
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "Event", "fields": [{"name": name, "type": "double"} for name in "abc"]}
+    schema["fields"].append({"name": "y", "type": ["null", "string"]})
+    (tmp_path / "event.avsc").write_text(json.dumps(schema))
+    rows = stream(400, broken=False)
+    outs = []
+    for options in ("", "?format=avro&schema=event.avsc", "?format=csv&names=a,b,c,y"):
+        source, out = topic("events"), topic("out")
+        values = [json.loads(value) for _, _, value, _ in rows]
+        if "avro" in options:
+            encoded = [io.BytesIO() for _ in rows]
+            for stream_, row in zip(encoded, values, strict=True):
+                fastavro.schemaless_writer(stream_, schema, {"y": None} | row)
+            values = [each.getvalue() for each in encoded]
+        elif options:
+            values = [",".join(str(row.get(name, "")) for name in "abcy").encode() for row in values]
+        else:
+            values = [json.dumps(row).encode() for row in values]
+        fill(broker, source, [(p, k, value, t) for (p, k, _, t), value in zip(rows, values, strict=True)])
+        sinks = ("--out", f"kafka://{broker}/{out}", "--rejected", "null:")
+        ran(f"kafka://{broker}/{source}{options}", "--until-end", "--label", "y", *MODEL, *sinks, cwd=tmp_path)
+        outs.append([(record.key, json.loads(record.value)) for record in read(broker, out)])
+    assert len(outs[0]) == 400
+    assert outs[0] == outs[1] == outs[2]
 
 
 def test_a_lost_checkpoint_stops_the_run(broker, topic, tmp_path):
