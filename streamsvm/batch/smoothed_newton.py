@@ -40,7 +40,7 @@ SLACK_SHARE = 0.6
 # The Hessian rests on so many rows a column at most, at first on as many as cost so many passes, but not on fewer than
 # so many; on so many times more each time a step promises more than such a share of what the step before did.
 ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 30, 4, 0.5
-# Rows where the loss bends less than this share of where it bends most are left out of it.
+# Rows where the loss bends less than this share of what it does in mean are left out of it.
 NEGLIGIBLE = 1e-6
 # With l1, so many columns may leave zero in one step, or twice as many as have left.
 NEWCOMERS = 50
@@ -211,10 +211,13 @@ class Problem:
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """The rows that matter in the Hessian, or a sample of them, and their weights."""
         n = len(h)
-        total, largest = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, h)
-        share, start = (math.inf, 0.0) if n <= most else (most / total, rng.random())
-        rows, weights = np.empty(min(n, most + 2), np.int64), np.empty(min(n, most + 2))
-        count = kernels.choose(h, self.c, NEGLIGIBLE * largest, share, start, rows, weights)
+        total, mean = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, h)
+        if n <= most:
+            rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
+            return rows, h[rows]
+        rows, weights = np.empty(most + 2, np.int64), np.empty(most + 2)
+        share, start = most / total, rng.random()
+        count = kernels.choose(h, self.c, NEGLIGIBLE * mean, share, start, rows, weights)
         return rows[:count], weights[:count]
 
     def descent(self, dw: Floats, db: float) -> float:
@@ -460,9 +463,10 @@ def _solve(system: Floats, right: Floats) -> Floats:
     scale = float(np.trace(system)) / len(system)
     while True:
         damped = system + damping * scale * np.eye(len(system)) if damping else system
-        factors, failed = scipy.linalg.lapack.dpotrf(damped, lower=1)
+        # LAPACK counts by columns: what is the lower triangle here is the upper one there, without a copy's reordering.
+        factors, failed = scipy.linalg.lapack.dpotrf(damped.T, lower=0, clean=0)
         if not failed:
-            solution: Floats = scipy.linalg.lapack.dpotrs(factors, right, lower=1)[0]
+            solution: Floats = scipy.linalg.lapack.dpotrs(factors, right, lower=0)[0]
             return solution.reshape(right.shape)
         damping = max(1e-14, 100.0 * damping)
 
@@ -494,7 +498,7 @@ def _improve(H: Floats, g: Floats, w: Floats, l1: float, d: Floats, q: Floats) -
         moved[crosses & (moved * x[free] <= 1e-14 * x[free] ** 2)] = 0.0
         trial = d.copy()
         trial[free] = moved - w[free]
-        product = H[:, free] @ (trial - d)[free] + q
+        product = H @ (trial - d) + q
         if value(trial, product) < now:
             d[:], q[:] = trial, product
             return

@@ -55,3 +55,11 @@ def inlined(function: Callable[..., Any]) -> Any:
 def fused(function: Callable[..., Any]) -> Any:
     """Like `inlined`, where a product and a sum may be one instruction, which rounds once."""
     return _compiled(function, forceinline=True, fastmath={"contract"})
+
+
+def reduction(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for sums over long arrays: terms may be added in any order, so the processor adds several at once.
+
+    Equal input gives equal bits on one machine. A division by zero gives an infinity, not an error.
+    """
+    return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import inlined, kernel, reduction
 
 # Indices are unsigned: numba then leaves out its handling of negative ones.
 u = np.uint64
@@ -25,7 +25,7 @@ def label(codes, positive, i):
     return 1.0 if codes[i] == positive else -1.0
 
 
-@kernel
+@reduction
 def measure(z, bias, codes, positive, c, eps, r):
     """Fill r with y * alpha, where alpha = c * psi'(u) is the dual point that goes with the margins.
 
@@ -52,7 +52,7 @@ def measure(z, bias, codes, positive, c, eps, r):
     return hinge, smooth, mass, balance, slack
 
 
-@kernel
+@reduction
 def along(z, bias, dz, dbias, codes, positive, c, eps, t):
     """The smoothed hinge at z + t * dz, bias + t * dbias, with its first and second derivative in t."""
     value = slope = curvature = 0.0
@@ -69,7 +69,7 @@ def along(z, bias, dz, dbias, codes, positive, c, eps, t):
     return value, slope, curvature
 
 
-@kernel
+@reduction
 def foresee(z, bias, dz, dbias, codes, positive, c, eps, r):
     """Fill r with y * alpha as a step of full length changes alpha to first order, cut to [0, c].
 
@@ -93,7 +93,7 @@ def foresee(z, bias, dz, dbias, codes, positive, c, eps, r):
     return mass, balance
 
 
-@kernel
+@reduction
 def at_bias(z, bias, codes, positive, c, eps):
     """First and second derivative of the smoothed hinge in the bias."""
     slope = curvature = 0.0
@@ -108,19 +108,19 @@ def at_bias(z, bias, codes, positive, c, eps):
     return slope, curvature
 
 
-@kernel
+@reduction
 def bend(z, bias, codes, positive, c, eps, h):
-    """Fill h with c * psi''(u), the weights of the rows in the Hessian; returns their sum and the largest psi''(u)."""
-    total = largest = 0.0
+    """Fill h with c * psi''(u), the weights of the rows in the Hessian; returns their sum and the mean psi''(u)."""
+    total = mass = 0.0
     for k in range(len(z)):
         i = u(k)
         margin = 1.0 - label(codes, positive, i) * (z[i] + bias)
         square = eps * eps + margin * margin
-        bent = 0.5 * (eps * eps) / (square * math.sqrt(square))
-        h[i] = c[i] * bent
-        total += h[i]
-        largest = max(largest, bent)
-    return total, largest
+        weight = c[i] * 0.5 * (eps * eps) / (square * math.sqrt(square))
+        h[i] = weight
+        total += weight
+        mass += c[i]
+    return total, total / mass
 
 
 @kernel
