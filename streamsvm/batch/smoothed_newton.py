@@ -30,7 +30,7 @@ REACH = 3.0
 # A path leaves columns out where it may leave out as many as this share.
 SCREENED = 0.5
 # Coefficients that move margins by so many times eps at most, and by no more than so much, may be zeros in truth.
-HIDDEN, HIDDEN_MOST = 30.0, 1e-3
+HIDDEN, HIDDEN_MOST = 10.0, 1e-3
 # So large a share of the objective is lost in rounding.
 ROUNDING = 1e-14
 # A step that promises less than so much of the tolerance may end in a point whose bound is good enough.
@@ -104,6 +104,7 @@ class Problem:
         self.codes, self.positive, self.c, self.penalties = codes, positive, c, penalties
         self.w, self.b, self.eps = w, b, EPS_FIRST
         self.z = np.empty(0)
+        self.shares = np.empty(0)
         self.best: tuple[float, Floats, float] = (math.inf, w, b)
         self.bound = -math.inf
         self.witness: tuple[Floats, float, float] = (np.empty(0), 0.0, 0.0)
@@ -132,6 +133,17 @@ class Problem:
     def gap(self) -> float:
         """How far the best point found can be above the optimum."""
         return max(0.0, self.best[0] - self.bound)
+
+    def begin(self, z: Floats) -> None:
+        """Start at its point, where the margins come of z."""
+        self.z, self.previous, self.is_done, self.n_stalled = z, None, False, 0
+        self.best, self.bound = (math.inf, self.w, self.b), -math.inf
+        self.shares = np.empty(len(z))
+        self.follow_margins()
+
+    def follow_margins(self) -> None:
+        """Let the dual point be the one that goes with the margins."""
+        kernels.slopes(self.z, self.b, self.codes, self.positive, self.eps, self.shares)
 
     # Where it stands ---------------------------------------------------------------------------------------------
 
@@ -211,7 +223,9 @@ class Problem:
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """The rows that matter in the Hessian, or a sample of them, and their weights."""
         n = len(h)
-        total, mean = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, h)
+        total, mean = kernels.bend(
+            self.z, self.b, self.codes, self.positive, self.c, self.eps, self.shares, h
+        )
         if n <= most:
             rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
             return rows, h[rows]
@@ -226,8 +240,10 @@ class Problem:
         return float(self.g @ dw) + self.gb * db + self.penalties.l1 * change
 
     def foresee(self, db: float, dz: Floats, r: Floats) -> tuple[float, float]:
-        """r becomes the alpha y that a step leads to; its mass and balance."""
-        mass, balance = kernels.foresee(self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, r)
+        """The dual point goes where a step leads it, and r becomes its alpha y; its mass and balance."""
+        mass, balance = kernels.foresee(
+            self.z, self.b, dz, db, self.codes, self.positive, self.c, self.eps, self.shares, r
+        )
         return mass, balance
 
     def advance(self, dw: Floats, db: float, dz: Floats, descent: float) -> bool:
@@ -240,7 +256,8 @@ class Problem:
         # At the very end a step improves the certificate, but the objective by less than rounding.
         is_hidden = abs(descent) <= ROUNDING * start[0]
         t = self._line_search(dw, db, dz, start[0], descent) if descent < 0.0 or is_hidden else 0.0
-        self.n_stalled = self.n_stalled + 1 if is_hidden or t == 0.0 else 0
+        is_stalled = t == 0.0 or (is_hidden and eps == self.eps)
+        self.n_stalled = self.n_stalled + 1 if is_stalled else 0
         if t == 0.0:
             return True
         self.w, self.b = self.w + t * dw, self.b + t * db
@@ -529,11 +546,10 @@ def run(
         The number of iterations.
     """
     k, n = len(problems), matrix.shape[0]
-    room = np.empty((k, n))
+    room, spare = np.empty((k, n)), np.empty((k, n))
     scores = matrix.scores(np.array([problem.w for problem in problems]), np.empty((k, n)))
     for problem, z in zip(problems, scores, strict=True):
-        problem.z, problem.previous, problem.is_done, problem.n_stalled = z, None, False, 0
-        problem.best, problem.bound = (math.inf, problem.w, problem.b), -math.inf
+        problem.begin(z)
         if problem.penalties.bias_l2 == 0.0:
             problem.center(tol)
     for n_iter in range(1, max_iter + 1):
@@ -555,7 +571,7 @@ def run(
         steps = [problem.direction(matrix, h, rng) for problem, h in zip(moving, room, strict=False)]
         dz = matrix.scores(np.array([dw for dw, _ in steps]), room[: len(moving)])
         descents = [problem.descent(dw, db) for problem, (dw, db) in zip(moving, steps, strict=True)]
-        _foresee(matrix, moving, steps, dz, descents, tol)
+        _foresee(matrix, moving, steps, dz, descents, spare, tol)
         for problem, (dw, db), along, descent in zip(moving, steps, dz, descents, strict=True):
             settled = problem.advance(dw, db, along, descent)
             _sharpen(problem, tol, floor, settled)
@@ -573,19 +589,20 @@ def _foresee(
     steps: Sequence[tuple[Floats, float]],
     dz: Floats,
     descents: Sequence[float],
+    room: Floats,
     tol: float,
 ) -> None:
-    """Bounds from where the last steps lead, before they are made.
+    """The dual points go where the steps lead them; of the last steps, these give bounds before the steps are made.
 
     The gradients there are those of the model of second order, however far from quadratic the loss is.
     """
+    sums = [problem.foresee(db, z, r) for problem, (_, db), z, r in zip(problems, steps, dz, room, strict=False)]
     near = [k for k, problem in enumerate(problems) if -descents[k] <= FORESEEN * tol * problem.best[0]]
     if not near:
         return
-    r = np.empty((len(near), matrix.shape[0]))
-    sums = [problems[k].foresee(steps[k][1], dz[k], row) for k, row in zip(near, r, strict=True)]
-    for k, v, row, (mass, balance) in zip(near, matrix.adjoint(r), r, sums, strict=True):
-        problems[k].prove(v, row, mass, balance)
+    r = room[near]
+    for k, v, row in zip(near, matrix.adjoint(r), r, strict=True):
+        problems[k].prove(v, row, *sums[k])
 
 
 def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.random.Generator) -> None:
@@ -623,6 +640,9 @@ def _sharpen(problem: Problem, tol: float, floor: float, settled: bool) -> bool:
         return False
     most = EPS_FACTOR_L1 if problem.penalties.l1 > 0.0 else EPS_FACTOR
     problem.sharpen(max(most, 0.8 * wanted / problem.slack))
+    if problem.penalties.l1 > 0.0:
+        # Columns come and go: the last stage's dual point would mislead.
+        problem.follow_margins()
     return True
 
 
@@ -796,7 +816,9 @@ class SmoothedNewton(LinearClassifier):
 
     Notes
     -----
-    After Hajewski, Oliveira and Stewart [1]_, with these changes: a step with l1 minimises the model of second order
+    After Hajewski, Oliveira and Stewart [1]_, with these changes: the slopes of the loss are unknowns beside the
+    coefficients, as Chan, Golub and Mulet [2]_ have it for another norm, so that steps stay good where the loss bends
+    sharply; a step with l1 minimises the model of second order
     with the penalty as it is (a proximal Newton step), since the published one can stall; several coordinates leave at
     once; smoothing follows a duality gap; the start is made on nested samples of rows; and as smoothing falls, the
     solution is extrapolated along its path.
@@ -804,6 +826,8 @@ class SmoothedNewton(LinearClassifier):
     References
     ----------
     .. [1] J. Hajewski, S. Oliveira, D. E. Stewart: Smoothed hinge loss and l1 support vector machines, 2018.
+    .. [2] T. F. Chan, G. H. Golub, P. Mulet: A nonlinear primal-dual method for total variation-based image
+       restoration, SIAM Journal on Scientific Computing 20, 1999.
     """
 
     def __init__(

@@ -70,8 +70,8 @@ def along(z, bias, dz, dbias, codes, positive, c, eps, t):
 
 
 @reduction
-def foresee(z, bias, dz, dbias, codes, positive, c, eps, r):
-    """Fill r with y * alpha as a step of full length changes alpha to first order, cut to [0, c].
+def foresee(z, bias, dz, dbias, codes, positive, c, eps, shares, r):
+    """Bring alpha = c * shares to where a step of full length leads it to first order, cut to [0, c]; r = y * alpha.
 
     Returns
     -------
@@ -83,14 +83,24 @@ def foresee(z, bias, dz, dbias, codes, positive, c, eps, r):
         i = u(k)
         y = label(codes, positive, i)
         margin = 1.0 - y * (z[i] + bias)
-        square = eps * eps + margin * margin
-        root = math.sqrt(square)
-        share = 0.5 * (1.0 + margin / root) - 0.5 * (eps * eps) / (square * root) * y * (dz[i] + dbias)
-        alpha = c[i] * min(max(share, 0.0), 1.0)
+        root = math.sqrt(eps * eps + margin * margin)
+        bent = 0.5 * (1.0 - (2.0 * shares[i] - 1.0) * margin / root) / root
+        share = min(max(0.5 * (1.0 + margin / root) - bent * y * (dz[i] + dbias), 0.0), 1.0)
+        shares[i] = share
+        alpha = c[i] * share
         mass += alpha
         balance += y * alpha
         r[i] = y * alpha
     return mass, balance
+
+
+@reduction
+def slopes(z, bias, codes, positive, eps, shares):
+    """Fill shares with psi'(u)."""
+    for k in range(len(z)):
+        i = u(k)
+        margin = 1.0 - label(codes, positive, i) * (z[i] + bias)
+        shares[i] = 0.5 * (1.0 + margin / math.sqrt(eps * eps + margin * margin))
 
 
 @reduction
@@ -109,14 +119,18 @@ def at_bias(z, bias, codes, positive, c, eps):
 
 
 @reduction
-def bend(z, bias, codes, positive, c, eps, h):
-    """Fill h with c * psi''(u), the weights of the rows in the Hessian; returns their sum and the mean psi''(u)."""
+def bend(z, bias, codes, positive, c, eps, shares, h):
+    """Fill h with the weights of the rows in the Hessian; returns their sum, and their mean for c = 1.
+
+    They come of the linearisation of sqrt(eps^2 + u^2) (2 share - 1) = u in u and the share, both unknowns, and are
+    c * psi''(u) where share = psi'(u).
+    """
     total = mass = 0.0
     for k in range(len(z)):
         i = u(k)
         margin = 1.0 - label(codes, positive, i) * (z[i] + bias)
-        square = eps * eps + margin * margin
-        weight = c[i] * 0.5 * (eps * eps) / (square * math.sqrt(square))
+        root = math.sqrt(eps * eps + margin * margin)
+        weight = c[i] * 0.5 * (1.0 - (2.0 * shares[i] - 1.0) * margin / root) / root
         h[i] = weight
         total += weight
         mass += c[i]

@@ -88,8 +88,9 @@ def test_gradient_and_hessian_are_those_of_the_smoothed_hinge(eps):
     steps = h * np.eye(7)
     slopes = [(value(point + step) - value(point - step)) / (2 * h) for step in steps]
     np.testing.assert_allclose(gradient(point), slopes, rtol=1e-6, atol=1e-9)
-    weights = np.empty(40)
-    kernels.bend(X @ w, b, codes, 1, c, eps, weights)
+    shares, weights = np.empty(40), np.empty(40)
+    kernels.slopes(X @ w, b, codes, 1, eps, shares)
+    kernels.bend(X @ w, b, codes, 1, c, eps, shares, weights)
     bends = [(gradient(point + step) - gradient(point - step)) / (2 * h) for step in steps]
     for view in (X, scipy.sparse.csr_matrix(X)):
         hessian = np.tril(as_matrix(view).gram(np.arange(40), weights, np.arange(6)))
