@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+from numpy.typing import NDArray
 
 from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
@@ -23,14 +24,17 @@ EPS_FIRST, EPS_LAST = 1.0, 1e-11
 EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
 # Where smoothing begins from a given model.
 EPS_WARM = 0.1
-# Where smoothing begins where all coefficients are zero by the l1 penalty, and for the next point of a path.
-EPS_ZERO, EPS_PATH = 1e-3, 0.25
-# The strong rule takes it that a gradient moves no more than so many times as far as the l1 penalty does.
-REACH = 3.0
+# Where smoothing begins where all coefficients are zero by the l1 penalty; at most for the next point of a path; and
+# there in units of where it ended at the point before.
+EPS_ZERO, EPS_PATH, EPS_AGAIN = 1e-3, 0.25, 2.0
+# The strong rule takes it that a gradient moves no further than the l1 penalty does. Where a column it keeps is not
+# there, all are taken whose gradients could move so many times as far: these last for several points of a path.
+REACH = 5.0
 # A path leaves columns out where it may leave out as many as this share.
 SCREENED = 0.5
-# Coefficients that move margins by so many times eps at most, and by no more than so much, may be zeros in truth.
-HIDDEN, HIDDEN_MOST = 10.0, 1e-3
+# Coefficients that move margins by so many times eps at most, and by no more than so much, may be zeros in truth, if
+# they seem to go there.
+HIDDEN, HIDDEN_MOST = 30.0, 1e-3
 # So large a share of the objective is lost in rounding.
 ROUNDING = 1e-14
 # A step that promises less than so much of the tolerance may end in a point whose bound is good enough.
@@ -107,7 +111,7 @@ class Problem:
         self.shares = np.empty(0)
         self.best: tuple[float, Floats, float] = (math.inf, w, b)
         self.bound = -math.inf
-        self.witness: tuple[Floats, float, float] = (np.empty(0), 0.0, 0.0)
+        self.witness: tuple[Floats, Floats, float, float] = (np.empty(0), np.empty(0), 0.0, 0.0)
         self.slack = math.inf
         self.n_stalled = 0
         self.n_products = PRODUCTS
@@ -169,7 +173,7 @@ class Problem:
         if bound > self.bound:
             self.bound = bound
             if self.penalties.l1 > 0.0:
-                self.witness = (r.copy(), mass, balance)
+                self.witness = (r.copy(), v, mass, balance)
         return bound
 
     def objective(self, matrix: Matrix, w: Floats, b: float) -> float:
@@ -223,9 +227,7 @@ class Problem:
     def _heavy_rows(self, h: Floats, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
         """The rows that matter in the Hessian, or a sample of them, and their weights."""
         n = len(h)
-        total, mean = kernels.bend(
-            self.z, self.b, self.codes, self.positive, self.c, self.eps, self.shares, h
-        )
+        total, mean = kernels.bend(self.z, self.b, self.codes, self.positive, self.c, self.eps, self.shares, h)
         if n <= most:
             rows = np.flatnonzero(h > NEGLIGIBLE * mean * self.c)
             return rows, h[rows]
@@ -344,6 +346,13 @@ class Problem:
         if self._along(dw, db, dz, 1.0)[0] < self._along(dw, db, dz, 0.0)[0]:
             self.w, self.b = self.w + dw, self.b + db
             self.z += dz
+
+    def limit(self, w: Floats) -> Floats:
+        """Where coefficients seem to go as smoothing falls to nothing; to zero where only one stage tells."""
+        if self.previous is None:
+            return np.zeros(len(w))
+        share = self.eps / (self.previous[3] - self.eps)
+        return w + share * (w - self.previous[0])
 
 
 class QuadraticModel:
@@ -613,7 +622,9 @@ def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.rando
     """
     for problem in problems:
         _, w, b = problem.best
-        is_small = np.abs(w) * problem.penalties.peaks <= min(HIDDEN * problem.eps, HIDDEN_MOST)
+        moves = np.abs(w) * problem.penalties.peaks
+        is_small = moves <= min(HIDDEN * problem.eps, HIDDEN_MOST)
+        is_small &= (moves <= problem.eps) | (np.abs(w) > 2.0 * np.sign(w) * problem.limit(w))
         if not w[is_small].any():
             continue
         rest = np.where(is_small, 0.0, w)
@@ -669,30 +680,35 @@ def follow(
     d = matrix.shape[1]
     coefs, intercepts, objectives, gaps, counts = [], [], [], [], []
     gradients, before = np.array([problem.g for problem in problems]), max(largest, mus[0])
+    keep, part = np.zeros(d, bool), matrix
     for mu in mus:
         penalties = replace(problems[0].penalties, l1=float(mu))
-        w = np.array([problem.best[1] for problem in problems])
-        keep = (w != 0.0).any(axis=0) | (np.abs(gradients) >= mu - REACH * (before - mu)).any(axis=0)
-        eps = [max(EPS_ZERO, min(EPS_PATH, 0.25 * (1.0 - mu / before)))] * len(problems)
+        eps = [_first_eps(problem, mu / before, before < largest) for problem in problems]
+        is_active = np.array([problem.best[1] != 0.0 for problem in problems]).any(axis=0)
+        steepest, fall = np.abs(gradients).max(axis=0), before - mu
+        if np.any((is_active | (steepest >= mu - fall)) & ~keep):
+            keep = is_active | (steepest >= mu - REACH * fall)
+            part = _taken(matrix, keep)
         count = 0
         while True:
-            if keep.sum() > (1.0 - SCREENED) * d:
-                keep[:] = True
             columns = np.flatnonzero(keep)
-            part = matrix if keep.all() else matrix.columns(columns)
             inside = replace(penalties, peaks=penalties.peaks[columns])
             solved = [problem.within(columns, inside, e) for problem, e in zip(problems, eps, strict=True)]
             count += run(part, solved, tol, max_iter, rng)
             prune(part, solved, tol, rng)
             problems = [_whole(problem, columns, d, penalties) for problem in solved]
             # What proved the bound for some of the columns has to prove it for all.
-            gradients = -matrix.adjoint(np.array([problem.witness[0] for problem in problems]))
-            for problem, v in zip(problems, -gradients, strict=True):
-                problem.bound = penalties.dual(v, *problem.witness[1:])
+            v = np.array([problem.witness[1] for problem in problems])
+            if not keep.all():
+                v = matrix.adjoint(np.array([problem.witness[0] for problem in problems]))
+            gradients = -v
+            for problem, sums in zip(problems, v, strict=True):
+                problem.bound = penalties.dual(sums, *problem.witness[2:])
             missed = (np.abs(gradients) > mu).any(axis=0) & ~keep
             if not missed.any() or all(problem.gap <= tol * problem.best[0] for problem in problems):
                 break
             keep |= missed
+            part = _taken(matrix, keep)
             eps = [problem.eps for problem in problems]
         before = float(mu)
         coefs.append([problem.best[1] for problem in problems])
@@ -703,6 +719,20 @@ def follow(
     return RegularizationPath(
         mus, np.array(coefs), np.array(intercepts), np.array(objectives), np.array(gaps), np.array(counts)
     )
+
+
+def _first_eps(problem: Problem, fall: float, is_solved: bool) -> float:
+    """Where smoothing begins for an l1 penalty `fall` times the last one: not far from where it ended, if it did."""
+    eps = max(EPS_ZERO, min(EPS_PATH, 0.25 * (1.0 - fall)))
+    return min(eps, EPS_AGAIN * problem.eps) if is_solved else eps
+
+
+def _taken(matrix: Matrix, keep: NDArray[np.bool_]) -> Matrix:
+    """The columns to keep, or all where that are most of them: `keep` then says so."""
+    if keep.sum() > (1.0 - SCREENED) * len(keep):
+        keep[:] = True
+        return matrix
+    return matrix.columns(np.flatnonzero(keep))
 
 
 def _spread(values: Floats, columns: Ints, d: int) -> Floats:
