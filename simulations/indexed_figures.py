@@ -162,6 +162,8 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, c
         axis.set_xlabel(x)
         axis.set_ylabel("test error (%)")
         axis.grid(alpha=0.3)
+    for axis in grid.flat[len(panels) :]:
+        axis.remove()
     figure.suptitle(heading, fontsize=11)
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=min(5, len(shown)), fontsize=9)
     save(figure, name)
