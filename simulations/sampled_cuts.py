@@ -154,10 +154,14 @@ def pictures() -> None:
         found = kept(f"sampled-cuts-{name}")
         figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.8), layout="constrained")
         for measure, panel in zip(measures, panels, strict=True):
-            for which, rows in found.items():
-                panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], "o-", ms=4, label=which)
+            for k, (which, rows) in enumerate(found.items()):
+                style = "o-" if k % 2 == 0 else "s--"
+                panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], style, ms=4, label=which)
             panel.set(xscale="log", xlabel=label, ylabel=UNITS.get(measure, measure), title=measure)
-            panel.set_yscale("log" if measure == "seconds" else "linear")
+            if measure == "seconds":
+                panel.set_yscale("log")
+                for show in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
+                    show("{x:g}")
             panel.grid(alpha=0.3)
         panels[0].legend(fontsize=8)
         figure.suptitle("Sampled cuts on Covertype, class 2 against the rest, Gaussian kernel, gamma = 10")
@@ -169,6 +173,8 @@ def pictures() -> None:
         for which, row in rows.items():
             panel.plot(row["seconds"], row["test error"], "o", ms=8, label=which)
         panel.set(xscale="log", xlabel=UNITS["seconds"], ylabel=UNITS["test error"], title=name)
+        for show in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+            show("{x:g}")
         panel.grid(alpha=0.3, which="both")
     panels[0][0].legend(fontsize=8)
     figure.suptitle("Error and time of training, Gaussian kernel")
