@@ -271,6 +271,8 @@ def keep_scores(arena, layout, i, own, kind, k):
 def spread(arena, layout, k):
     """The probabilities of all classes, from the scores for row k of members that are awake."""
     n, proba, scores = layout[N_CLASSES], section(arena, layout, PROBA), section(arena, layout, BLOCK_SCORES)
+    if n == 0:
+        return
     members, voters, naps = (
         section(arena, layout, MEMBERS),
         section(arena, layout, VOTERS),
@@ -293,8 +295,9 @@ def spread(arena, layout, k):
     for c in range(n):
         proba[c] = exp_below(power * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
         total += proba[c]
+    share = 1.0 / total
     for c in range(n):
-        proba[c] /= total
+        proba[c] *= share
     if n < 2:
         return
     stack(stacking, inputs, n, proba)
@@ -313,8 +316,9 @@ def add_vote(scores, at, n, sharpness, vote, proba, logs, to):
         logs[to + c] = exp_below(sharpness * (scores[at + c] - top))
         total += logs[to + c]
     if vote > LEAST_VOTE:
+        share = vote / total
         for c in range(n):
-            proba[c] += vote * logs[to + c] / total
+            proba[c] += share * logs[to + c]
     less = math.log(total)
     for c in range(n):
         logs[to + c] = max(sharpness * (scores[at + c] - top) - less, LEAST_LOG)
@@ -367,8 +371,9 @@ def count_votes(arena, layout, label, k, seen):
     for voter in range(0, voters.size, VOTER_FIELDS):
         voters[voter + VOTE] = exp_below(VOTE_SHARPNESS * (voters[voter + ACCURACY] - top))
         total += voters[voter + VOTE]
+    share = 1.0 / total
     for voter in range(0, voters.size, VOTER_FIELDS):
-        voters[voter + VOTE] /= total
+        voters[voter + VOTE] *= share
 
 
 # Sleep ------------------------------------------------------------------------------------------------------------
@@ -471,8 +476,9 @@ def step_linear(arena, own, rows, scaled, m, label, weight):
             total += update[c]
         # An event that weighs much takes no longer step than one that follows it wholly.
         change = min(weight, 1.0 / rates[h]) * rates[h]
+        share = -change / total
         for c in range(at, at + n):
-            update[c] *= -change / total
+            update[c] *= share
         update[at + label] += change
     add_faces(section(arena, own, WEIGHTS), scores.size, 0, scores.size, rows, scaled, m, update)
 

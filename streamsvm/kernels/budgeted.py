@@ -569,7 +569,7 @@ def vote(arena, layout, label):
         top = max(top, heads[base + ACCURACY])
     total = 0.0
     for base in range(0, n_heads * HEAD_FIELDS, HEAD_FIELDS):
-        heads[base + VOTE] = math.exp(VOTE_SHARPNESS * (heads[base + ACCURACY] - top))
+        heads[base + VOTE] = exp_below(VOTE_SHARPNESS * (heads[base + ACCURACY] - top))
         total += heads[base + VOTE]
     for base in range(0, n_heads * HEAD_FIELDS, HEAD_FIELDS):
         heads[base + VOTE] /= total

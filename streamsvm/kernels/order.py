@@ -137,8 +137,9 @@ def back_off(counts, row, n, one, first, out):
     total = one
     for c in range(n):
         total += counts[row + c]
+    share = 1.0 / total
     for c in range(n):
-        out[c] = (counts[row + c] + one * (1.0 / n if first else out[c])) / total
+        out[c] = (counts[row + c] + one * (1.0 / n if first else out[c])) * share
 
 
 @kernel
@@ -155,8 +156,9 @@ def combine(order, scratch, n):
     for c in range(n):
         out[c] = math.exp(out[c] - top)
         total += out[c]
+    share = 1.0 / total
     for c in range(n):
-        out[c] /= total
+        out[c] *= share
 
 
 @kernel

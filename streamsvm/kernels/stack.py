@@ -69,8 +69,9 @@ def stack(state, scratch, n, proba):
     for c in range(n):
         scratch[stacked + c] = math.exp(scratch[stacked + c] - top)
         total += scratch[stacked + c]
+    share = 1.0 / total
     for c in range(n):
-        scratch[stacked + c] /= total
+        scratch[stacked + c] *= share
     if is_heard(state):
         for c in range(n):
             proba[c] = scratch[stacked + c]
