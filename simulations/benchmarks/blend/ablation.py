@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import multiprocessing
 import os
 import statistics
@@ -18,7 +20,6 @@ from simulations.benchmarks import keep, rounded
 from simulations.benchmarks.blend import groups, head, prequential, warm
 from simulations.benchmarks.peers import Stream
 from streamsvm import BSGDClassifier, StreamSVMClassifier
-from streamsvm.kernels import blend as kernels
 from streamsvm.online import blend
 
 EVENTS = 10_000
@@ -28,7 +29,10 @@ WHOLE = "whole"
 
 @dataclass(frozen=True)
 class Variant:
-    """How a blend differs: in settings of its own, of its kernel members, or in constants, also of compiled code."""
+    """How a blend differs: in settings of its own, of its kernel members, or in constants.
+
+    Constants of compiled code are named with their modules.
+    """
 
     settings: dict[str, Any] = field(default_factory=dict)
     kernel: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +59,9 @@ VARIANTS: dict[str, Variant] = {
     "no large budget": _without("standard-large", "ranks-large"),
     "no small standard": _without("standard"),
     "votes over all events": Variant({"horizon": 1e15}),
-    "equal votes": Variant(compiled={"VOTE_SHARPNESS": 0.0}),
+    "equal votes": Variant(compiled={"streamsvm.kernels.blend.VOTE_SHARPNESS": 0.0}),
+    "no second vote": Variant(compiled={"streamsvm.kernels.stack.MARGIN": math.inf}),
+    "no sleep": Variant(compiled={"streamsvm.kernels.blend.SLEEPY_GAP": math.inf}),
     "no linear members": _without("linear"),
     "no order of labels": Variant({"label_order": False}),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},
@@ -108,8 +114,9 @@ def compiled_as(variant: Variant) -> Iterator[Executor]:
 
 def _set_constants(constants: dict[str, Any]) -> None:
     """Nothing is compiled before the first call, and then with these."""
-    for name, value in constants.items():
-        setattr(kernels, name, value)
+    for place, value in constants.items():
+        module, _, name = place.rpartition(".")
+        setattr(importlib.import_module(module), name, value)
     warm(("blend",))
 
 
