@@ -685,9 +685,8 @@ class Request:
         ]
         at = N_COUNTERS + REQUEST
         self.fields = arena[layout[at] : layout[at + 1]].view(np.int64)
-        for i, array in enumerate(self._arrays):
-            self.fields[2 * i : 2 * i + 2] = array.ctypes.data, array.size
-        self.fields[N_PROBAS:] = proba.shape[1], shared, predicting, 0, 0
+        places = [number for a in self._arrays for number in (a.__array_interface__["data"][0], a.size)]
+        self.fields[:] = [*places, proba.shape[1], shared, predicting, 0, 0]
 
     def clear(self) -> None:
         """Forget the rows: nothing of them is left in what a model is copied from."""

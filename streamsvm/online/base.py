@@ -661,10 +661,18 @@ def _labels(y: Any) -> list[Any]:
     return list(y)
 
 
+def _frame(X: Any) -> nw.DataFrame[Any] | None:
+    """X if it is a data frame."""
+    if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # narwhals would look at them for long
+        return None
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
 def _like(X: Any, labels: NDArray[Any]) -> Any:
     """Labels as a series that goes with a frame, or as they are."""
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
+    frame = _frame(X)
+    if frame is None:
         return labels
     if frame.implementation.is_pandas_like():
         series = frame.implementation.to_native_namespace().Series
@@ -682,8 +690,8 @@ def _dtype(labels: NDArray[Any]) -> Any:
 
 
 def _frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
+    frame = _frame(X)
+    if frame is None:
         return proba
     if frame.implementation.is_pandas_like():
         native = frame.implementation.to_native_namespace().DataFrame
