@@ -220,6 +220,8 @@ class LinearClassifier(BatchClassifier):
             return self.coef_.copy(), self.intercept_.copy()
         if self.init is None:
             return None
+        if not isinstance(self.init, LinearModel):
+            raise TypeError(f"`init` must be a `LinearModel`, as `model_` of a fitted one is, got {self.init!r}")
         if list(self.init.classes) != self.classes_.tolist() or self.init.coef.shape[1] != shape[1]:
             raise ValueError(
                 f"`init` has classes {self.init.classes} and {self.init.coef.shape[1]} columns, the data "

@@ -43,7 +43,7 @@ FORESEEN = 0.3
 SLACK_SHARE = 0.6
 # The Hessian rests on so many rows a column at most, at first on as many as cost so many passes, but not on fewer than
 # so many; on so many times more each time a step promises more than such a share of what the step before did.
-ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 30, 4, 0.5
+ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 5, 4, 0.5
 # Rows where the loss bends less than this share of what it does in mean are left out of it.
 NEGLIGIBLE = 1e-6
 # With l1, so many columns may leave zero in one step, or twice as many as have left.
@@ -57,7 +57,7 @@ FILLED = 0.2
 # So many products are they thought to take at first, later as many as they took.
 PRODUCTS = 50
 # Starts on samples of n / 32 and n / 8 rows, where these are at least so many, and so many a column.
-SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 4
+SAMPLES, SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = (32, 8), 1000, 2
 
 
 @dataclass

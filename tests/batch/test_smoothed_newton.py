@@ -308,6 +308,8 @@ def test_warm_starts_save_iterations():
     assert started.n_iter_ < first
     with pytest.raises(ValueError, match="start from a model of the same ones"):
         SmoothedNewton(init=model.model_).fit(X[:, :4], y)
+    with pytest.raises(TypeError, match="`init` must be a `LinearModel`"):
+        SmoothedNewton(init=model.coef_).fit(X, y)
 
 
 def test_a_callback_hears_of_each_iteration_and_may_stop():
