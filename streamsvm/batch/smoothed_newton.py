@@ -680,7 +680,9 @@ def follow(
     d = matrix.shape[1]
     coefs, intercepts, objectives, gaps, counts = [], [], [], [], []
     gradients, before = np.array([problem.g for problem in problems]), max(largest, mus[0])
-    keep, part = np.zeros(d, bool), matrix
+    keep = np.zeros(d, bool)
+    keep[np.abs(gradients).max(axis=0).argmax()] = True
+    part = _taken(matrix, keep)
     for mu in mus:
         penalties = replace(problems[0].penalties, l1=float(mu))
         eps = [_first_eps(problem, mu / before, before < largest) for problem in problems]

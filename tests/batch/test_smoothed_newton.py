@@ -337,6 +337,9 @@ def test_a_path_has_the_solutions_of_separate_fits(n, d, as_):
         assert objective == pytest.approx(SmoothedNewton(0.001, mu, tol=1e-5).fit(X, y).objective_, rel=2e-5)
     again = estimator.path(as_(X), y, mus=path.mus[::-1])
     np.testing.assert_allclose(again.objectives, path.objectives, rtol=2e-5)
+    above = estimator.path(as_(X), y, mus=[3.0 * path.mus[0], path.mus[-1]])
+    assert not above.coefs[0].any()
+    np.testing.assert_allclose(above.objectives[1], path.objectives[-1], rtol=2e-5)
 
 
 def test_a_path_of_many_classes():
