@@ -25,8 +25,9 @@ from streamsvm.models import KernelExpansion, Scaler
 
 # Cuts inactive for so many rounds are dropped.
 IDLE = 30
-# So much, of the largest product of a cut with itself, is added to the diagonal of their products.
-RIDGE = 1e-9
+# So much, of the largest product of a cut with itself, is added to the diagonal of their products: the rounding of
+# single precision, without which products of few dimensions would not be those of any vectors.
+RIDGE = 1e-7
 # The factor of the active cuts' products is computed afresh every so many rounds.
 REFRESH = 50
 # Rows set aside to watch the loss of the average, and fresh rows to measure the result with.
