@@ -156,7 +156,9 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
-    group.add_argument("--max-events", type=_count, metavar="N", help="stop after N events, resumed ones included")
+    group.add_argument(
+        "--max-events", type=_count, metavar="N", help="stop after N events that could be read, resumed ones included"
+    )
 
 
 def _add_model(run: argparse.ArgumentParser) -> None:

@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from connectors.events import ConnectorError, Position
-from connectors.kafka.clients import ANSWER_S, admin, connect, describe, import_kafka, logger, talking
+from connectors.kafka.clients import (
+    ANSWER_S,
+    admin,
+    connect,
+    describe,
+    describe_topic,
+    import_kafka,
+    logger,
+    talking,
+)
 from connectors.kafka.packing import can_pack, pack, send_packed, stretches
 from connectors.kafka.source import KafkaSource
 
@@ -86,6 +95,7 @@ class Transactions:
         self._failed: Exception | None = None  # what went wrong in the transaction before its end
         self._deadline = float("inf")  # for brokers to answer
         self._repairs = 0  # since the last transaction that succeeded
+        self._missed = 0  # how often since then brokers did not know a topic any more
 
     def join(self) -> Transactions:
         """One more sink uses these."""
@@ -164,11 +174,9 @@ class Transactions:
             keep = [i for i, (p, o) in enumerate(zip(partitions, offsets, strict=True)) if o >= skip.get(p, 0)]
             if len(keep) == len(partitions):
                 keep = None
-        for partition, offset in dict(zip(partitions, offsets, strict=True)).items():  # the last of each
+        for partition, offset in zip(partitions, offsets, strict=True):  # those set aside come in no order
             if offset >= self._marks.get(partition, 0):
                 self._marks[partition] = offset + 1
-                if keep is None:
-                    skip.pop(partition, None)
         return keep
 
     # Records -----------------------------------------------------------------------------------------------------
@@ -277,7 +285,8 @@ class Transactions:
             self._check_patience()
             if time.monotonic() - said > _SAY_S:
                 said = time.monotonic()
-                logger.warning("%s: no broker answers: waiting to commit", self.name)
+                logger.warning("%s: no broker answers for a commit: waiting for it", self.name)
+                self._check_there()
         try:
             if not call.done:
                 raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
@@ -288,7 +297,8 @@ class Transactions:
             if self._sent or self._target != self._committed:
                 self._again()
                 return
-        self._committed, self._sent, self._commit, self._repairs = self._target, [], None, 0
+        self._committed, self._sent, self._commit = self._target, [], None
+        self._repairs = self._missed = 0
 
     def _again(self) -> None:
         """Repeat the transaction with the new producer."""
@@ -309,6 +319,7 @@ class Transactions:
         if self._repairs > _MOST_REPAIRS:
             raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
         logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+        self._check_there()
         time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         said = time.monotonic()
         while True:
@@ -330,6 +341,22 @@ class Transactions:
             self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
         elif any(mark.get(p, 0) != offset for p, offset in self._committed.items()):
             raise self._fenced(error)
+
+    def _check_there(self) -> None:
+        """Stop where a topic was deleted; brokers that begin may not know it yet, so they are asked twice."""
+        try:
+            with contextlib.closing(
+                admin(self.name, self.servers, self.client | {"bootstrap_timeout_ms": 2000})
+            ) as ask:
+                gone = [topic for topic in self.limits if describe_topic(ask, self.name, topic) is None]
+        except ConnectorError:
+            return
+        self._missed = self._missed + 1 if gone else 0
+        if self._missed > 1:
+            raise ConnectorError(
+                f"{self.name}: results cannot be written: the topic {gone[0]!r} is there no more; create it again and "
+                "start the run again, which goes on from its checkpoint where it has one"
+            )
 
     def hurry(self) -> None:
         """The run is to end: brokers that do not answer are given up soon."""

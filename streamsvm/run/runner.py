@@ -431,4 +431,11 @@ def _with_labels(batch: Batch) -> Batch:
 
 
 def _head(batch: Batch, n: int) -> Batch:
-    return replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=batch.rejected)
+    """The first events, and of what was set aside that which does not stand after the others."""
+    *part, number = batch.origins.columns  # such as the partition and the offset in it
+    rest = (batch.origins[i] for i in reversed(range(n, len(batch))))
+    ends = {tuple(origin[name] for name in part): origin[number] for origin in rest}
+    before = [
+        r for r in batch.rejected if r.origin[number] < ends.get(tuple(r.origin[name] for name in part), math.inf)
+    ]
+    return replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=before)

@@ -301,15 +301,20 @@ def test_labels_that_change_their_type(broker, topic, run, tmp_path):
 
 
 def test_max_events_and_then_more(broker, topic, tmp_path):
-    source, outs = topic("events"), [topic("out"), topic("out")]
-    dead = topic("dead", 1)
-    fill(broker, source, stream(1000, broken=False))
-    for folder, out, limits in (("a", outs[0], (1000,)), ("b", outs[1], (333, 620, 1000))):
-        (tmp_path / folder).mkdir()
+    source, outs, deads = topic("events"), [topic("out"), topic("out")], [topic("dead", 1), topic("dead", 1)]
+    rows = stream(1000)
+    rows[340::9] = [(p, k, b"{oops", t) for p, k, _, t in rows[340::9]]  # also after the last event in its batch
+    fill(broker, source, rows)
+    found = []
+    for out, dead, limits in zip(outs, deads, ([900], [333, 620, 900]), strict=True):
+        (tmp_path / out).mkdir()
         for limit in limits:
-            ran(*arguments(broker, source, out, dead, "--max-events", limit), cwd=tmp_path / folder)
-    first, second = (results(tmp_path / name, broker, out, dead) for name, out in zip("ab", outs, strict=True))
+            ran(*arguments(broker, source, out, dead, "--max-events", limit), cwd=tmp_path / out)
+        found.append(results(tmp_path / out, broker, out, dead))
+    first, second = found
+    assert len(first["out"]) == 900
     assert first["out"] == second["out"]
+    assert first["dead"] == second["dead"]
     assert first["model"] == second["model"]
 
 

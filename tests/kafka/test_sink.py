@@ -158,6 +158,37 @@ def test_two_sinks_share_their_transactions(broker, topic, source):
     assert rows(broker, dead) == [{"reason": "bad", "raw": "{", "topic": source.topic, "partition": 0, "offset": 3}]
 
 
+def bad(offsets):
+    n = len(offsets)
+    return {"reason": ["bad"] * n, "raw": ["{"] * n, "partition": [0] * n, "offset": list(offsets)}
+
+
+def test_dead_letters_come_once(broker, topic, source):
+    name, dead = topic("out"), topic("dead", 1)
+
+    @contextlib.contextmanager
+    def sinks(**options):
+        with (
+            contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, **options)) as sink,
+            contextlib.closing(open_sink(f"kafka://{broker}/{dead}", source=source, beside=sink)) as other,
+        ):
+            yield sink, other
+
+    with sinks() as (sink, other):
+        sink.flush()
+        begin = sink.position
+        sink.write(table(0, [0]))
+        other.write(bad([4, 3, 1]))  # tombstones before what cannot be read
+        sink.flush()
+        assert sink.position == {"mark": {"0": 5, "1": 0, "2": 0}}
+    with sinks(resume=True) as (sink, other):
+        sink.rewind(begin)
+        sink.write(table(0, [5, 6]))  # all new, and what comes with them is not
+        other.write(bad([4, 3, 7]))
+        sink.flush()
+    assert [row["offset"] for row in rows(broker, dead)] == [4, 3, 1, 7]
+
+
 def test_sinks_that_share_their_transactions_may_repeat_their_options(broker, topic):
     name, dead = topic("out", 1), topic("dead", 1)
     same, other = "?commit_interval=1&sasl_plain_password=hunter2", "?commit_interval=1&sasl_plain_password=hunter3"
