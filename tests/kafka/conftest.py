@@ -94,7 +94,7 @@ def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]]) ->
     futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
     producer.flush()
     for future in futures:
-        future.get(timeout=10)
+        future.get(timeout=60)
     producer.close()
 
 
