@@ -97,8 +97,7 @@ class Broker:
         self._settings.write_text(settings)
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            self._tool("format", "-t", cluster, "-c", str(self._settings))
+            self._tool("format", f"--cluster-id={cluster_id()}", "-c", str(self._settings))
             self.start()
         except BaseException:
             self.close()
@@ -153,6 +152,13 @@ class Broker:
         """End the process and remove its data."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def cluster_id() -> str:
+    """A new one, which begins with no dash: the tool would take that for an option."""
+    while (name := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return name
 
 
 def answers(address: str) -> bool:
