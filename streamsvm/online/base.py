@@ -101,6 +101,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._values, self._layout = arena.values, arena.layout
         self._row, listed = arena[layout.ROW]
         self._listed = listed.view(np.int64)
+        self._proba = arena[layout.PROBA]
         self._follow_space()
 
     def _follow_space(self) -> None:
@@ -205,10 +206,15 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        rows = one_row(*self._space.encode_event(x, learn=False))
+        self.predict_one(x)
         n = int(self._layout[layout.N_CLASSES])
-        _, _, proba = self._run(rows, n_proba=n)
-        return dict(zip(self._answers[:n], proba[0].tolist(), strict=True))
+        if n > 0:
+            self._spread()
+        return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
+
+    def _spread(self) -> None:
+        """Bring the probabilities up to the event last predicted."""
+        self._kernels.spread(self._values, self._layout)
 
     # Many events -------------------------------------------------------------------------------------------------
 
@@ -456,7 +462,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        for name in ("_arena", "_values", "_layout", "_row", "_listed", "_fast", "_space"):
+        for name in ("_arena", "_values", "_layout", "_row", "_listed", "_proba", "_fast", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)

@@ -289,6 +289,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         arena = self._new_arena(columns, classes) if (columns, classes) != self._room else self._arena
         return int(arena.values.nbytes + arena.layout.nbytes)
 
+    def _spread(self) -> None:
+        """Predicting has done it."""
+
     # Threads -----------------------------------------------------------------------------------------------------
 
     def _run_rows(self, *rows: Any) -> None:
