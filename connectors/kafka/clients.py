@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,6 +189,31 @@ def describe_topic(client: Any, name: str, topic: str) -> Topic | None:
             raise kind(f"topic {topic!r}")
         partitions = sorted(partition["partition_index"] for partition in found["partitions"])
     return Topic(partitions, None if found.get("topic_id") is None else str(found["topic_id"]))
+
+
+class Watch:
+    """Whether topics are still there.
+
+    Parameters
+    ----------
+    client
+        The client's options.
+    """
+
+    def __init__(self, name: str, servers: Sequence[str], client: Mapping[str, Any]) -> None:
+        self._name, self._servers = name, servers
+        self._client = {**client, "bootstrap_timeout_ms": 2000}
+        self._missed = 0
+
+    def gone(self, topics: Iterable[str]) -> str | None:
+        """A topic that is not there, twice in a row: brokers that begin may not know it yet."""
+        try:
+            with contextlib.closing(admin(self._name, self._servers, self._client)) as client:
+                missing = [topic for topic in topics if describe_topic(client, self._name, topic) is None]
+        except ConnectorError:
+            return None
+        self._missed = self._missed + 1 if missing else 0
+        return missing[0] if self._missed > 1 else None
 
 
 def largest_batch(client: Any, topic: str) -> int | None:

@@ -12,6 +12,7 @@ from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
 from connectors.kafka.clients import (
     ANSWER_S,
     Topic,
+    Watch,
     admin,
     client_options,
     connect,
@@ -100,7 +101,7 @@ class KafkaSource:
         self._lacking_since: dict[int, float] = {}
         self._looked = self._asked = self._stable_at = time.monotonic()
         self._waited = self._silent = self._commit_failed = False
-        self._missed = 0  # how often brokers did not know the topic any more
+        self._watch = Watch(self.name, self.servers, self._client)
         found = self._find_topic()
         self._id = None if found is None else found.id
         self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, self._client)
@@ -438,16 +439,8 @@ class KafkaSource:
             raise ConnectorError(self._anew(self._id, there))
 
     def _check_there(self) -> None:
-        """Stop where the topic was deleted; brokers that begin may not know it yet, so they are asked twice."""
-        try:
-            with contextlib.closing(
-                admin(self.name, self.servers, self._client | {"bootstrap_timeout_ms": 2000})
-            ) as ask:
-                missing = describe_topic(ask, self.name, self.topic) is None
-        except ConnectorError:
-            return
-        self._missed = self._missed + 1 if missing else 0
-        if self._missed > 1:
+        """Stop where the topic was deleted."""
+        if self._watch.gone([self.topic]) is not None:
             raise ConnectorError(
                 f"{self.name}: the topic is there no more; what was learned is in the checkpoint or the saved model. "
                 "Where the topic is made anew, start over with --fresh"

@@ -12,10 +12,10 @@ from typing import Any
 from connectors.events import ConnectorError, Position
 from connectors.kafka.clients import (
     ANSWER_S,
+    Watch,
     admin,
     connect,
     describe,
-    describe_topic,
     import_kafka,
     logger,
     talking,
@@ -95,7 +95,7 @@ class Transactions:
         self._failed: Exception | None = None  # what went wrong in the transaction before its end
         self._deadline = float("inf")  # for brokers to answer
         self._repairs = 0  # since the last transaction that succeeded
-        self._missed = 0  # how often since then brokers did not know a topic any more
+        self._watch = Watch(self.name, self.servers, self.client)
 
     def join(self) -> Transactions:
         """One more sink uses these."""
@@ -298,7 +298,7 @@ class Transactions:
                 self._again()
                 return
         self._committed, self._sent, self._commit = self._target, [], None
-        self._repairs = self._missed = 0
+        self._repairs = 0
 
     def _again(self) -> None:
         """Repeat the transaction with the new producer."""
@@ -343,18 +343,11 @@ class Transactions:
             raise self._fenced(error)
 
     def _check_there(self) -> None:
-        """Stop where a topic was deleted; brokers that begin may not know it yet, so they are asked twice."""
-        try:
-            with contextlib.closing(
-                admin(self.name, self.servers, self.client | {"bootstrap_timeout_ms": 2000})
-            ) as ask:
-                gone = [topic for topic in self.limits if describe_topic(ask, self.name, topic) is None]
-        except ConnectorError:
-            return
-        self._missed = self._missed + 1 if gone else 0
-        if self._missed > 1:
+        """Stop where a topic was deleted."""
+        gone = self._watch.gone(self.limits)
+        if gone is not None:
             raise ConnectorError(
-                f"{self.name}: results cannot be written: the topic {gone[0]!r} is there no more; create it again and "
+                f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
                 "start the run again, which goes on from its checkpoint where it has one"
             )
 

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 
 @functools.cache
@@ -30,16 +33,25 @@ def _cache_folder() -> str:
     return str(Path(base) / "streamsvm" / sources.hexdigest())
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _cache_folder()
     try:
-        return numba.njit(cache=True, nogil=True, **options)(function)
+        return compiler(*arguments, cache=True, **options)(function)
     except (OSError, RuntimeError):  # the folder cannot be written: numba finds a place, or compiles every time
         numba.config.CACHE_DIR = before
-        return numba.njit(nogil=True, **options)(function)
+        return compiler(*arguments, **options)(function)
     finally:
         numba.config.CACHE_DIR = before
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    compiled = _cached(numba.njit, function, nogil=True, **options)
+    if not numba.config.DISABLE_JIT:
+        # Numba compiles a function anew for each constant it is called with, which more than doubles the time.
+        template = compiled.get_call_template
+        compiled.get_call_template = lambda args, kws: template(tuple(map(types.unliteral, args)), kws)
+    return compiled
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -63,3 +75,26 @@ def reduction(function: Callable[..., Any]) -> Any:
     Equal input gives equal bits on one machine. A division by zero gives an infinity, not an error.
     """
     return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+
+
+@functools.cache
+def apart(function: Callable[..., Any], n_arguments: int) -> Any:
+    """Compile a function of integers, to be called by its `address` with `call`: its callers compile without it.
+
+    The code of all that a function calls is made a part of it, and is optimised again with it, at each level.
+    """
+    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments))
+
+
+@intrinsic
+def call(_, address, arguments):
+    """Call what is `apart`: its address, and a tuple of integers."""
+
+    def codegen(context, builder, signature, values):
+        integer = context.get_value_type(types.int64)
+        function = ir.FunctionType(ir.VoidType(), [integer] * len(arguments))
+        pointer = builder.inttoptr(values[0], function.as_pointer())
+        builder.call(pointer, [builder.extract_value(values[1], i) for i in range(len(arguments))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, arguments), codegen

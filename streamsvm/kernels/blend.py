@@ -33,9 +33,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import carray
 
-from streamsvm.kernels import budgeted, inlined, kernel, polytope
+from streamsvm.kernels import budgeted, call, inlined, kernel, polytope
 from streamsvm.kernels.budgeted import best_class, exp_below
 from streamsvm.kernels.order import add_order, learn_order, note, row_key
 from streamsvm.kernels.polytope import add_faces, dot_faces
@@ -52,8 +51,8 @@ from streamsvm.kernels.rows import (
     SCALED,
     SEEN,
     WORK,
-    _pointer,
     borrow,
+    borrow_at,
     in_hand,
     load,
     observe,
@@ -66,8 +65,8 @@ from streamsvm.kernels.stack import LEAST, first_logs, first_vote, learn_stack, 
 
 # Counters behind those of every learner: the length of one layout, whether any member sees ranks, the members, and 1 +
 # the length of the event in section LAST, whose scores are at hand, 0 where they are not; negative where it lists its
-# columns.
-LENGTH, RANKED, N_MEMBERS, AT_HAND = 14, 15, 16, 17
+# columns. Then the address of `run_member`.
+LENGTH, RANKED, N_MEMBERS, AT_HAND, RUN_MEMBER = 14, 15, 16, 17, 18
 # Where the layout that ranks is, and the first member's.
 RANKS_PART, FIRST_PART = 1, 2
 
@@ -104,9 +103,9 @@ ACCURACY, VOTE, SHARPNESS, VOTER_FIELDS = range(4)
 # one after the other, how many are ranked, the events learned before it, its key (see `order`), and its label, -1 where
 # it is not learned, and weight.
 AT, PAIRS, IS_WHOLE, RANKED_PAIRS, LEARNED, KEY, LABEL, ROW_WEIGHT, BLOCK_FIELDS = range(9)
-# What `event` does in place of learning a class or PREDICT: all rows of the request, or of a block one part after
-# another; members learn on one thread each, the t-th asks for LEARN - t.
-ALL, SCALE, VOTE_ON, LEARN = PREDICT - 1, PREDICT - 2, PREDICT - 3, PREDICT - 4
+# What is requested of rows: to do all, or a block one part after another; members learn on one thread each, the t-th
+# asks for LEARN + t.
+ALL, SCALE, VOTE_ON, LEARN = range(4)
 # A request: for each array its address and size; the columns of the probabilities; whether rows share their columns and
 # are predicted; the first row of a block, and how many it has.
 VALUES, COLUMNS, INDPTR, LABELS, WEIGHTS_OF, CODES, SCORES_OF, PROBAS = range(0, 16, 2)
@@ -232,7 +231,7 @@ def keep_at_hand(arena, layout, row, columns, n, shared):
     layout[AT_HAND] = n + 1 if shared else -n - 1
 
 
-@kernel
+@inlined
 def evaluate(arena, own, kind, m):
     """The scores of all heads of a member for its event in hand."""
     if kind == KERNEL:
@@ -256,7 +255,7 @@ def scores_of(arena, own, kind):
     return section(arena, own, SCORES)
 
 
-@kernel
+@inlined
 def keep_scores(arena, layout, i, own, kind, k):
     """Keep the scores of member i for the k-th row of the block."""
     kept, scores = section(arena, layout, BLOCK_SCORES), scores_of(arena, own, kind)
@@ -451,7 +450,7 @@ def temper(params, proba, logs, n, label):
     params[POWER] = min(max(params[POWER] * math.exp(POWER_RATE * gradient), LEAST_POWER), MOST_POWER)
 
 
-@kernel
+@inlined
 def step_plain(arena, own, kind, m, label, weight):
     """One step of a member that is a polytope or linear."""
     rows, scaled = in_hand(arena, own)
@@ -461,7 +460,7 @@ def step_plain(arena, own, kind, m, label, weight):
         step_linear(arena, own, rows, scaled, m, label, weight)
 
 
-@kernel
+@inlined
 def step_linear(arena, own, rows, scaled, m, label, weight):
     """One step of logistic regression for each head."""
     own[N_CLASSES] = max(own[N_CLASSES], label + 1)
@@ -537,13 +536,16 @@ def scale_block(arena, layout, request, first):
     return n_block
 
 
-@kernel
-def run_member(arena, layout, i, n_block, at_hand):
-    """Let member i score the rows of a block, and learn those with a label; one awake may have its scores `at_hand`."""
+def run_member(values, n_values, counters, n_counters, i, n_block, at_hand):
+    """Let member i score the rows of a block, and learn those with a label; one awake may have its scores `at_hand`.
+
+    It is compiled apart: arena and layout come by their addresses and sizes.
+    """
+    arena, layout = borrow_at(values, n_values, np.float64), borrow_at(counters, n_counters, np.int64)
     members, table = section(arena, layout, MEMBERS), section(arena, layout, TABLE)
     own, kind = part(layout, FIRST_PART + i), members[i * MEMBER_FIELDS + KIND]
     on_ranks = members[i * MEMBER_FIELDS + ON_RANKS] > 0.0
-    scored = at_hand and section(arena, layout, NAPS)[i * NAP_FIELDS + ASLEEP] == 0.0
+    scored = at_hand > 0 and section(arena, layout, NAPS)[i * NAP_FIELDS + ASLEEP] == 0.0
     for k in range(n_block):
         base = k * BLOCK_FIELDS
         label, weight, seen = int(table[base + LABEL]), table[base + ROW_WEIGHT], table[base + LEARNED]
@@ -561,9 +563,16 @@ def run_member(arena, layout, i, n_block, at_hand):
             own[ROW_LENGTH] = own[budgeted.N_KNOWN]
             budgeted.step(arena, own, m, label, weight)
             if own[budgeted.N_VECTORS] > own[budgeted.BUDGET]:
-                budgeted.make_room(arena, own)
+                call(own[budgeted.MAKE_ROOM], (arena.ctypes.data, arena.size, own.ctypes.data, own.size))
         else:
             step_plain(arena, own, kind, m, label, weight)
+
+
+@inlined
+def call_member(arena, layout, i, n_block, at_hand):
+    """Call `run_member`."""
+    places = arena.ctypes.data, arena.size, layout.ctypes.data, layout.size
+    call(layout[RUN_MEMBER], (*places, i, n_block, int(at_hand)))
 
 
 @inlined
@@ -600,32 +609,25 @@ def vote_on_block(arena, layout, request, first, n_block):
 
 # Entry points -----------------------------------------------------------------------------------------------------
 #
-# One compiled function holds the steps of all members: compiling it takes long, and each caller would do so again. It
-# takes few arguments, because each costs as much as a part of the step: what rows there are stands in a request.
+# Each argument of an entry point costs as much as a part of the step: what rows there are stands in a request.
 
 
 @inlined
 def floats(request, i):
     """An array of a request."""
-    return carray(_pointer(request[i]), (request[i + 1],), np.float64)
+    return borrow_at(request[i], request[i + 1], np.float64)
 
 
 @inlined
 def integers(request, i):
     """An array of a request."""
-    return carray(_pointer(request[i]), (request[i + 1],), np.int64)
+    return borrow_at(request[i], request[i + 1], np.int64)
 
 
 @kernel
 def event(arena, layout, label, weight):
-    """Predict or learn the event in section ROW, as `polytope.event` does; or do what is requested of rows.
-
-    To do ALL returns how many rows were done. To SCALE returns how many rows from FIRST_ROW on make a block (of N_BLOCK
-    rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next begins.
-    """
+    """Predict or learn the event in section ROW, as `polytope.event` does."""
     arena, layout = borrow(arena), borrow(layout)
-    if label < PREDICT:
-        return run_request(arena, layout, section(arena, layout, REQUEST).view(np.int64), label)
     row, columns, n, shared = single_event(arena, layout)
     at_hand = is_at_hand(arena, layout, row, columns, n, shared)
     layout[AT_HAND] = 0
@@ -633,7 +635,7 @@ def event(arena, layout, label, weight):
     if bad < 0:
         return bad - 1
     for i in range(layout[N_MEMBERS]):
-        run_member(arena, layout, i, 1, at_hand)
+        call_member(arena, layout, i, 1, at_hand)
     best = vote_on(arena, layout, label == PREDICT, 0, at_hand)
     if label == PREDICT:
         keep_at_hand(arena, layout, row, columns, n, shared)
@@ -642,12 +644,18 @@ def event(arena, layout, label, weight):
     return 0
 
 
-@inlined
-def run_request(arena, layout, request, what):
-    """What is requested of rows."""
+@kernel
+def run_request(arena, layout, what):
+    """Do what is requested of rows.
+
+    To do ALL returns how many rows were done. To SCALE returns how many rows from FIRST_ROW on make a block (of N_BLOCK
+    rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next begins.
+    """
+    arena, layout = borrow(arena), borrow(layout)
+    request = section(arena, layout, REQUEST).view(np.int64)
     members, n_rows = section(arena, layout, MEMBERS), request[INDPTR + 1] - 1
     first, n_block = request[FIRST_ROW], request[N_BLOCK]
-    if what > LEARN:
+    if what < LEARN:
         layout[AT_HAND] = 0
     while first < n_rows:
         if what in (ALL, SCALE):
@@ -656,10 +664,10 @@ def run_request(arena, layout, request, what):
                 return n_block
             if n_block < 0:
                 return first
-        if what == ALL or what <= LEARN:
+        if what == ALL or what >= LEARN:
             for i in range(layout[N_MEMBERS]):
-                if what == ALL or members[i * MEMBER_FIELDS + THREAD] == LEARN - what:
-                    run_member(arena, layout, i, n_block, False)
+                if what == ALL or members[i * MEMBER_FIELDS + THREAD] == what - LEARN:
+                    call_member(arena, layout, i, n_block, False)
         if what in (ALL, VOTE_ON):
             vote_on_block(arena, layout, request, first, n_block)
         first += n_block
@@ -669,7 +677,7 @@ def run_request(arena, layout, request, what):
 
 
 class Request:
-    """Rows to predict and learn, as `polytope.run_rows` takes them, for `event` to do; to be held until it has."""
+    """Rows to predict and learn, as `polytope.run_rows` takes them; to be held until `run_request` has done them."""
 
     def __init__(self, arena: Any, layout: Any, *rows: Any) -> None:
         values, columns, indptr, shared, labels, weights, predicting, codes, scores, proba = rows
@@ -699,6 +707,6 @@ def run_rows(arena, layout, *rows):
     Parameters and returns are those of `polytope.run_rows`.
     """
     request = Request(arena, layout, *rows)
-    done = event(arena, layout, ALL, 0.0)
+    done = run_request(arena, layout, ALL)
     request.clear()
     return done

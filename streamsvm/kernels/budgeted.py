@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
 
-from streamsvm.kernels import fused, inlined, kernel
+from streamsvm.kernels import call, fused, inlined, kernel
 from streamsvm.kernels.rows import (
     N_CLASSES,
     PARAMS,
@@ -38,8 +38,8 @@ from streamsvm.kernels.rows import (
     SCALED,
     SEEN,
     WORK,
-    _pointer,
     borrow,
+    borrow_at,
     load,
     observe,
     section,
@@ -48,9 +48,9 @@ from streamsvm.kernels.rows import (
 )
 
 # Counters behind those of every learner: vectors, steps of the metric since norms were summed, and columns that have
-# been learned with a value other than zero; then room, and the address of the table.
+# been learned with a value other than zero; then room, and the addresses of the table and of `make_room_at`.
 N_VECTORS, N_RELEARNED, N_KNOWN = 2, 3, 4
-BUDGET, STRIDE, N_HEADS, TABLE = 14, 15, 16, 17
+BUDGET, STRIDE, N_HEADS, TABLE, MAKE_ROOM = 14, 15, 16, 17, 18
 
 # Sections behind those of every learner.
 (
@@ -356,7 +356,7 @@ def distances(arena, layout, m, out):
         out[u(b)] = (d if d > ZERO else ZERO) * gamma
 
 
-@kernel
+@inlined
 def kernel_row(arena, layout, m):
     """The kernel values between the event in hand and all vectors."""
     row = single(arena, layout, KERNEL)
@@ -366,7 +366,7 @@ def kernel_row(arena, layout, m):
         row[u(b)] = exp32(-row[u(b)])
 
 
-@kernel
+@inlined
 def evaluate(arena, layout, m, averaging):
     """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
     kernel_row(arena, layout, m)
@@ -496,7 +496,7 @@ def find_update(scores, update, at, n, label, loss):
     return acting
 
 
-@kernel
+@inlined
 def step(arena, layout, m, label, weight):
     """One step of every head on the event in hand, whose scores stand in SCORES and kernel values in KERNEL.
 
@@ -545,7 +545,7 @@ def learn(arena, layout, m, label, weight):
     """Learn the event in hand, which has been evaluated."""
     step(arena, layout, m, label, weight)
     if layout[N_VECTORS] > layout[BUDGET]:
-        make_room(arena, layout)
+        call(layout[MAKE_ROOM], (arena.ctypes.data, arena.size, layout.ctypes.data, layout.size))
 
 
 @inlined
@@ -806,6 +806,11 @@ def make_room(arena, layout):
             merge_in_turn(arena, layout, n_chosen)
         else:
             merge_at_once(arena, layout, n_chosen)
+
+
+def make_room_at(values, n_values, counters, n_counters):
+    """`make_room`, to be compiled apart: arena and layout come by their addresses and sizes."""
+    make_room(borrow_at(values, n_values, np.float64), borrow_at(counters, n_counters, np.int64))
 
 
 @inlined
@@ -1072,7 +1077,7 @@ def fill_table(table):
 @inlined
 def borrow_table(layout):
     """The table, which all learners share."""
-    return carray(_pointer(layout[TABLE]), (2 * GRID * GRID,), np.float32)
+    return borrow_at(layout[TABLE], 2 * GRID * GRID, np.float32)
 
 
 @inlined

@@ -76,6 +76,12 @@ def borrow(array):
     return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
 
 
+@inlined
+def borrow_at(address, size, dtype):
+    """The array at an address."""
+    return carray(_pointer(address), (size,), dtype)
+
+
 if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines that tests reach
     borrow = np.asarray
 

@@ -566,7 +566,7 @@ class _Notice(event.Listener):
 
 @functools.cache
 def _tell() -> None:
-    logger.info("compiling for the first time: takes some 20 s, and is kept on disk for later runs")
+    logger.info("compiling for the first time: takes up to a minute, and is kept on disk for later runs")
 
 
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from streamsvm.kernels import apart, budgeted, order, stack
 from streamsvm.kernels import blend as kernels
-from streamsvm.kernels import budgeted, order, stack
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, JoinedArena
 from streamsvm.models import ArchiveError
@@ -194,6 +194,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         base.set_scaling(arena, "standard", 0, 1.0)
         length = len(ranks.layout)  # as that of every part
         arena.layout[[kernels.LENGTH, kernels.RANKED, kernels.N_MEMBERS]] = length, ranking, len(names)
+        arena.layout[kernels.RUN_MEMBER] = apart(kernels.run_member, 7).address
         fields, voters = arena[kernels.MEMBERS], arena[kernels.VOTERS]
         fields[:, kernels.KIND] = [MEMBERS[name][0] for name in names]
         fields[:, kernels.ON_RANKS] = [MEMBERS[name][3] for name in names]
@@ -301,19 +302,19 @@ class StreamSVMClassifier(base.OnlineClassifier):
             return
         self._share_members(n_threads)
         request = kernels.Request(*rows)
-        event: Callable[..., int] = kernels.event
+        do: Callable[..., int] = kernels.run_request
         executor, done, arena = _executor(n_threads - 1), 0, rows[:2]
         while done < n_rows:
             request.fields[kernels.FIRST_ROW] = done
-            n = event(*arena, kernels.SCALE, 0.0)
+            n = do(*arena, kernels.SCALE)
             if n < 0:
                 break
             request.fields[kernels.N_BLOCK] = n
-            others = [executor.submit(event, *arena, kernels.LEARN - thread, 0.0) for thread in range(1, n_threads)]
-            event(*arena, kernels.LEARN, 0.0)
+            others = [executor.submit(do, *arena, kernels.LEARN + thread) for thread in range(1, n_threads)]
+            do(*arena, kernels.LEARN)
             for other in others:
                 other.result()
-            done = event(*arena, kernels.VOTE_ON, 0.0)
+            done = do(*arena, kernels.VOTE_ON)
         request.clear()
 
     def _share_members(self, n_threads: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.kernels import apart
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena
@@ -293,6 +294,7 @@ class BSGDClassifier(base.OnlineClassifier):
         base.set_scaling(arena, self.scaling, window, self.scaling_window)
         arena.layout[[kernels.BUDGET, kernels.STRIDE, kernels.N_HEADS]] = self.budget, stride, len(heads)
         arena.layout[kernels.TABLE] = _table().ctypes.data
+        arena.layout[kernels.MAKE_ROOM] = apart(kernels.make_room_at, 4).address
         arena[kernels.METRIC][kernels.RELEVANCE] = 1.0
         arena[kernels.CLASSES][:, kernels.WEIGHT] = 1.0
         fields = arena[kernels.HEADS]
