@@ -38,7 +38,7 @@ _MOST_HELD = 20_000  # records a partition that is ahead in time may have waitin
 _WAIT_S = 0.01  # for more records before results are to be made durable, once
 _IDLE_S = 0.05  # and then
 _LOOK_S = 30.0  # between two looks for new partitions
-_ASK_S = 5.0  # between two questions to a broker that sends nothing
+_ASK_S = 5.0  # between two questions to a broker that sends nothing, and about what topics there are
 _STALLED_S = (
     0.5  # that a partition may show nothing though its end is not reached, before an open transaction is thought of
 )
@@ -99,7 +99,7 @@ class KafkaSource:
         self._end_now: dict[int, int] = {}
         self._stable: dict[int, int] = {}
         self._lacking_since: dict[int, float] = {}
-        self._looked = self._asked = self._stable_at = time.monotonic()
+        self._looked = self._asked = self._stable_at = self._refreshed = time.monotonic()
         self._waited = self._silent = self._commit_failed = False
         self._watch = Watch(self.name, self.servers, self._client)
         found = self._find_topic()
@@ -434,6 +434,10 @@ class KafkaSource:
 
     def _check_same(self) -> None:
         """Stop where the topic was deleted and made anew behind our back."""
+        now = time.monotonic()
+        if now - self._refreshed >= _ASK_S:  # by itself the client asks every few minutes
+            self._refreshed = now
+            self._consumer._client.cluster.request_update()
         there = self._id_there()
         if self._id is not None and there not in (None, self._id):
             raise ConnectorError(self._anew(self._id, there))
