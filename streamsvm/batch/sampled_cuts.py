@@ -120,6 +120,7 @@ class Cuts:
     """The cuts of the program, their products and weights alpha, and the sum of alpha over the rounds.
 
     A cut says: the mean loss of w is at least `offset` - w . D, where D = sum of coefs * features over its vectors.
+    In sums over the rounds, round t counts t times: what came first is far from the optimum.
     """
 
     def __init__(self, C: float, similarity: Similarity, n_outputs: int, n_columns: int, tol: float) -> None:
@@ -190,9 +191,14 @@ class Cuts:
             self.n_active,
             self.work,
         )
-        self.sums[:n] += self.alpha[:n]
+        self.sums[:n] += self.n_rounds * self.alpha[:n]
         self.idle[:n] += 1
         self.idle[self.active[: self.n_active]] = 0
+
+    @property
+    def total(self) -> float:
+        """What all rounds count together."""
+        return max(1.0, 0.5 * self.n_rounds * (self.n_rounds + 1))
 
     @property
     def square(self) -> float:
@@ -237,10 +243,10 @@ class Cuts:
     def expansion(self, average: bool) -> tuple[Ints, Singles]:
         """Places of rows and their coefficients, each row once, of the average or of the last w."""
         v = self.n_vectors
-        weights = self.sums / max(self.n_rounds, 1) if average else self.alpha
+        weights = self.sums / self.total if average else self.alpha
         parts = [(self.places[:v], self._weighted(self.coefs[:v], weights[self.owners[:v]]))]
         if average:
-            parts += [(places, coefs / np.float32(self.n_rounds)) for places, coefs in self.past]
+            parts += [(places, coefs / np.float32(self.total)) for places, coefs in self.past]
         places, inverse = np.unique(np.concatenate([p for p, _ in parts]), return_inverse=True)
         coefs = np.zeros((len(places), self.coefs.shape[1]))
         np.add.at(coefs, inverse, np.concatenate([c for _, c in parts]))
@@ -296,7 +302,7 @@ class Watched:
 
     def average(self, cuts: Cuts) -> Floats:
         """The scores of the average w."""
-        return (self._past + self._weigh(cuts.sums[: cuts.n])) / max(cuts.n_rounds, 1)
+        return (self._past + self._weigh(cuts.sums[: cuts.n])) / cuts.total
 
 
 # Where rows come from --------------------------------------------------------------------------------------------
@@ -411,9 +417,9 @@ class ConstantTime(Rounds):
             self._round(rng)
             loss = self._loss_of_average()
             self.losses.append(loss)
-            self.squares += cuts.square
+            self.squares += cuts.n_rounds * cuts.square
             is_done = self._is_flat()
-            if progress(loss + 0.5 * self.squares / cuts.n_rounds / self.C, math.inf):
+            if progress(loss + 0.5 * self.squares / cuts.total / self.C, math.inf):
                 break
             if time.perf_counter() > settings.deadline:
                 break
@@ -499,9 +505,10 @@ class AllRows(Rounds):
         watched.add(cuts, rows, coefs)
         products = np.einsum("tci,ic->t", watched.of_each()[:, :, lose], coefs, dtype=np.float64)
         cuts.add(float(weights @ found.costs[lose]), rows, lose, coefs, products)
-        before = watched.average(cuts) * cuts.n_rounds
+        before = watched.average(cuts) * cuts.total
         cuts.solve()
-        self.square_of_sum += 2.0 * cuts.along(before) + cuts.square
+        t = cuts.n_rounds
+        self.square_of_sum += 2.0 * t * cuts.along(before) + t * t * cuts.square
 
     def _assess(self) -> bool:
         """Where w and the average stand on all rows; whether that is near enough."""
@@ -513,7 +520,7 @@ class AllRows(Rounds):
         averaged = math.inf
         if settings.average:
             found = self._violations(watched.average(cuts), watched.codes)
-            square = max(0.0, self.square_of_sum) / cuts.n_rounds**2
+            square = max(0.0, self.square_of_sum) / cuts.total**2
             averaged = float(watched.weights @ found.losses) + 0.5 * square / self.C
         self.is_average = averaged < objective
         self.objective = min(objective, averaged)

@@ -77,7 +77,12 @@ class Similarity:
     def add_scores(
         self, vectors: Singles, rows: Singles, coefs: Singles, owners: NDArray[np.int64], out: Singles
     ) -> None:
-        """out[owners[j], c, i] += coefs[j, c] * k(vectors[j], rows[i]), by blocks."""
+        """out[owners[j], c, i] += coefs[j, c] * k(vectors[j], rows[i]), by blocks; owners are in order."""
+        if self.kernel == "linear":
+            bounds = np.searchsorted(owners, np.arange(len(out) + 1))
+            for total, first, last in zip(out, bounds, bounds[1:], strict=False):
+                total += (coefs[first:last].T @ vectors[first:last]) @ rows.T
+            return
         if self.kernel == "laplacian" or (self.kernel == "gaussian" and rows.shape[1] <= FEW_COLUMNS):
             columns = np.ascontiguousarray(rows.T)
             kernels.add_near(vectors, columns, self.kernel == "laplacian", coefs, owners, out)
