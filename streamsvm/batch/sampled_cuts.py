@@ -565,7 +565,10 @@ class SampledCuts(BatchClassifier):
 
     The mean loss is bounded from below by cuts, each a plane that rests on the most violated labels of `sample_size`
     rows. A round adds a cut at the current f and solves a small quadratic program over the cuts. The result is the
-    average of f over the rounds.
+    average of f over the rounds, where round t counts t times [2]_.
+
+    With a linear kernel a cut costs no more than its rows, so that large samples are cheap: they bound how near the
+    optimum it ends. It needs a column of ones where the classes do not lie about zero.
 
     Parameters
     ----------
@@ -631,7 +634,7 @@ class SampledCuts(BatchClassifier):
         Rounds.
     history_
         An `Iteration` for each. With sampling="constant" its objective has the loss at 2,000 rows set aside, and the
-        mean of |f|^2 over the rounds, which is at least that of their average.
+        mean of |f|^2 over the rounds, weighted so, which is at least that of their average.
     model_
         What was learned, as a `KernelExpansion`.
 
@@ -659,6 +662,8 @@ class SampledCuts(BatchClassifier):
     References
     ----------
     .. [1] C.-N. J. Yu, T. Joachims: Training structural SVMs with kernels using sampled cuts, KDD 2008.
+    .. [2] S. Lacoste-Julien, M. Schmidt, F. Bach: A simpler approach to obtaining an O(1/t) convergence rate for the
+       projected stochastic subgradient method, 2012 (arXiv 1212.2002), for the weights.
     """
 
     def __init__(

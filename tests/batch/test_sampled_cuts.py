@@ -200,12 +200,12 @@ def test_cuts_that_are_dropped_stay_in_the_average():
         each = cuts.scores(row)[:, 0, 0].astype(float)
         cuts.add(rng.random(), row, np.array([t]), a, np.append(each, planes[-1] @ planes[-1]))
         cuts.solve()
-        total += sum(cuts.alpha[c] * planes[cuts.places[c]] for c in range(cuts.n))
+        total += (t + 1) * sum(cuts.alpha[c] * planes[cuts.places[c]] for c in range(cuts.n))
         if t in (15, 30):
             cuts.drop(cuts.idle[: cuts.n] > 0)
             assert 0 < cuts.n < t
     places, coefs = cuts.expansion(True)
-    np.testing.assert_allclose(coefs[:, 0] @ np.array(planes)[places], total / 40.0, rtol=1e-5)
+    np.testing.assert_allclose(coefs[:, 0] @ np.array(planes)[places], total / (40.0 * 41.0 / 2.0), rtol=1e-5)
 
 
 # The solver ------------------------------------------------------------------------------------------------------
