@@ -203,7 +203,7 @@ class Watch:
     def __init__(self, name: str, servers: Sequence[str], client: Mapping[str, Any]) -> None:
         self._name, self._servers = name, servers
         self._client = {**client, "bootstrap_timeout_ms": 2000}
-        self._missed = 0
+        self.missed = 0
 
     def gone(self, topics: Iterable[str]) -> str | None:
         """A topic that is not there, twice in a row: brokers that begin may not know it yet."""
@@ -212,8 +212,8 @@ class Watch:
                 missing = [topic for topic in topics if describe_topic(client, self._name, topic) is None]
         except ConnectorError:
             return None
-        self._missed = self._missed + 1 if missing else 0
-        return missing[0] if self._missed > 1 else None
+        self.missed = self.missed + 1 if missing else 0
+        return missing[0] if self.missed > 1 else None
 
 
 def largest_batch(client: Any, topic: str) -> int | None:

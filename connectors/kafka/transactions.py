@@ -298,7 +298,7 @@ class Transactions:
                 self._again()
                 return
         self._committed, self._sent, self._commit = self._target, [], None
-        self._repairs = 0
+        self._repairs = self._watch.missed = 0
 
     def _again(self) -> None:
         """Repeat the transaction with the new producer."""
