@@ -131,7 +131,25 @@ class Problem:
         _, w, b = self.best
         other = Problem(self.codes, self.positive, self.c, penalties, w[columns], b)
         other.eps = eps
+        if penalties.l1 == self.penalties.l1:
+            r, v, mass, balance = self.witness
+            other.witness, other.bound = (r, v[columns], mass, balance), self.bound
         return other
+
+    def between(self, other: Problem, share: float, l1: float) -> Problem:
+        """The same for an l1 penalty between its own and the other's, at a mixture of their best points."""
+
+        def mixed(a: Any, b: Any) -> Any:
+            return a + share * (b - a)
+
+        w, b = mixed(self.best[1], other.best[1]), mixed(self.best[2], other.best[2])
+        middle = Problem(self.codes, self.positive, self.c, replace(self.penalties, l1=l1), w, b)
+        middle.z, middle.eps = mixed(self.z, other.z), max(self.eps, other.eps)
+        (r, *sums), (s, *others) = self.witness, other.witness
+        v, mass, balance = map(mixed, sums, others)
+        middle.witness, middle.bound = (mixed(r, s), v, mass, balance), middle.penalties.dual(v, mass, balance)
+        middle.best = (middle._hinge(middle.z, b) + middle._penalty(w, b), w, b)
+        return middle
 
     @property
     def gap(self) -> float:
@@ -139,11 +157,14 @@ class Problem:
         return max(0.0, self.best[0] - self.bound)
 
     def begin(self, z: Floats) -> None:
-        """Start at its point, where the margins come of z."""
+        """Start at its point, where the margins come of z; at the dual point it has been given, if it has."""
         self.z, self.previous, self.is_done, self.n_stalled = z, None, False, 0
-        self.best, self.bound = (math.inf, self.w, self.b), -math.inf
-        self.shares = np.empty(len(z))
-        self.follow_margins()
+        self.best = (math.inf, self.w, self.b)
+        self.shares = np.full(len(z), 0.5)
+        if len(self.witness[0]):
+            np.divide(np.abs(self.witness[0]), self.c, out=self.shares, where=self.c > 0.0)
+        else:
+            self.follow_margins()
 
     def follow_margins(self) -> None:
         """Let the dual point be the one that goes with the margins."""
@@ -179,8 +200,10 @@ class Problem:
     def objective(self, matrix: Matrix, w: Floats, b: float) -> float:
         """That of the unsmoothed problem."""
         z = matrix.scores(w[None], np.empty((1, matrix.shape[0])))[0]
-        hinge = kernels.measure(z, b, self.codes, self.positive, self.c, EPS_LAST, np.empty(len(z)))[0]
-        return float(hinge) + self._penalty(w, b)
+        return self._hinge(z, b) + self._penalty(w, b)
+
+    def _hinge(self, z: Floats, b: float) -> float:
+        return float(kernels.measure(z, b, self.codes, self.positive, self.c, EPS_LAST, np.empty(len(z)))[0])
 
     def _penalty(self, w: Floats, b: float) -> float:
         penalties = self.penalties
@@ -364,9 +387,11 @@ class QuadraticModel:
         self.n_products = 0
         total = float(weights.sum())
         # Where nothing else holds a coordinate, this does; it only bends the step, never what it converges to.
-        self.damping = 1e-10 * total + 1e-300
-        self.ridge = np.full(len(columns) + 1, max(penalties.l2, self.damping))
-        self.ridge[-1] = penalties.bias_l2 + self.damping if penalties.intercept else math.inf
+        damping = np.full(len(columns) + 1, 1e-10 * total + 1e-300)
+        if penalties.l1 > 0.0:
+            damping[:-1] *= np.minimum(penalties.peaks[columns], 1.0) ** 2
+        self.ridge = np.maximum(penalties.l2, damping)
+        self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
 
     def step(self, g: Floats, n_expected: int) -> Floats:
         """-H^-1 g, in the cheapest way; `n_expected` is how many products conjugate gradients may take."""
@@ -460,7 +485,7 @@ class QuadraticModel:
         if len(g) > LARGEST_SYSTEM:
             return self._shrunk_by_columns(g, w, d, tolerance)
         hessian = self._hessian()
-        hessian = np.tril(hessian) + np.tril(hessian, -1).T
+        kernels.mirror(hessian)
         q = np.zeros(len(g))
         for _ in range(ROUNDS):
             if kernels.descend(hessian, g, w, l1, d, q, SWEEPS, tolerance) <= tolerance:
@@ -508,7 +533,7 @@ def _improve(H: Floats, g: Floats, w: Floats, l1: float, d: Floats, q: Floats) -
     free = np.flatnonzero(x)
     slope = (g + q)[free] + l1 * np.sign(x[free])
     slope[-1] -= l1
-    p = -_solve(H[np.ix_(free, free)], slope)
+    p = -_solve(H.take(free, 0).take(free, 1), slope)  # twice in blocks, which is faster than at once by numbers
     x = w + d
 
     def value(d: Floats, q: Floats) -> float:
@@ -544,10 +569,12 @@ def run(
     rng: np.random.Generator,
     floor: float = EPS_LAST,
     report: Callable[[], bool] = lambda: False,
+    scores: Floats | None = None,
 ) -> int:
     """Newton steps on all problems, the passes over the rows shared, until each is done.
 
-    A problem is done where its gap is at most tol times its objective, or smoothing has come down to `floor`.
+    A problem is done where its gap is at most tol times its objective, or smoothing has come down to `floor`. Where
+    the products of all rows with the coefficients are known they may be given as `scores`, which are overwritten.
 
     Returns
     -------
@@ -556,7 +583,8 @@ def run(
     """
     k, n = len(problems), matrix.shape[0]
     room, spare = np.empty((k, n)), np.empty((k, n))
-    scores = matrix.scores(np.array([problem.w for problem in problems]), np.empty((k, n)))
+    if scores is None:
+        scores = matrix.scores(np.array([problem.w for problem in problems]), np.empty((k, n)))
     for problem, z in zip(problems, scores, strict=True):
         problem.begin(z)
         if problem.penalties.bias_l2 == 0.0:
@@ -667,60 +695,118 @@ def _gradients(matrix: Matrix, problems: Sequence[Problem]) -> Floats:
     return np.array([problem.g for problem in problems])
 
 
-def follow(
-    matrix: Matrix,
-    problems: list[Problem],
-    mus: Floats,
-    largest: float,
-    tol: float,
-    max_iter: int,
-    rng: np.random.Generator,
-) -> RegularizationPath:
-    """Solve for falling l1 penalties, from problems that stand at zero; from `largest` on they stay there."""
-    d = matrix.shape[1]
-    coefs, intercepts, objectives, gaps, counts = [], [], [], [], []
-    gradients, before = np.array([problem.g for problem in problems]), max(largest, mus[0])
-    keep = np.zeros(d, bool)
-    keep[np.abs(gradients).max(axis=0).argmax()] = True
-    part = _taken(matrix, keep)
-    for mu in mus:
-        penalties = replace(problems[0].penalties, l1=float(mu))
-        eps = [_first_eps(problem, mu / before, before < largest) for problem in problems]
-        is_active = np.array([problem.best[1] != 0.0 for problem in problems]).any(axis=0)
-        steepest, fall = np.abs(gradients).max(axis=0), before - mu
-        if np.any((is_active | (steepest >= mu - fall)) & ~keep):
-            keep = is_active | (steepest >= mu - REACH * fall)
-            part = _taken(matrix, keep)
-        count = 0
+class Path:
+    """Solutions for falling l1 penalties, from problems that stand at zero; from `largest` on they stay there.
+
+    Few of the points are solved for, from the one before. Those between two of them are mixtures of both, and so are
+    their dual points: one that is feasible for one penalty and one for another mix to one for the penalty between.
+    Where that does not prove a mixture good enough, it is solved from there. As many points are left between the next
+    two as turn out to be mixtures.
+    """
+
+    def __init__(
+        self,
+        matrix: Matrix,
+        problems: list[Problem],
+        mus: Floats,
+        largest: float,
+        tol: float,
+        max_iter: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.matrix, self.mus, self.largest = matrix, mus, largest
+        self.tol, self.max_iter, self.rng = tol, max_iter, rng
+        self.gradients = np.array([problem.g for problem in problems])
+        self.keep = np.zeros(matrix.shape[1], bool)
+        self.keep[np.abs(self.gradients).max(axis=0).argmax()] = True
+        self.part = _taken(matrix, self.keep)
+        n_mus, k = len(mus), len(problems)
+        self.found = RegularizationPath(
+            mus,
+            np.zeros((n_mus, k, matrix.shape[1])),
+            np.zeros((n_mus, k)),
+            np.zeros(n_mus),
+            np.zeros(n_mus),
+            np.zeros(n_mus, np.int64),
+        )
+        self._follow(problems)
+
+    def _follow(self, problems: list[Problem]) -> None:
+        last, stride = 0, 1
+        problems = self._solve(0, problems, max(self.largest, self.mus[0]))
+        while last < len(self.mus) - 1:
+            k = min(last + stride, len(self.mus) - 1)
+            reached = self._solve(k, problems, self.mus[last])
+            stride = 2 * stride if self._fill(last, k, problems, reached) else max(1, stride // 2)
+            last, problems = k, reached
+
+    def _fill(self, first: int, last: int, left: list[Problem], right: list[Problem]) -> bool:
+        """Find all that lie between two points; whether they are mixtures of these."""
+        inside = range(first + 1, last)
+        bad = [k for k in inside if not self._keep(k, self._between(k, first, last, left, right))]
+        if not bad:
+            return True
+        k = bad[len(bad) // 2]
+        middle = self._solve(k, self._between(k, first, last, left, right), self.mus[first])
+        self._fill(first, k, left, middle)
+        self._fill(k, last, middle, right)
+        return False
+
+    def _between(self, k: int, first: int, last: int, left: list[Problem], right: list[Problem]) -> list[Problem]:
+        share = float((self.mus[first] - self.mus[k]) / (self.mus[first] - self.mus[last]))
+        return [a.between(b, share, float(self.mus[k])) for a, b in zip(left, right, strict=True)]
+
+    def _keep(self, k: int, problems: list[Problem]) -> bool:
+        """Note a point as it was found; whether it is good enough."""
+        found = self.found
+        found.coefs[k] = [problem.best[1] for problem in problems]
+        found.intercepts[k] = [problem.best[2] for problem in problems]
+        found.objectives[k] = sum(problem.best[0] for problem in problems)
+        found.certificates[k] = sum(problem.gap for problem in problems)
+        return self._is_good(problems)
+
+    def _is_good(self, problems: list[Problem]) -> bool:
+        return all(problem.gap <= self.tol * problem.best[0] for problem in problems)
+
+    def _solve(self, k: int, problems: list[Problem], before: float) -> list[Problem]:
+        """Solve for a penalty from a mixture, or from problems solved for the penalty before."""
+        matrix, d, mu = self.matrix, self.matrix.shape[1], float(self.mus[k])
+        penalties = replace(problems[0].penalties, l1=mu)
+        eps = [problem.eps for problem in problems]
+        if problems[0].penalties.l1 != mu:
+            eps = [_first_eps(problem, mu / before, before < self.largest) for problem in problems]
+        self._screen(problems, mu, before)
         while True:
-            columns = np.flatnonzero(keep)
+            columns = np.flatnonzero(self.keep)
             inside = replace(penalties, peaks=penalties.peaks[columns])
             solved = [problem.within(columns, inside, e) for problem, e in zip(problems, eps, strict=True)]
-            count += run(part, solved, tol, max_iter, rng)
-            prune(part, solved, tol, rng)
-            problems = [_whole(problem, columns, d, penalties) for problem in solved]
+            scores = np.array([problem.z for problem in problems])
+            self.found.n_iters[k] += run(self.part, solved, self.tol, self.max_iter, self.rng, scores=scores)
+            prune(self.part, solved, self.tol, self.rng)
+            self.part.scores(np.array([problem.best[1] for problem in solved]), scores)
+            problems = [_whole(*pair, columns, d, penalties) for pair in zip(solved, scores, strict=True)]
             # What proved the bound for some of the columns has to prove it for all.
-            v = np.array([problem.witness[1] for problem in problems])
-            if not keep.all():
+            if not self.keep.all():
                 v = matrix.adjoint(np.array([problem.witness[0] for problem in problems]))
-            gradients = -v
-            for problem, sums in zip(problems, v, strict=True):
-                problem.bound = penalties.dual(sums, *problem.witness[2:])
-            missed = (np.abs(gradients) > mu).any(axis=0) & ~keep
-            if not missed.any() or all(problem.gap <= tol * problem.best[0] for problem in problems):
-                break
-            keep |= missed
-            part = _taken(matrix, keep)
+                for problem, sums in zip(problems, v, strict=True):
+                    problem.witness = (problem.witness[0], sums, *problem.witness[2:])
+            for problem in problems:
+                problem.bound = penalties.dual(*problem.witness[1:])
+            self.gradients = -np.array([problem.witness[1] for problem in problems])
+            missed = (np.abs(self.gradients) > mu).any(axis=0) & ~self.keep
+            if self._keep(k, problems) or not missed.any():
+                return problems
+            self.keep |= missed
+            self.part = _taken(matrix, self.keep)
             eps = [problem.eps for problem in problems]
-        before = float(mu)
-        coefs.append([problem.best[1] for problem in problems])
-        intercepts.append([problem.best[2] for problem in problems])
-        objectives.append(sum(problem.best[0] for problem in problems))
-        gaps.append(sum(problem.gap for problem in problems))
-        counts.append(count)
-    return RegularizationPath(
-        mus, np.array(coefs), np.array(intercepts), np.array(objectives), np.array(gaps), np.array(counts)
-    )
+
+    def _screen(self, problems: list[Problem], mu: float, before: float) -> None:
+        """Take more columns where the strong rule wants one that is not there."""
+        is_active = np.array([problem.best[1] != 0.0 for problem in problems]).any(axis=0)
+        steepest, fall = np.abs(self.gradients).max(axis=0), before - mu
+        if np.any((is_active | (steepest >= mu - fall)) & ~self.keep):
+            self.keep = is_active | (steepest >= mu - REACH * fall)
+            self.part = _taken(self.matrix, self.keep)
 
 
 def _first_eps(problem: Problem, fall: float, is_solved: bool) -> float:
@@ -743,11 +829,11 @@ def _spread(values: Floats, columns: Ints, d: int) -> Floats:
     return out
 
 
-def _whole(solved: Problem, columns: Ints, d: int, penalties: Penalties) -> Problem:
+def _whole(solved: Problem, z: Floats, columns: Ints, d: int, penalties: Penalties) -> Problem:
     """A problem solved for some of the columns, as one for all; what it proved is to be proved again."""
     objective, w, b = solved.best
     whole = Problem(solved.codes, solved.positive, solved.c, penalties, _spread(w, columns, d), b)
-    whole.eps, whole.best, whole.witness = solved.eps, (objective, whole.w, b), solved.witness
+    whole.z, whole.eps, whole.best, whole.witness = z, solved.eps, (objective, whole.w, b), solved.witness
     return whole
 
 
@@ -763,7 +849,7 @@ class RegularizationPath(NamedTuple):
     objectives, certificates
         The objective of each, summed over one-vs-rest problems, and how far above the optimum it can be at most.
     n_iters
-        Iterations each took.
+        Iterations each took; 0 where it is a mixture of its neighbours.
     """
 
     mus: Floats
@@ -985,8 +1071,9 @@ class SmoothedNewton(LinearClassifier):
         ratio: float = 0.01,
         sample_weight: Any = None,
     ) -> RegularizationPath:
-        """Solutions for falling l1 penalties, each started from the one before; `l1` is left aside.
+        """Solutions for falling l1 penalties, started from each other; `l1` is left aside.
 
+        Where mixtures of two solutions are proven to be as good as `tol` asks, they stand for the points between.
         Columns that by the strong rule will stay at zero are left out; the certificate and a last look at all
         gradients are those of all columns.
 
@@ -1012,7 +1099,7 @@ class SmoothedNewton(LinearClassifier):
         mus = np.sort(np.asarray(mus, np.float64))[::-1]
         if mus.ndim != 1 or len(mus) == 0 or not (np.isfinite(mus).all() and mus[-1] > 0.0):
             raise ValueError(f"`mus` must be positive numbers, got {mus!r}")
-        return follow(matrix, problems, mus, largest, self.tol, self.max_iter, self._generator())
+        return Path(matrix, problems, mus, largest, self.tol, self.max_iter, self._generator()).found
 
     def _solution(self, problems: list[Problem], n_iter: int, stopped: bool) -> Solution:
         attributes = {

@@ -269,6 +269,14 @@ def shrink(x, by):
 
 
 @kernel
+def mirror(H):
+    """Fill the upper triangle with the lower one."""
+    for i in range(len(H)):
+        for j in range(i):
+            H[u(j), u(i)] = H[u(i), u(j)]
+
+
+@kernel
 def descend(H, g, w, mu, d, q, n_sweeps, tolerance):
     """Coordinate descent on g . d + d^T H d / 2 + mu |w + d|_1, where the last coordinate has no penalty.
 
