@@ -108,7 +108,7 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            For NaN, infinities, negative weights, a single class, or parameters that cannot be.
+            For NaN, infinities, negative weights, a single class of positive weight, or parameters that cannot be.
         """
         progress = Progress(self, self.callback)
         self._check_params()
@@ -147,24 +147,29 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _by_class(self, codes: Ints, weights: Floats) -> Floats:
         """Weights of rows as those of a mean, times those of their classes; in place."""
-        by_class = np.bincount(codes, weights, minlength=len(self.classes_))
-        if np.count_nonzero(by_class) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs rows of at least two classes with positive weight, got "
-                f"{np.count_nonzero(by_class)} class"
-            )
-        weights /= by_class.sum()
+        by_class = np.bincount(codes, weights, minlength=len(self.classes_)).astype(np.float64, copy=False)
+        weights *= (self._class_factors(by_class) / by_class.sum())[codes]
+        return weights
+
+    def _class_factors(self, by_class: Floats) -> Floats:
+        """What `class_weight` multiplies the losses of each class by, whose rows have weights of such sums.
+
+        A class without weight is as if it were not there, whether the weights of its rows or its own are zero.
+        """
+        factors = np.ones(len(by_class))
         if self.class_weight == "balanced":
             present = by_class > 0.0
-            factors = np.ones(len(by_class))
             factors[present] = by_class.sum() / (np.count_nonzero(present) * by_class[present])
-            weights *= factors[codes]
         elif self.class_weight is not None:
             factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
             if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
                 raise ValueError(f"`class_weight` must be finite and not negative, got {self.class_weight!r}")
-            weights *= factors[codes]
-        return weights
+        n_present = np.count_nonzero(by_class * factors)
+        if n_present < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs rows of at least two classes with positive weight, got {n_present} class"
+            )
+        return np.asarray(factors, np.float64)
 
     def _forget(self) -> None:
         """Drop what an earlier fit learned, which does not fit these classes."""

@@ -760,7 +760,7 @@ class SampledCuts(BatchClassifier):
             raise ValueError(f"rows of at least two classes are needed, got {len(rows)} of {list(classes)}")
         if self.class_weight == "balanced":
             raise ValueError("class_weight='balanced' needs all labels: give a dict of weights with `fit_drawn`")
-        factors = np.array([(self.class_weight or {}).get(label, 1.0) for label in self.classes_.tolist()], float)
+        factors = self._class_factors(np.ones(len(self.classes_)))
         drawn = Drawn(rows, self.classes_)
         source = Source(len(rows), drawn, None, factors)
         self.n_features_in_ = int(drawn(np.zeros(1, np.int64))[0].shape[1])

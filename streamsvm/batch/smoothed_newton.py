@@ -881,7 +881,8 @@ class SmoothedNewton(LinearClassifier):
     l2
         Squared penalty, 0 or more; 1 / (C n) in the terms of LIBLINEAR.
     l1
-        Absolute penalty, 0 or more: more makes more coefficients zero. One of the two must be positive.
+        Absolute penalty, 0 or more: more makes more coefficients zero. One of the two must be positive. Without l2,
+        rounding stands in the way of the proof where l1 * tol is below some 1e-14 of the largest magnitudes in X.
     tol
         How far the objective of each one-vs-rest problem may be above its optimum, relative to it.
     max_iter

@@ -245,6 +245,16 @@ def test_degenerate_data(data, l2, l1, options):
         model.predict(view)
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1e-4, 1e4])
+def test_columns_in_other_units_give_the_same_solution(unit):
+    X, y = problem(200, 8)
+    expected = SmoothedNewton(0.0, 0.01, tol=1e-5).fit(X, y)
+    model = SmoothedNewton(0.0, 0.01 * unit, tol=1e-5).fit(unit * X, y)
+    assert model.certificate_ <= 1e-5 * model.objective_
+    assert model.objective_ == pytest.approx(expected.objective_, rel=2e-5)
+    np.testing.assert_array_equal(model.coef_ != 0.0, expected.coef_ != 0.0)
+
+
 def test_a_single_class_is_refused():
     with pytest.raises(ValueError, match="at least two classes"):
         SmoothedNewton().fit([[1.0], [2.0]], [1, 1])
@@ -340,6 +350,20 @@ def test_a_path_has_the_solutions_of_separate_fits(n, d, as_):
     above = estimator.path(as_(X), y, mus=[3.0 * path.mus[0], path.mus[-1]])
     assert not above.coefs[0].any()
     np.testing.assert_allclose(above.objectives[1], path.objectives[-1], rtol=2e-5)
+
+
+def test_mixtures_of_a_path_are_proven_to_be_as_good_as_the_others():
+    X, y = problem(400, 20)
+    path = SmoothedNewton(0.0, tol=1e-3).path(X, y)
+    mixed = np.flatnonzero(path.n_iters == 0)
+    assert len(mixed) > 10
+    for k in mixed[::4]:
+        fit = SmoothedNewton(0.0, path.mus[k], tol=1e-6).fit(X, y)
+        model = SmoothedNewton(0.0, path.mus[k])
+        model.coef_, model.intercept_ = path.coefs[k], path.intercepts[k]
+        assert objective_of(model, X, y) == pytest.approx(path.objectives[k], rel=1e-12)
+        assert path.objectives[k] - path.certificates[k] <= fit.objective_ <= path.objectives[k] * (1.0 + 1e-6)
+        assert path.certificates[k] <= 1e-3 * path.objectives[k]
 
 
 def test_a_path_of_many_classes():
