@@ -33,6 +33,8 @@ from streamsvm import SampledCuts
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 TEST = 5_000
+# Most rounds where r and epsilon are compared.
+CAP = 150
 UNITS = {"seconds": "seconds of one core", "training error": "training error, %", "test error": "test error, %"}
 
 
@@ -75,7 +77,7 @@ def fit(model: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> dict[str, float
 
 
 def growth() -> None:
-    """The linear-time algorithm with r = 300, the constant-time one with r = 1000; C = n up to 10^5."""
+    """The linear-time algorithm with r = 300, the constant-time one with r = 500; C = n up to 10^5."""
     X, y, X_test, y_test, gamma = covertype()
     found: dict[str, dict[str, Any]] = {"constant time": {}, "linear time": {}, "LIBSVM": {}}
     for n in (3000, 10_000, 30_000, 100_000, 300_000):
@@ -84,7 +86,7 @@ def growth() -> None:
                 continue
             C = min(n, 100_000)
             models = {
-                "constant time": SampledCuts(C, gamma=gamma, sample_size=1000, max_iter=50),
+                "constant time": SampledCuts(C, gamma=gamma),
                 "linear time": SampledCuts(C, gamma=gamma, sampling="linear", sample_size=300, max_iter=60, tol=0.02),
                 "LIBSVM": SVC(C=1.0, gamma=gamma, cache_size=1000),
             }
@@ -101,7 +103,7 @@ def samples() -> None:
         for tol in (1e-2, 1e-3):
             rows = found.setdefault(f"C = {C:g}, epsilon = {tol:g}", {})
             for r in (30, 100, 300, 1000):
-                model = SampledCuts(C, gamma=gamma, sample_size=r, tol=tol, max_iter=150 if r < 1000 else 50)
+                model = SampledCuts(C, gamma=gamma, sample_size=r, tol=tol, max_iter=CAP)
                 rows[str(r)] = fit(model, X, y, X_test, y_test)
                 print(C, tol, r, rows[str(r)], flush=True)
         keep("sampled-cuts-samples", found, PACKAGES)
@@ -114,7 +116,7 @@ def quality() -> None:
         X, y, X_test, y_test, gamma = load()
         rows = found.setdefault(name, {})
         C = min(len(y), 100_000)
-        r, rounds = (2000, 40) if X.shape[1] > 100 else (1000, 60)
+        r, rounds = (200, 300) if X.shape[1] > 100 else (500, 150)
         rows["constant time"] = fit(SampledCuts(C, gamma=gamma, sample_size=r, max_iter=rounds), X, y, X_test, y_test)
         few = slice(0, 30_000)
         rows["linear time, 30,000 rows"] = fit(
@@ -131,6 +133,9 @@ def quality() -> None:
             if svc["seconds"] > 0.7 * rows["constant time"]["seconds"] or size >= 20_000:
                 break
             size = int(min(20_000, size * 1.5))
+        rows["LIBSVM on a subset, C = 10"] = fit(
+            SVC(C=10.0, gamma=gamma, cache_size=1000), X[:size], y[:size], X_test, y_test
+        )
         for k in (300,):
             nystroem = Nystroem(gamma=gamma, n_components=k, random_state=0)
             model = make_pipeline(nystroem, LinearSVC(C=1.0, tol=1e-2, max_iter=30))
@@ -145,7 +150,13 @@ def pictures() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
+
+    def logarithmic(axis: Any) -> None:
+        """Plain numbers at 1, 2 and 5 of each decade."""
+        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(ticker.NullFormatter())
 
     for name, label, measures in (
         ("growth", "training rows", ("seconds", "training error", "test error")),
@@ -155,13 +166,18 @@ def pictures() -> None:
         figure, panels = pyplot.subplots(1, len(measures), figsize=(12.0, 3.8), layout="constrained")
         for measure, panel in zip(measures, panels, strict=True):
             for k, (which, rows) in enumerate(found.items()):
-                style = "o-" if k % 2 == 0 else "s--"
-                panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], style, ms=4, label=which)
+                # Where two lines lie on each other both are seen.
+                style = {"marker": "o", "ms": 4} if k % 2 == 0 else {"marker": "s", "ms": 8, "mfc": "none", "ls": "--"}
+                panel.plot([int(x) for x in rows], [row[measure] for row in rows.values()], label=which, **style)
             panel.set(xscale="log", xlabel=label, ylabel=UNITS.get(measure, measure), title=measure)
             if measure == "seconds":
                 panel.set_yscale("log")
-                for show in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
-                    show("{x:g}")
+                logarithmic(panel.yaxis)
+            if measure == "rounds":
+                panel.axhline(CAP, color="grey", lw=1.0, ls=":")
+                panel.annotate(
+                    f"cap of {CAP} rounds", (0.02, CAP), ("axes fraction", "data"), va="bottom", color="grey"
+                )
             panel.grid(alpha=0.3)
         panels[0].legend(fontsize=8)
         figure.suptitle("Sampled cuts on Covertype, class 2 against the rest, Gaussian kernel, gamma = 10")
@@ -173,10 +189,9 @@ def pictures() -> None:
         for which, row in rows.items():
             panel.plot(row["seconds"], row["test error"], "o", ms=8, label=which)
         panel.set(xscale="log", xlabel=UNITS["seconds"], ylabel=UNITS["test error"], title=name)
-        for show in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
-            show("{x:g}")
-        panel.grid(alpha=0.3, which="both")
-    panels[0][0].legend(fontsize=8)
+        logarithmic(panel.xaxis)
+        panel.grid(alpha=0.3)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     figure.suptitle("Error and time of training, Gaussian kernel")
     figure.savefig(PICTURES / "sampled-cuts-quality.png", dpi=110)
 

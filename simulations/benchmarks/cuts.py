@@ -3,7 +3,9 @@
     python -m simulations.benchmarks.cuts growth      10,000 to 10,000,000 rows drawn on demand, three problems
     python -m simulations.benchmarks.cuts peers       beside SVC on subsets, Nystroem + linear SVM, averaged Pegasos
     python -m simulations.benchmarks.cuts linear      the linear-time solver as rows grow, to its exact end
-    python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven
+    python -m simulations.benchmarks.cuts plain       the linear kernel beside exact linear solvers
+    python -m simulations.benchmarks.cuts settings    gamma, rows of a cut and rounds, by rows held out of the training
+    python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven, with these settings
     python -m simulations.benchmarks.cuts budget      what a cut to 200, 500, 1000 vectors costs, and what it saves
     python -m simulations.benchmarks.cuts program     the small quadratic program beside Clarabel
 
@@ -15,6 +17,7 @@ seconds of this process's processor, which other processes on the machine distur
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,7 +26,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,7 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
+from simulations import sampled_cuts as figures
 from simulations.benchmarks import keep, rounded
 from streamsvm import BSGDClassifier, SampledCuts
 
@@ -280,37 +284,73 @@ def covertype_classes() -> tuple[Any, Any, Any, Any]:
     return X[order[:500_000]], y[order[:500_000]], X[order[500_000:520_000]], y[order[500_000:520_000]]
 
 
-# Data sets of several classes: how to load them, gamma, what the solver is told, and the C of SVC.
-CLASSES: dict[str, tuple[Callable[[], Any], float, dict[str, Any], float]] = {
-    "MNIST": (
+class Classes(NamedTuple):
+    """A data set of several classes: how to load it, what `settings` tries, what it chose, and the C of SVC."""
+
+    load: Callable[[], Any]
+    gammas: tuple[float, ...]
+    cuts: tuple[tuple[int, int], ...]
+    gamma: float
+    sample_size: int
+    max_iter: int
+    C: float
+
+    def solver(self, seed: int) -> SampledCuts:
+        return cuts_of(self.gamma, self.sample_size, self.max_iter, seed)
+
+
+def cuts_of(gamma: float, sample_size: int, max_iter: int, seed: int) -> SampledCuts:
+    return SampledCuts(gamma=gamma, sample_size=sample_size, max_iter=max_iter, tol=1e-9, random_state=seed)
+
+
+CLASSES = {
+    "MNIST": Classes(
         lambda: (*data.load_digits("mnist.train"), *data.load_digits("mnist.test")),
+        (0.02, 0.03),
+        ((200, 300), (500, 100), (500, 200)),
         0.02,
-        {"C": 1e5, "sample_size": 3000, "max_iter": 30, "tol": 1e-9},
+        200,
+        300,
         5.0,
     ),
-    "Covertype": (covertype_classes, 0.1, {"C": 3e5, "sample_size": 3000, "max_iter": 60, "tol": 1e-9}, 5.0),
+    "Covertype": Classes(covertype_classes, (0.1, 0.2, 0.3), ((500, 300), (1000, 150)), 0.1, 1000, 150, 5.0),
 }
+
+
+def settings() -> None:
+    """Errors at 5000 training rows that are held out."""
+    result: dict[str, Any] = {}
+    for name, task in CLASSES.items():
+        X, y = task.load()[:2]
+        order = np.random.default_rng(0).permutation(len(y))
+        test, train = order[:5000], order[5000:]
+        SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # have all compiled
+        for gamma, (size, rounds) in itertools.product(task.gammas, task.cuts):
+            model = cuts_of(gamma, size, rounds, 0)
+            clock, processor, _ = timed(model.fit, X[train], y[train])
+            row = rounded(measured(model, X[test], y[test], (clock, processor)))
+            result.setdefault(name, {})[f"gamma = {gamma:g}, {size} rows, {rounds} rounds"] = row
+            print(name, gamma, size, rounds, row, flush=True)
+            keep("cuts-settings", result, PACKAGES)
 
 
 def classes_of(name: str) -> None:
     """One data set of several classes: natively, one-vs-one on a subset, and online in one epoch."""
-    load, gamma, options, C = CLASSES[name]
-    X, y, X_test, y_test = load()
+    task = CLASSES[name]
+    X, y, X_test, y_test = task.load()
     rows: dict[str, list[dict[str, float]]] = {}
-    settings = {"budget": 500, "gamma": gamma, "metric": "fixed", "scaling": "none", "absorb": 1.0}
+    options = {"budget": 500, "gamma": task.gamma, "metric": "fixed", "scaling": "none", "absorb": 1.0}
     SampledCuts(max_iter=3).fit(X[:2000], y[:2000])  # have all compiled
-    BSGDClassifier(**settings).learn_many(X[:2000], y[:2000].tolist())
+    BSGDClassifier(**options).learn_many(X[:2000], y[:2000].tolist())
     for seed in FEW_SEEDS:
         rng = np.random.default_rng(seed)
         subset = rng.choice(len(y), 10_000, replace=False)
-        native = {
-            f"sampled cuts of {options['sample_size']} rows": SampledCuts(gamma=gamma, random_state=seed, **options)
-        }
+        native = {f"sampled cuts, {task.max_iter} of {task.sample_size} rows": task.solver(seed)}
         note(rows, native, X, y, X_test, y_test)
-        pairs = {"one-vs-one SVC on 10,000 rows": SVC(C=C, gamma=gamma, cache_size=1000)}
+        pairs = {"one-vs-one SVC on 10,000 rows": SVC(C=task.C, gamma=task.gamma, cache_size=1000)}
         note(rows, pairs, X[subset], y[subset], X_test, y_test)
         order = rng.permutation(len(y))
-        online = BSGDClassifier(**settings)
+        online = BSGDClassifier(**options)
         clock, processor, _ = timed(online.learn_many, X[order], y[order].tolist())
         wrong = np.mean(np.array(online.predict_many(X_test)) != y_test)
         row = {"error": 100.0 * float(wrong), "seconds": clock, "processor": processor}
@@ -318,6 +358,37 @@ def classes_of(name: str) -> None:
         result = {which: spread(found) for which, found in rows.items()} | {"seeds": seed + 1}
         print(name, json.dumps(result, indent=1), flush=True)
         keep(f"cuts-classes-{name.lower()}", result, PACKAGES)
+
+
+def plain() -> None:
+    """The linear kernel at constant time: what rows of a cut, and a bias, are worth. The same C for all."""
+    C, result = 75_000.0, {}
+    for name, load in (("Covertype", figures.covertype), ("ijcnn1", figures.ijcnn1)):
+        X, y, X_test, y_test, _ = load()
+        X, y = X[:100_000], y[:100_000]
+        ones, ones_test = (np.column_stack([part, np.ones(len(part), part.dtype)]) for part in (X, X_test))
+        SampledCuts(kernel="linear", max_iter=3).fit(X[:2000], y[:2000])  # have all compiled
+        rows: dict[str, list[dict[str, float]]] = {}
+        for seed in FEW_SEEDS:
+            kinds: dict[str, tuple[Any, Any, Any]] = {}
+            for size in (500, 5000, 50_000):
+                model = SampledCuts(C, "linear", sample_size=size, random_state=seed)
+                kinds[f"sampled cuts, {size:,} rows"] = model, X, X_test
+            model = SampledCuts(C, "linear", sample_size=5000, random_state=seed)
+            kinds["sampled cuts, 5,000 rows, column of ones"] = model, ones, ones_test
+            for has_bias in (False, True):
+                exact = LinearSVC(
+                    loss="hinge", C=C / len(y), fit_intercept=has_bias, tol=1e-3, max_iter=500, random_state=seed
+                )
+                kinds[f"LinearSVC {'with' if has_bias else 'without'} a bias"] = exact, X, X_test
+            for which, (model, train, test) in kinds.items():
+                note(rows, {which: model}, train, y, test, y_test)
+                signs = 2.0 * y - 1.0
+                loss = np.maximum(0.0, 1.0 - signs * model.decision_function(train)).mean()
+                rows[which][-1]["mean loss"] = float(loss)
+        result[name] = {which: spread(found) for which, found in rows.items()}
+        print(name, json.dumps(result[name], indent=1), flush=True)
+        keep("cuts-plain", result, PACKAGES)
 
 
 def classes() -> None:
@@ -399,7 +470,7 @@ def program() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {f.__name__: f for f in (growth, peers, linear, classes, budget, program)}
+    parts = {f.__name__: f for f in (growth, peers, linear, plain, settings, classes, budget, program)}
     parser.add_argument("part", choices=parts)
     with threadpool_limits(1):
         parts[parser.parse_args().part]()

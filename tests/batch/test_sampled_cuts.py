@@ -266,7 +266,7 @@ def test_rounds_stay_within_the_bound_of_the_theory():
 
 
 def test_the_estimate_of_the_objective_covers_the_truth():
-    X, y = board(5000)
+    X, y = board(2000)
     errors = []
     for seed in range(40):
         model = SampledCuts(2e3, gamma=20.0, sample_size=200, max_iter=15, random_state=seed).fit(X, y)
@@ -278,7 +278,7 @@ def test_the_estimate_of_the_objective_covers_the_truth():
 
 
 def test_many_vectors_are_measured_by_a_sample_of_them():
-    X, y = board(20_000)
+    X, y = board(10_000)
     model = SampledCuts(2e4, gamma=20.0, sample_size=500, max_iter=25).fit(X, y)
     assert len(model.support_) > 2000
     assert abs(model.objective_ - objective_of(model, X, y)) < 4.0 * model.objective_error_
