@@ -10,8 +10,8 @@
                                                       followed by a number of rows for fewer, with less memory, and by
                                                       a folder and parts of it (index, plain, forest, scan, ...)
 
-The first three on Covertype, class 2 against the rest, in [0, 1], two thirds for training, C = 1. Times begin at `fit`
-with data in memory. Results are kept in `simulations/benchmarks/results`.
+The first three on Covertype, class 2 against the rest, in [0, 1], two thirds for training, C = 1. Times are seconds of
+the processor from `fit` on, with data in memory. Results are kept in `simulations/benchmarks/results`.
 """
 
 from __future__ import annotations
@@ -59,15 +59,26 @@ def error(model: Any, X: Any, y: Any) -> float:
 
 def liblinear_rounds(X: Any, y: Any, s: float, seed: int) -> list[dict[str, Any]]:
     """Convex-concave rounds with LIBLINEAR inside, from a solution for 10,000 rows; where each stood, and when."""
-    start = time.perf_counter()
+    start = time.process_time()
     rows = np.random.default_rng(seed).choice(len(y), 10_000, replace=False)
     model = LinearSVC(loss="hinge", tol=0.01, random_state=seed).fit(X[rows], y[rows])
     stands = []
     for _ in range(ROUNDS):
         inside = 1.0 - y * model.decision_function(X) <= 1.0 + s
         model = LinearSVC(loss="hinge", tol=0.01, random_state=seed).fit(X[inside], y[inside])
-        stands.append({"seconds": time.perf_counter() - start, "objective": objective(model, X, y, s), "model": model})
+        stands.append({"seconds": time.process_time() - start, "objective": objective(model, X, y, s), "model": model})
     return stands
+
+
+def traced(rows: Any, y: Any, **how: Any) -> tuple[IndexedBCD, list[tuple[float, float]]]:
+    """A fit, when each of its rounds was over, and the objective there."""
+    stands: list[tuple[float, float]] = []
+
+    def stand(_: Any, step: Any) -> None:
+        stands.append((time.process_time() - start, step.objective))
+
+    start = time.process_time()
+    return IndexedBCD(callback=stand, **how).fit(rows, y), stands
 
 
 def seconds_to(stands: list[tuple[float, float]], value: float) -> float:
@@ -101,9 +112,9 @@ def truncated(s: str = "", *seeds: str) -> None:
             truncated(each, *(seeds or "01234"))
         return
     X, y, X_test, y_test = data.load_covertype()
-    start = time.perf_counter()
+    start = time.process_time()
     forest = Touched.build(X, y)
-    building = time.perf_counter() - start
+    building = time.process_time() - start
     fits: dict[str, tuple[Any, dict[str, Any]]] = {
         "newton": (X, {}),
         "dual": (X, {"solver": "dual", "max_iter": 12}),
@@ -127,13 +138,8 @@ def truncated(s: str = "", *seeds: str) -> None:
         }
         for name, (rows, how) in fits.items():
             forest.touched = np.zeros(len(y), bool)
-            touched: list[float] = []
-
-            def note(_: Any, step: Any, touched: list[float] = touched, forest: Touched = forest) -> None:
-                touched.append(float(forest.touched.mean()))
-
-            model = IndexedBCD(s=float(s), random_state=seed, callback=note, **how).fit(rows, y)
-            found = [(step.seconds, step.objective) for step in model.history_]
+            model, found = traced(rows, y, s=float(s), random_state=seed, **how)
+            touched = float(forest.touched.mean())
             early = {"callback": lambda _, step, target=target: step.objective <= target, "max_iter": model.n_iter_}
             at_target = IndexedBCD(s=float(s), random_state=seed, **how | early).fit(rows, y)
             runs[name] = {
@@ -145,7 +151,7 @@ def truncated(s: str = "", *seeds: str) -> None:
                 "certificate": model.certificate_ / model.objective_,
                 "support": float(model.n_support_[0]),
                 "rounds": float(model.n_iter_),
-                "share of rows ever touched": touched[-1] if name == "newton on an index" else 1.0,
+                "share of rows ever touched": touched if name == "newton on an index" else 1.0,
             }
         kept_runs[str(seed)] = runs
         print(seed, runs, flush=True)
@@ -169,12 +175,11 @@ def convex(repeats: int = 3) -> None:
     IndexedBCD(s=math.inf).fit(X, y)
     rows: list[dict[str, float]] = []
     for seed in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         other = LinearSVC(loss="hinge", tol=0.01, random_state=seed).fit(X, y)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         theirs = objective(other, X, y, math.inf)
-        model = IndexedBCD(s=math.inf, tol=1e-4, random_state=seed).fit(X, y)
-        found = [(step.seconds, step.objective) for step in model.history_]
+        model, found = traced(X, y, s=math.inf, tol=1e-4, random_state=seed)
         rows.append(
             {
                 "LIBLINEAR's seconds": seconds,
