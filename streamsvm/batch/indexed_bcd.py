@@ -39,10 +39,12 @@ KEPT = {"newton": 0.0, "dual": 0.3}
 ALONE, TWICE, NEXT = 0.6, 0.2, 0.33
 # Rows near the hyperplane are of no use apart where they are more than this share of all.
 MANY = 0.25
-# A fit starts on a sample, solved to so much of its objective; on all rows
+# A fit starts on a sample, solved to so much of its objective, with the convex loss and by rounds; on all rows
 # smoothing then begins here, or for the convex loss at least there.
 PILOT, PILOT_BYTES = 40_000, 64 << 20
-TOL_PILOT, EPS_ALL, EPS_WARM = 0.03, 1.0, 0.1
+TOL_PILOT, TOL_ROUNDS, EPS_ALL, EPS_WARM = 0.03, 0.01, 1.0, 0.1
+# Truncated losses start from a convex solution at one of these lengths.
+LENGTHS = 2.0 ** np.arange(10)
 # Rounds after each query of an index; and one is worth its reads where they are of this share of the rows.
 ROUNDS_ON_INDEX, BORDER = 10, 0.33
 # A dual round sweeps over its rows so often at first, and so many times as often in the next.
@@ -779,7 +781,10 @@ class IndexedBCD(LinearClassifier):
     -----
     After Yen, Chang, Lin, Lin and Lin [1]_. The published method solves each round in the dual (`solver="dual"`) or
     by trust-region steps; one smoothed Newton step a round with a line search on the truncated objective itself was
-    many times faster in memory.
+    many times faster in memory. It starts from a convex solution for the same loss on a sample; here from that for the
+    squared hinge, at the length that suits the truncated loss best, and rounds on the sample: with 30 % of Covertype's
+    labels flipped at random and s = 0.25 rounds then end at 23.1 % test error, where they stayed at the convex
+    solution's 31 %.
 
     References
     ----------
@@ -1087,19 +1092,28 @@ def fitting(rows: Rows, n: int, memory: float) -> int:
 
 
 def pilot(newton: Newton, task: Task, n: int) -> Floats:
-    """A solution for n rows, with the convex loss first; `newton` is left as it should go on with all rows."""
+    """A solution for n rows, with a convex loss first; `newton` is left as it should go on with all rows.
+
+    Truncated losses start from the squared hinge. With many wrong labels the solution for the hinge has so wide a
+    margin that hardly a row is an outlier, and rounds would stay by it; that of the squared hinge still has the right
+    direction, and which length suits the truncated losses a look at the same scores tells.
+    """
     positions = newton.rows.sample(fitting(newton.rows, n, ALONE * newton.memory), newton.rng)
     c = task.c[positions].astype(np.float64)
     w = np.zeros(newton.rows.shape[1] + 1)
     if not c.any():
         return w
+    is_truncated = task.ceiling < math.inf
     part = task.at(positions, c * (float(task.c.sum(dtype=np.float64)) / c.sum()))
     sample = MemoryRows(newton.rows.take(positions))
     on_sample = Newton(sample, EPS_FIRST, TOL_PILOT, 30, newton.rng, memory=newton.memory)
-    w = on_sample.convex(replace(part, ceiling=math.inf), w).w
+    at = on_sample.convex(replace(part, ceiling=math.inf, squared=part.squared or is_truncated), w)
     newton.eps = max(on_sample.eps, EPS_WARM)
-    if task.ceiling < math.inf:
-        on_sample.eps = newton.eps = EPS_ALL
-        w = on_sample.truncated(part, w, lambda _: False).w
-    newton.weight = on_sample.weight
-    return w
+    if is_truncated:
+        newton.eps = EPS_ALL
+        norm = 0.5 * float(at.w @ at.w)
+        length = min(LENGTHS, key=lambda t: norm * t * t + part.loss(t * at.z))
+        rounds = Newton(sample, EPS_ALL, TOL_ROUNDS, 100, newton.rng, memory=newton.memory)
+        at = rounds.truncated(part, length * at.w, lambda _: False)
+    newton.weight = at.weight
+    return at.w

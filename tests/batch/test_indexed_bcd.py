@@ -171,6 +171,17 @@ def test_wrong_labels_far_from_the_boundary_pull_the_convex_loss_alone():
     assert errors[0.0] < 0.8 * errors[np.inf]
 
 
+@pytest.mark.parametrize("s", [0.0, 0.25])
+def test_rounds_do_not_stay_by_a_convex_solution_that_many_wrong_labels_have_made_useless(s):
+    rng = np.random.default_rng(0)
+    X = rng.random((4000, 5))
+    truth = X[:, 0] - X[:, 1] + 0.5 * X[:, 2] + 0.25 * rng.normal(size=4000) > 0.65
+    y = truth ^ (rng.random(4000) < 0.3)
+    convex, truncated = (IndexedBCD(s=s).fit(X, y).predict(X) for s in (np.inf, s))
+    assert np.mean(convex) < 0.05
+    assert np.mean(truncated != truth) < 0.7 * np.mean(convex != truth)
+
+
 # The parts -------------------------------------------------------------------------------------------------------
 
 
