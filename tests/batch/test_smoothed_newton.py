@@ -356,8 +356,8 @@ def test_mixtures_of_a_path_are_proven_to_be_as_good_as_the_others():
     X, y = problem(400, 20)
     path = SmoothedNewton(0.0, tol=1e-3).path(X, y)
     mixed = np.flatnonzero(path.n_iters == 0)
-    assert len(mixed) > 10
-    for k in mixed[::4]:
+    assert len(mixed) > 0
+    for k in mixed[::3]:
         fit = SmoothedNewton(0.0, path.mus[k], tol=1e-6).fit(X, y)
         model = SmoothedNewton(0.0, path.mus[k])
         model.coef_, model.intercept_ = path.coefs[k], path.intercepts[k]
