@@ -140,7 +140,9 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _encode(self, y: Any) -> Ints:
         """Labels by number; sets `classes_`."""
         previous = getattr(self, "classes_", None)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_ = np.unique(y)
+        # The inverse that `unique` gives would cost a sort of all labels.
+        codes: Ints = np.searchsorted(self.classes_, y)
         if previous is not None and not np.array_equal(previous, self.classes_):
             self._forget()
         return codes
