@@ -600,8 +600,8 @@ class SampledCuts(BatchClassifier):
         Rows of a cut.
     tol
         With all rows looked through: the end comes where the mean loss is above that of the cuts by no more than
-        this, or the objective of the average above their bound. Else where the average's loss at rows set aside has not
-        fallen by more than this for a quarter of the rounds.
+        this, or the objective of the average above their bound. Else where the average's loss at rows set aside is no
+        more than this, or has not fallen by more for a quarter of the rounds since the cuts tell of a loss.
     max_iter, max_seconds
         Most rounds, and seconds (None: no limit; with one, results depend on the machine).
     average

@@ -306,6 +306,13 @@ def test_it_comes_near_svc_and_the_average_beats_the_last():
     assert average.score(test, truth) > last.score(test, truth)
 
 
+def test_it_does_not_end_while_the_cuts_tell_of_no_loss_and_rows_have_one():
+    X, y = board(3000)
+    make = lambda: SampledCuts(1e9, gamma=20.0, sample_size=100, max_iter=100, tol=0.1)  # noqa: E731
+    assert make().fit(X, y).n_iter_ == 100
+    assert make().fit(X, X[:, 0] > 0.5).n_iter_ < 60
+
+
 def test_ten_classes_are_learned_in_one_problem():
     X, y = blobs(6000, 6, seed=5)
     model = SampledCuts(gamma=0.1, sample_size=400, max_iter=60).fit(X[:5000], y[:5000])
