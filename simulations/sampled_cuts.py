@@ -153,8 +153,8 @@ def pictures() -> None:
     from matplotlib import pyplot, ticker
 
     def logarithmic(axis: Any) -> None:
-        """Plain numbers at 1, 2 and 5 of each decade."""
-        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+        """Plain numbers at a few places of each decade."""
+        axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(ticker.NullFormatter())
 
@@ -175,8 +175,9 @@ def pictures() -> None:
                 logarithmic(panel.yaxis)
             if measure == "rounds":
                 panel.axhline(CAP, color="grey", lw=1.0, ls=":")
-                panel.annotate(
-                    f"cap of {CAP} rounds", (0.02, CAP), ("axes fraction", "data"), va="bottom", color="grey"
+                panel.set_ylim(0, 1.15 * CAP)
+                panel.text(
+                    0.02, 1.05 * CAP, f"cap of {CAP} rounds", transform=panel.get_yaxis_transform(), color="grey"
                 )
             panel.grid(alpha=0.3)
         panels[0].legend(fontsize=8)
@@ -189,10 +190,11 @@ def pictures() -> None:
         for which, row in rows.items():
             panel.plot(row["seconds"], row["test error"], "o", ms=8, label=which)
         panel.set(xscale="log", xlabel=UNITS["seconds"], ylabel=UNITS["test error"], title=name)
+        panel.set_ylim(bottom=0.0)
         logarithmic(panel.xaxis)
         panel.grid(alpha=0.3)
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
-    figure.suptitle("Error and time of training, Gaussian kernel")
+    figure.suptitle("Error and time of training, Gaussian kernel; LIBSVM with C = 1 where not said otherwise")
     figure.savefig(PICTURES / "sampled-cuts-quality.png", dpi=110)
 
 
