@@ -154,9 +154,13 @@ def draw(name: str, panels: dict[str, dict[str, Curve]], x: str, heading: str, c
             color, marker = STYLES[label]
             times, errors = (np.array(values) for values in zip(*curve, strict=True))
             how = {"color": color, "marker": marker, "markersize": 3.5, "linewidth": 1.2}
+            how["markevery"] = max(1, len(curve) // 20)
             shown[label] = axis.plot(times, 100.0 * errors, zorder=1 if label in (ONLINE, "SGD") else 2, **how)[0]
-        best = 100.0 * min(value for curve in curves.values() for _, value in curve)
-        axis.set_ylim(best - 0.04 * best, best + (0.4 * best if best > 1.0 else 2.5 * best))
+        best = min(value for curve in curves.values() for _, value in curve)
+        # What is worst does not set the scale: stochastic gradients jump, and first rounds are far off.
+        ends = [curve[-1][1] for label, curve in curves.items() if label not in (ONLINE, "SGD")]
+        most = max(*ends, 1.06 * best, min(max(error for _, error in curves.get(PLAIN, [(0.0, 0.0)])), 2.0 * best))
+        axis.set_ylim(100.0 * (best - 0.06 * (most - best)), 100.0 * (most + 0.25 * (most - best)))
         axis.set_xscale("log")
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(x)

@@ -43,6 +43,7 @@ from simulations.benchmarks import keep, kept
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd import Newton, Task, share_needed
 from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.rows import bytes_of
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")
 ROUNDS = 12
@@ -269,8 +270,9 @@ class Generated:
 
     d = 200
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, d: int = d, spread: float = 0.3) -> None:
         rng = np.random.default_rng(seed)
+        self.d, self.spread = d, spread
         self.embedding = rng.normal(size=(10, self.d)) / math.sqrt(10.0)
         self.centers = 2.0 * rng.normal(size=(500, 10))
         self.w = rng.normal(size=self.d) / math.sqrt(self.d)
@@ -278,7 +280,7 @@ class Generated:
     def batch(self, n: int, seed: int) -> tuple[Any, Any, Any]:
         """Rows in single precision, their labels, and what these were before some were flipped."""
         rng = np.random.default_rng([1, seed])
-        latent = self.centers[rng.integers(0, 500, n)] + 0.3 * rng.normal(size=(n, 10))
+        latent = self.centers[rng.integers(0, 500, n)] + self.spread * rng.normal(size=(n, 10))
         X = (latent @ self.embedding).astype(np.float32)
         X += np.float32(0.05) * rng.standard_normal(size=X.shape, dtype=np.float32)
         truth = np.where(X @ self.w > 0.0, 1, -1)
@@ -298,35 +300,52 @@ def recalls(forest: MetricForest, w: Any, b: float, away: Any) -> dict[str, Any]
     return row
 
 
+# Columns, spread of clusters and number of generated rows.
+GENERATED = (
+    "200,0.3,200000",
+    "200,0.1,200000",
+    "200,0.03,200000",
+    "50,0.1,800000",
+    "800,0.1,50000",
+    "200,0.3,1000000",
+    "200,0.03,1000000",
+)
+# Memory for rows, as a share of them, and s; of many rows a smaller share.
+CELLS = ((math.inf, 1.0), (1.2, 1.0), (0.3, 1.0), (0.3, 0.25))
+CELLS_OF_MANY = ((0.3, 1.0), (0.03, 1.0), (0.03, 0.25))
+
+
+def border_data(name: str) -> tuple[Any, Any]:
+    if name == "Covertype":
+        X, y, _, _ = data.load_covertype()
+        return X.astype(np.float32), y
+    if name == "MNIST":
+        X, digit = data.load_digits("mnist.train")
+        return X[:30_000].astype(np.float32), np.where(digit[:30_000] == 1, 1, -1)
+    columns, spread, n = name.removeprefix("generated ").split(",")
+    return Generated(d=int(columns), spread=float(spread)).batch(int(n), 0)[:2]
+
+
 def border(*names: str) -> None:
-    """Fits by scan and by search: in memory, and on disk with memory for some of the rows; first ones and refits."""
+    """Fits by scan and by search: in memory, and on disk with memory for some of the rows; two on each index."""
     result = kept("bcd-border") if names else {}
-    for name in names or ("Covertype", "MNIST", "generated"):
-        if name == "Covertype":
-            X, y, _, _ = data.load_covertype()
-            X = X.astype(np.float32)
-        elif name == "MNIST":
-            X, y = data.load_digits("mnist.train")
-            X, y = X[:30_000].astype(np.float32), np.where(y[:30_000] == 1, 1, -1)
-        else:
-            X, y, _ = Generated().batch(200_000, 0)
+    for name in names or ("Covertype", *(f"generated {name}" for name in GENERATED), "MNIST"):
+        X, y = border_data(name)
         cells: list[dict[str, Any]] = []
         with tempfile.TemporaryDirectory() as folder:
             start = time.process_time()
-            MetricForest.from_batches(Path(folder) / "index", batches_of(X, y))
+            # An eighth of the memory holds one tree: as much as lets it hold all rows.
+            MetricForest.from_batches(Path(folder) / "index", batches_of(X, y), memory=8 << 30)
             building = time.process_time() - start
-            for share, s in ((math.inf, 1.0), (1.2, 1.0), (0.3, 1.0), (0.3, 0.25)):
-                cells.append(border_cell(Path(folder) / "index", X, y, share, s))
+            is_many = X.shape[0] * X.shape[1] > 10**8
+            forest = MetricForest.build(X[:1000] if is_many else X, y[:1000] if is_many else y)
+            for share, s in CELLS_OF_MANY if is_many else CELLS:
+                cells.append(border_cell(forest, Path(folder) / "index", X, share, s))
                 print(name, json.dumps(cells[-1]), flush=True)
+        result[name] = {"rows": X.shape[0], "columns": X.shape[1], "CPU seconds to build": building, "cells": cells}
+        if not name.startswith("generated"):
             model = IndexedBCD().fit(X, y)
             w, b = model.coef_[0], model.intercept_[0]
-            forest = MetricForest.build(X, y)
-            result[name] = {
-                "rows": X.shape[0],
-                "columns": X.shape[1],
-                "CPU seconds to build": building,
-                "cells": cells,
-            }
             result[name] |= recalls(forest, w, b, np.abs(X @ w + b))
         keep("bcd-border", result, PACKAGES)
 
@@ -336,30 +355,30 @@ def batches_of(X: Any, y: Any) -> Iterator[tuple[Any, Any]]:
         yield X[first : first + 5000], y[first : first + 5000]
 
 
-def border_cell(path: Path, X: Any, y: Any, share: float, s: float) -> dict[str, Any]:
+def border_cell(in_memory: MetricForest, path: Path, X: Any, share: float, s: float) -> dict[str, Any]:
     """One bound of memory, as a share of the rows (infinite: all in memory), and one s, either way."""
     cell: dict[str, Any] = {"memory for rows": share, "s": s}
+    beside = (40.0 + 13.0) * X.shape[0] + 32.0 * (X.shape[1] + 1) ** 2 + (16 << 20)
+    forest = in_memory
+    if share < math.inf:
+        forest = MetricForest.open(path, memory=int(beside + share * bytes_of(X)), page_cache=False)
     for index in ("scan", "forest"):
-        if share == math.inf:
-            forest = MetricForest.build(X, y)
-        else:
-            beside = (40.0 + 13.0) * X.shape[0] + 32.0 * (X.shape[1] + 1) ** 2 + (16 << 20)
-            forest = MetricForest.open(path, memory=int(beside + share * X.nbytes), page_cache=False)
         seconds, read, objectives = [], [], []
         for C in (1.0, 0.5):
             before, start = forest.bytes_read, time.process_time()
             model = IndexedBCD(C, s, index=index).fit(forest)
             seconds.append(time.process_time() - start)
-            read.append((forest.bytes_read - before) / max(1.0, path_size(path)))
+            read.append((forest.bytes_read - before) / path_size(path))
             objectives.append(model.objective_)
         if index == "scan":
             away = np.abs(X @ model.coef_[0] + model.intercept_[0])
             cell["share in range"] = float(np.mean(away <= max(1.0, s)))
-            task = Task(np.ones(len(y)), np.ones(len(y)), False, 1.0 + s, 1.0)
+            task = Task(np.ones(X.shape[0]), np.ones(X.shape[0]), False, 1.0 + s, 1.0)
             plane = np.append(model.coef_[0], model.intercept_[0])
             positions = forest.sample(40_000, np.random.default_rng(0))
             cell["share needed"] = share_needed(forest, task, plane, positions, forest.take(positions))
         cell[index] = {"CPU seconds": seconds, "times all rows read": read, "objectives": objectives}
+    if forest is not in_memory:
         forest.close()
     return cell
 

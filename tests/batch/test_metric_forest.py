@@ -524,3 +524,17 @@ def test_auto_searches_where_rows_are_on_disk_and_few_leaves_are_in_range(on_dis
         other = IndexedBCD(n_pilot=2000, **how).fit(rows, y)
         assert searches == [1]
         assert "s" in how or other.objective_ == pytest.approx(few.objective_, rel=5e-3)
+
+
+def test_auto_searches_through_more_leaves_where_a_scan_cannot_keep_the_rows_near_the_hyperplane_apart(
+    on_disk, monkeypatch
+):
+    X, y = clusters(6000)
+    searches = []
+    on_index = indexed_bcd.on_index
+    monkeypatch.setattr(indexed_bcd, "on_index", lambda *a, **how: searches.append(1) or on_index(*a, **how))
+    forest = on_disk(X, y, memory=800_000)
+    for needed, shrink, expected in ((0.6, 0.1, []), (0.9, 30.0, []), (0.6, 30.0, [1])):
+        monkeypatch.setattr(indexed_bcd, "share_needed", lambda *_, needed=needed: needed)
+        IndexedBCD(n_pilot=500, shrink=shrink).fit(forest)
+        assert searches == expected
