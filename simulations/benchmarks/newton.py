@@ -199,7 +199,7 @@ def compare_paths(X: Any, y: Any, n_mus: int, most: float, repeats: int) -> dict
         seconds, model = timed(functools.partial(other, first * reach))
         if np.count_nonzero(model.coef_) >= n_found:
             break
-        reach *= 2.0
+        reach *= 2.0**0.25
     works: dict[str, Callable[[], Any]] = {
         "path": lambda: ours.path(X, y, n_mus=n_mus, ratio=1.0 / most),
         "separate fits": lambda: [SmoothedNewton(l2=0.0, l1=mu, tol=1e-3).fit(X, y) for mu in found.mus],

@@ -40,7 +40,7 @@ ROUNDING = 1e-14
 # A step that promises less than so much of the tolerance may end in a point whose bound is good enough.
 FORESEEN = 0.3
 # The share of the tolerance that smoothing may use up.
-SLACK_SHARE = 0.8
+SLACK_SHARE = 0.9
 # The Hessian rests on so many rows a column at most, at first on as many as cost so many passes, but not on fewer than
 # so many; on so many times more each time a step promises more than such a share of what the step before did.
 ROWS_PER_COLUMN, PASSES, FEWEST_ROWS, MORE_ROWS, SLOW = 1000, 4.0, 5, 4, 0.5
@@ -49,7 +49,7 @@ NEGLIGIBLE = 1e-6
 # With l1, so many columns may leave zero in one step, or twice as many as have left.
 NEWCOMERS = 50
 # Rounds of so many sweeps of coordinate descent, and a step on the coordinates not at zero, solve a step with l1.
-ROUNDS, SWEEPS = 4, 20
+ROUNDS, SWEEPS = 3, 20
 # Systems beyond this size are solved by conjugate gradients.
 LARGEST_SYSTEM = 3000
 # Sparse rows of which so large a share is filled are multiplied with each other as an array.
