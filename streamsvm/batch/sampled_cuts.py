@@ -597,7 +597,7 @@ class SampledCuts(BatchClassifier):
         rows are looked through each round, the cut is drawn from those that have a loss, and the end is exact. Where
         there are no more rows than `sample_size`, all are looked through anyway.
     sample_size
-        Rows of a cut.
+        Rows of a cut. Where classes overlap little, or are many, hundreds of small cuts do better than few large ones.
     tol
         With all rows looked through: the end comes where the mean loss is above that of the cuts by no more than
         this, or the objective of the average above their bound. Else where the average's loss at rows set aside is no
