@@ -724,9 +724,9 @@ class IndexedBCD(LinearClassifier):
         "auto" searches where rows are on disk and the leaves that hold rows in range, by a sample, have at most half of
         all rows, or three quarters where more rows are near the hyperplane than a scan keeps apart. Measured on
         Covertype and generated rows on disk: with 5 and 45 % of the rows in such leaves a search reads less than a scan
-        (39 % less to 2 % more), with 74 % and rows too many to keep apart a third to two thirds as much, else with 70 %
-        and more 0.9 to 3.2 times as much. In memory it saves nothing, and a scan is mostly faster. All end with passes
-        over all rows that certify the solution.
+        (39 % less to 2 % more), with 70 % and rows too many to keep apart a fifth to three fifths as much, else with
+        71 % 0.9 to 1.4 times as much. In memory it saves nothing, and a scan is mostly faster. All end with passes over
+        all rows that certify the solution.
     n_query
         Rows that a search is for at least, and less than which share of all rows ends the searches.
     n_pilot
