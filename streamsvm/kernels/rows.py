@@ -1,4 +1,4 @@
-"""Rows on their way to a learner: the layout all learners' memory begins with, and running scaling.
+"""Rows on their way to a learner: the event in hand, and running scaling.
 
 A row comes as (column, value) pairs in ascending order of columns, with NaN where a value is missing, and becomes the
 *event in hand*: scaled values and the weight rows they belong to, headed by the bias with its 1. Column j owns weight
@@ -14,48 +14,68 @@ from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.state import Array, Declaration, Number, f64, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
 u = np.uint64
 
-# The layout: counters that change as events are learned, counters that follow from the room there is, the offsets of
-# the sections, then a place for the weight rows of the event in hand, and the numbers 0, 1, 2, ... LISTED is 1 + how
-# many columns a single event lists, 0 where it does not.
-N_CLASSES, ROW_LENGTH = 0, 1
-N_CHANGING = 8
-SCALING, WINDOW, COUNT_AT, ROWS_AT, LISTED = 8, 9, 10, 11, 12
-N_COUNTERS = 20
-N_SECTIONS = 32
-WORK = N_COUNTERS + N_SECTIONS
-
 # What is asked of a single event: a class to learn it with, or a prediction.
 PREDICT = -1
 
-# Sections of every learner: parameters; statistics of the columns; their recent values by arrival, and sorted; the
-# values of a single event, and the columns it lists; the scaled values of the event in hand; the probabilities of the
-# classes.
-PARAMS, STATS, RING, RANKS, ROW, SCALED, PROBA = range(7)
-
-# Parameters of every learner: the number of events learned, what statistics are multiplied by at each value, and the
-# largest scaled value.
-SEEN, DECAY, LIMIT = 0, 1, 2
-
 # How values are scaled.
 NONE, STANDARD, RANK = 0, 1, 2
-
-# The statistics, each an array over the columns: a scaled value is (x - SHIFT) * SCALE; N, S1 and S2 sum 1,
-# x - SHIFT and its square, under the decay; PRESENT counts values; SHIFT and SCALE follow the sums when PRESENT
-# reaches DUE (negative for indicators, which stay as they are); BORN is how many events came before the column; CENTRED
-# is 1 where SHIFT is the mean, 0 where the column is sparse.
-SHIFT, SCALE, N, S1, S2, PRESENT, DUE, BORN, CENTRED, N_STATS = range(10)
 
 # Values beyond this would overflow the sum of squares.
 LARGEST = 1e100
 # Scaled values are cut here, so that a single outlier cannot take over a model.
 CLIP = 10.0
-# SHIFT and SCALE follow their sums when the count has grown by this share, at the latest after RENEW_MOST values.
+# Shift and scale follow their sums when the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
+
+# So many events can be counted in a float64.
+MOST_EVENTS = 2.0**53
+# The inverse root of the smallest square there is.
+MOST_SCALE = 1e162
+# Of values from one another; means round beyond the largest value, too.
+FARTHEST = 2.0 * LARGEST
+
+_COUNT = (0.0, MOST_EVENTS)
+
+
+def _statistic(meaning: str, within: tuple[float, float], start: float = 0.0) -> Array:
+    return Array(("scaled",), meaning, saved=True, within=within, start=start)
+
+
+ROWS = Declaration(
+    "rows",
+    {
+        "row_length": Number("how many of the first columns a single event has values for", i64),
+        "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
+        "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
+        "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
+        "window": Number("ranks are among so many values", i64),
+        "decay": Number("what sums are multiplied by at each value", start=1.0),
+        "limit": Number("the largest scaled value", start=CLIP),
+        "seen": Number("events learned", saved=True, within=_COUNT),
+        "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
+        "scale": _statistic("see shift", (0.0, MOST_SCALE)),
+        "count": _statistic("the sum of 1 over the values, under the decay", _COUNT),
+        "total": _statistic("the sum of x - shift", (-FARTHEST * MOST_EVENTS, FARTHEST * MOST_EVENTS)),
+        "squares": _statistic("the sum of its square", (0.0, FARTHEST * FARTHEST * MOST_EVENTS)),
+        "present": _statistic("how many values there were", _COUNT),
+        "due": _statistic("shift and scale follow at so many values; negative for indicators: never", (-1.0, math.inf)),
+        "born": _statistic("how many events came before the column", _COUNT),
+        "centred": _statistic("1 where shift is the mean, 0 where the column is sparse", (0.0, 1.0)),
+        "ring": Array(("ranked", "window"), "recent values by arrival", saved=True),
+        "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
+        "row": Array(("columns",), "the values of a single event"),
+        "row_columns": Array(("columns",), "the columns it lists", i64),
+        "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
+        "own_rows": Array(("weight_rows",), "the weight rows of the event in hand, where not in order", i64),
+        "scaled": Array(("weight_rows",), "its scaled values"),
+    },
+)
 
 
 @intrinsic
@@ -76,42 +96,21 @@ def borrow(array):
     return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
 
 
-@inlined
-def borrow_at(address, size, dtype):
-    """The array at an address."""
-    return carray(_pointer(address), (size,), dtype)
-
-
 if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines that tests reach
     borrow = np.asarray
 
 
 @inlined
-def section(arena, layout, i):
-    """A section of the arena."""
-    return arena[layout[N_COUNTERS + i] : layout[N_COUNTERS + i + 1]]
+def single_event(rows):
+    """The values and columns of a single event, how many, and whether columns are `shared`, as for `load`.
 
-
-@inlined
-def single_event(arena, layout):
-    """The values and columns of the event in section ROW, how many, and whether columns are `shared`, as for `load`.
-
-    It has values for the first ROW_LENGTH columns, or for those it lists: only once, then the list counts no more.
+    It has values for the first `row_length` columns, or for those it lists: only once, then the list counts no more.
     """
-    row = section(arena, layout, ROW)
-    if layout[LISTED] == 0:
-        return row, layout[layout[COUNT_AT] :], layout[ROW_LENGTH], True
-    n = layout[LISTED] - 1
-    layout[LISTED] = 0
-    return row, row.view(np.int64)[row.size // 2 :], n, False
-
-
-@inlined
-def statistic(arena, layout, i):
-    """One of the statistics, over all columns."""
-    start = layout[N_COUNTERS + STATS]
-    n = (layout[N_COUNTERS + STATS + 1] - start) // N_STATS
-    return arena[start + i * n : start + (i + 1) * n]
+    if rows.listed == 0:
+        return rows.row, rows.all_rows, rows.row_length, True
+    n = rows.listed - 1
+    rows.listed = 0
+    return rows.row, rows.row_columns, n, False
 
 
 @inlined
@@ -122,7 +121,7 @@ def is_whole(columns, start, end, shared):
 
 
 @inlined
-def load(arena, layout, values, columns, start, end, shared):
+def load(rows, values, columns, start, end, shared):
     """Make a row the event in hand.
 
     Parameters
@@ -136,18 +135,16 @@ def load(arena, layout, values, columns, start, end, shared):
     int
         The number of its pairs, or -1 - i where entry i of the row is infinite or larger than LARGEST.
     """
-    if is_whole(columns, start, end, shared) and layout[SCALING] != RANK:
-        return load_whole(arena, layout, values, start, end - start)
-    return load_pairs(arena, layout, values, columns, start, end, shared)
+    if is_whole(columns, start, end, shared) and rows.scaling != RANK:
+        return load_whole(rows, values, start, end - start)
+    return load_pairs(rows, values, columns, start, end, shared)
 
 
 @inlined
-def load_whole(arena, layout, values, start, n):
+def load_whole(rows, values, start, n):
     """`load` for a row with an entry in each of the first n columns: missing ones become 0."""
-    shift, scale = statistic(arena, layout, SHIFT), statistic(arena, layout, SCALE)
-    limit = section(arena, layout, PARAMS)[LIMIT]
-    out = section(arena, layout, SCALED)
-    layout[ROWS_AT] = layout[COUNT_AT]
+    shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
+    rows.in_order = 1
     out[0] = 1.0
     bad = 0
     for j in range(n):
@@ -165,15 +162,13 @@ def load_whole(arena, layout, values, start, n):
 
 
 @kernel
-def load_pairs(arena, layout, values, columns, start, end, shared):
+def load_pairs(rows, values, columns, start, end, shared):
     """`load` for any row: missing entries are left out."""
-    shift, scale = statistic(arena, layout, SHIFT), statistic(arena, layout, SCALE)
-    ranks, window = section(arena, layout, RANKS), layout[WINDOW]
-    params, out = section(arena, layout, PARAMS), section(arena, layout, SCALED)
-    limit, out_rows = params[LIMIT], layout[WORK:]
-    n_ranked = ranks.size // window if layout[SCALING] == RANK else 0
+    shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
+    out_rows = rows.own_rows
+    n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
-    layout[ROWS_AT] = WORK
+    rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
     m = 1
@@ -184,9 +179,8 @@ def load_pairs(arena, layout, values, columns, start, end, shared):
                 continue
             return start - i - 1
         j = columns[u(i - skip)]
-        if j < n_ranked and is_ranked(arena, layout, j):
-            held = int(min(statistic(arena, layout, PRESENT)[j], window))
-            z = rank(x, ranks, j * window, held)
+        if j < n_ranked and is_ranked(rows, j):
+            z = rank(rows, x, j)
         else:
             z = (x - shift[u(j)]) * scale[u(j)]
             z = z if z < limit else limit
@@ -198,50 +192,50 @@ def load_pairs(arena, layout, values, columns, start, end, shared):
 
 
 @inlined
-def in_hand(arena, layout):
+def in_hand(rows):
     """The weight rows and scaled values of the event in hand."""
-    return layout[layout[ROWS_AT] :], section(arena, layout, SCALED)
+    return rows.all_rows if rows.in_order else rows.own_rows, rows.scaled
 
 
 @kernel
-def load_all(arena, layout, values, columns, indptr, shared, out_rows, out_values, out_starts):
+def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_starts):
     """Scale all rows, one behind the other: row i becomes the pairs out_starts[i]:out_starts[i + 1]."""
-    arena, layout = borrow(arena), borrow(layout)
     values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
     out_rows, out_values, out_starts = borrow(out_rows), borrow(out_values), borrow(out_starts)
     at = 0
     for i in range(indptr.size - 1):
-        m = load_pairs(arena, layout, values, columns, indptr[i], indptr[i + 1], shared)
-        rows, scaled = in_hand(arena, layout)
+        m = load_pairs(rows, values, columns, indptr[i], indptr[i + 1], shared)
+        event_rows, scaled = in_hand(rows)
         out_starts[i] = at
         for k in range(m):
-            out_rows[at + k] = rows[k]
+            out_rows[at + k] = event_rows[k]
             out_values[at + k] = scaled[k]
         at += m
     out_starts[indptr.size - 1] = at
 
 
 @kernel
-def is_ranked(arena, layout, j):
+def is_ranked(rows, j):
     """Whether a column has values to rank among: sparse columns and indicators have none."""
-    return statistic(arena, layout, CENTRED)[j] > 0.0
+    return rows.centred[j] > 0.0
 
 
 @kernel
-def rank(x, ranks, first, held):
-    """The mid-rank of x among `held` sorted values, as a share, scaled to mean 0 and variance 1 (if x were uniform)."""
-    below = count_below(x, ranks, first, held, False)
-    upto = count_below(x, ranks, first, held, True)
+def rank(rows, x, j):
+    """The mid-rank of x among the recent values of column j, as a share, of mean 0 and variance 1 (if x were uniform)."""
+    held = int(min(rows.present[j], rows.window))
+    below = count_below(rows.ranks, j, x, held, False)
+    upto = count_below(rows.ranks, j, x, held, True)
     return ((below + upto) / (2.0 * held) - 0.5) * math.sqrt(12.0)
 
 
 @kernel
-def count_below(x, ranks, first, held, inclusive):
-    """How many of `held` sorted values are smaller than x (or equal, where inclusive)."""
+def count_below(ranks, j, x, held, inclusive):
+    """How many of the first `held` sorted values of column j are smaller than x (or equal, where inclusive)."""
     low, high = 0, held
     while low < high:
         middle = (low + high) >> 1
-        v = ranks[first + middle]
+        v = ranks[j, middle]
         if v < x or (inclusive and v == x):
             low = middle + 1
         else:
@@ -250,26 +244,24 @@ def count_below(x, ranks, first, held, inclusive):
 
 
 @inlined
-def observe(arena, layout, values, columns, start, end, shared):
+def observe(rows, values, columns, start, end, shared):
     """Take a learned row into the statistics of its columns."""
-    section(arena, layout, PARAMS)[SEEN] += 1.0
-    if layout[SCALING] != NONE:
-        if is_whole(columns, start, end, shared) and layout[SCALING] != RANK:
-            observe_whole(arena, layout, values, start, end - start)
+    rows.seen += 1.0
+    if rows.scaling != NONE:
+        if is_whole(columns, start, end, shared) and rows.scaling != RANK:
+            observe_whole(rows, values, start, end - start)
         else:
-            observe_pairs(arena, layout, values, columns, start, end, shared)
+            observe_pairs(rows, values, columns, start, end, shared)
 
 
 @inlined
-def observe_whole(arena, layout, values, start, n):
+def observe_whole(rows, values, start, n):
     """`observe` for a row with an entry in each of the first n columns.
 
     Two loops of few arrays each, because the compiler vectorises only what it can check for overlaps.
     """
-    decay = section(arena, layout, PARAMS)[DECAY]
-    shift, count = statistic(arena, layout, SHIFT), statistic(arena, layout, N)
-    s1, s2 = statistic(arena, layout, S1), statistic(arena, layout, S2)
-    present, due = statistic(arena, layout, PRESENT), statistic(arena, layout, DUE)
+    decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
+    present, due = rows.present, rows.due
     ready = 0
     for j in range(n):
         x = values[u(start + j)]
@@ -282,106 +274,99 @@ def observe_whole(arena, layout, values, start, n):
         x = values[u(start + j)]
         delta = x - shift[u(j)] if x == x else 0.0
         factor = decay if x == x else 1.0
-        s1[u(j)] = s1[u(j)] * factor + delta
-        s2[u(j)] = s2[u(j)] * factor + delta * delta
+        total[u(j)] = total[u(j)] * factor + delta
+        squares[u(j)] = squares[u(j)] * factor + delta * delta
     if ready:
         for j in range(n):
             if values[start + j] == values[start + j] and present[j] >= due[j]:
-                renew(arena, layout, j)
+                renew(rows, j)
 
 
 @kernel
-def observe_pairs(arena, layout, values, columns, start, end, shared):
+def observe_pairs(rows, values, columns, start, end, shared):
     """`observe` for any row."""
-    decay = section(arena, layout, PARAMS)[DECAY]
-    ring, ranks, window = section(arena, layout, RING), section(arena, layout, RANKS), layout[WINDOW]
-    shift, count = statistic(arena, layout, SHIFT), statistic(arena, layout, N)
-    s1, s2 = statistic(arena, layout, S1), statistic(arena, layout, S2)
-    present, due = statistic(arena, layout, PRESENT), statistic(arena, layout, DUE)
-    n_ranked = ranks.size // window if layout[SCALING] == RANK else 0
+    decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
+    present, due = rows.present, rows.due
+    n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
     for i in range(start, end):
         x = values[u(i)]
         if math.isnan(x):
             continue
-        j = u(columns[u(i - skip)])
-        if due[j] >= 0.0 and columns[u(i - skip)] < n_ranked:
-            replace_rank(x, int(present[j]), ring, ranks, columns[u(i - skip)] * window, window)
+        column = columns[u(i - skip)]
+        j = u(column)
+        if due[j] >= 0.0 and column < n_ranked:
+            replace_rank(rows, column, x, int(present[j]))
         delta = x - shift[j]
         count[j] = count[j] * decay + 1.0
         present[j] += 1.0
-        s1[j] = s1[j] * decay + delta
-        s2[j] = s2[j] * decay + delta * delta
+        total[j] = total[j] * decay + delta
+        squares[j] = squares[j] * decay + delta * delta
         if present[j] >= due[j]:
-            renew(arena, layout, columns[u(i - skip)])
+            renew(rows, column)
 
 
 @kernel
-def renew(arena, layout, j):
-    """Bring SHIFT and SCALE of a column up to its sums.
+def renew(rows, j):
+    """Bring shift and scale of a column up to its sums.
 
     A column present in at least half of the events since it appeared is centred and divided by its standard deviation.
     Any other is sparse, and divided by the root mean square of its values, so that absent stays zero; so is one that
     is at times absent and constant otherwise: its presence is all it says, and centring would erase it.
     """
-    due = statistic(arena, layout, DUE)
-    if due[j] < 0.0:
+    if rows.due[j] < 0.0:
         return
-    shift, scale = statistic(arena, layout, SHIFT), statistic(arena, layout, SCALE)
-    s1, s2, n = statistic(arena, layout, S1), statistic(arena, layout, S2), statistic(arena, layout, N)[j]
-    present, born = statistic(arena, layout, PRESENT)[j], statistic(arena, layout, BORN)
-    seen, centred = section(arena, layout, PARAMS)[SEEN], statistic(arena, layout, CENTRED)
-    mean = s1[j] / n
-    variance = max(s2[j] / n - mean * mean, 0.0)
-    mean += shift[j]
+    n, present, shift = rows.count[j], rows.present[j], rows.shift[j]
+    mean = rows.total[j] / n
+    variance = max(rows.squares[j] / n - mean * mean, 0.0)
+    mean += shift
     if present == 1.0:
-        born[j] = seen - 1.0
+        rows.born[j] = rows.seen - 1.0
         variance = 0.0
     # Below this the variance is rounding error, coarser where the sums are not about the mean.
-    rounding = (1e-14 if shift[j] != 0.0 else 1e-7) * mean
+    rounding = (1e-14 if shift != 0.0 else 1e-7) * mean
     if variance <= rounding * rounding:
         variance = 0.0
-    events = seen - born[j]
+    events = rows.seen - rows.born[j]
     if 2.0 * present < events or (variance == 0.0 and present < events):
-        centred[j], new, square = 0.0, 0.0, variance + mean * mean
+        rows.centred[j], new, square = 0.0, 0.0, variance + mean * mean
     else:
-        centred[j], new, square = 1.0, mean, variance
+        rows.centred[j], new, square = 1.0, mean, variance
     delta = mean - new
-    s1[j] = n * delta
-    s2[j] = n * (variance + delta * delta)
-    shift[j] = new
-    scale[j] = 1.0 / math.sqrt(square) if square > 0.0 else 0.0
-    due[j] = present + min(max(present * RENEW_SHARE, 1.0), RENEW_MOST)
+    rows.total[j] = n * delta
+    rows.squares[j] = n * (variance + delta * delta)
+    rows.shift[j] = new
+    rows.scale[j] = 1.0 / math.sqrt(square) if square > 0.0 else 0.0
+    rows.due[j] = present + min(max(present * RENEW_SHARE, 1.0), RENEW_MOST)
 
 
 @kernel
-def replace_rank(x, index, ring, ranks, first, window):
-    """Put x, the index-th value of its column, among the recent values, in place of the oldest where all are taken."""
-    slot = first + index % window
+def replace_rank(rows, j, x, index):
+    """Put x, the index-th value of column j, among the recent values, in place of the oldest where all are taken."""
+    ring, ranks, window = rows.ring, rows.ranks, rows.window
+    slot = index % window
     if index < window:
-        at, stop = first + index, first + count_below(x, ranks, first, index, True)
+        at, stop = index, count_below(ranks, j, x, index, True)
     else:
-        at = first + count_below(ring[slot], ranks, first, window, False)
-        stop = first + count_below(x, ranks, first, window, False)
-    ring[slot] = x
+        at = count_below(ranks, j, ring[j, slot], window, False)
+        stop = count_below(ranks, j, x, window, False)
+    ring[j, slot] = x
     while at > stop:
-        ranks[at] = ranks[at - 1]
+        ranks[j, at] = ranks[j, at - 1]
         at -= 1
     while at < stop - 1:
-        ranks[at] = ranks[at + 1]
+        ranks[j, at] = ranks[j, at + 1]
         at += 1
-    ranks[at] = x
+    ranks[j, at] = x
 
 
 @kernel
-def observe_rows(arena, layout, values, columns, indptr, shared):
+def observe_rows(rows, values, columns, indptr, shared):
     """Take all rows into the statistics, and bring these fully up to date."""
-    arena, layout = borrow(arena), borrow(layout)
     values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
     for i in range(indptr.size - 1):
-        observe(arena, layout, values, columns, indptr[i], indptr[i + 1], shared)
-    if layout[SCALING] != NONE:
-        present = statistic(arena, layout, PRESENT)
-        for j in range(present.size):
-            if present[j] > 0.0:
-                renew(arena, layout, j)
+        observe(rows, values, columns, indptr[i], indptr[i + 1], shared)
+    if rows.scaling != NONE:
+        for j in range(rows.present.size):
+            if rows.present[j] > 0.0:
+                renew(rows, j)

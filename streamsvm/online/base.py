@@ -16,14 +16,15 @@ from typing import Any, ClassVar, Self
 
 import narwhals as nw
 import numpy as np
-from numba import types
+from numba import types, typeof
 from numba.core import event
 from numpy.typing import NDArray
 from river import base
 
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, is_nan
-from streamsvm.kernels import rows as layout
-from streamsvm.kernels.arena import Arena, Shape
+from streamsvm.kernels import rows as scaling
+from streamsvm.kernels.requests import REQUEST
+from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
 
 logger = logging.getLogger(__name__)
@@ -31,10 +32,6 @@ logger = logging.getLogger(__name__)
 SCALINGS = ("none", "standard", "decayed", "rank")
 # Ranks keep two windows of values a column, so only the first so many columns have them.
 RANKED_MOST = 512
-# So many events can be counted in a float64.
-MOST_EVENTS = 2.0**53
-# The inverse root of the smallest square there is.
-MOST_SCALE = 1e162
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -43,15 +40,11 @@ class OnlineClassifier(base.MiniBatchClassifier):
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
     them. Predicting while another thread learns is not safe: copy the model, or take turns.
 
-    A subclass names its kernel file, `_kernels`, with `event`, `spread` and `run_rows`; the sections it saves,
-    `_saved`; and gives `_new_arena`.
+    A subclass names its kernel file, `_kernels`, with `event`, `spread` and `run_rows`, and gives `_new_state`.
     """
 
     _kernels: ClassVar[ModuleType]
     _event: ClassVar[Any]
-    _saved: ClassVar[dict[str, int]]
-    # The parameters that are no settings, by section.
-    _changing: ClassVar[dict[Any, tuple[int, ...]]] = {layout.PARAMS: (layout.SEEN,)}
 
     max_features: int
 
@@ -60,14 +53,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
         return True
 
     @abstractmethod
-    def _new_arena(self, n_columns: int, n_classes: int) -> Arena:
+    def _new_state(self, n_columns: int, n_classes: int) -> State:
         """An empty state with room for so many columns and classes, and with this learner's settings."""
 
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
 
-    def _settle(self, arena: Arena) -> None:
-        """Check the sections read from an archive, and bring those that follow from them up to date."""
+    def _check_restored(self, state: State) -> None:
+        """Check what the table cannot say of a state read from an archive, and bring up to date what follows from it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -83,7 +76,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._room = (min(16, self.max_features), 2)
-        self._use(self._new_arena(*self._room))
+        self._use(self._new_state(*self._room))
 
     @property
     def classes_(self) -> list[Any]:
@@ -93,22 +86,18 @@ class OnlineClassifier(base.MiniBatchClassifier):
     @property
     def n_events_learned(self) -> int:
         """How many events have been learned."""
-        return int(self._arena[layout.PARAMS][layout.SEEN])
+        return int(self._rows.seen)
 
-    def _use(self, arena: Arena) -> None:
-        """Work on this arena from now on, with what the fast path of single events needs at hand."""
-        self._arena = arena
-        self._values, self._layout = arena.values, arena.layout
-        self._row, listed = arena[layout.ROW]
-        self._listed = listed.view(np.int64)
-        self._proba = arena[layout.PROBA]
+    def _use(self, state: State) -> None:
+        """Work on this state from now on, with what the fast path of single events needs at hand."""
+        self._state, self._rows = state, state.rows
+        self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
         self._follow_space()
 
     def _follow_space(self) -> None:
-        space, arena = self._space, self._arena
-        buffer, offset = memoryview(arena.buffer), 8 * arena.start(layout.ROW)
-        self._layout[layout.ROW_LENGTH] = len(space)
-        self._fast = (space.plain_length, space.packer, buffer, offset, space.getter, arena.values, arena.layout)
+        space = self._space
+        self._rows.row_length = len(space)
+        self._fast = (space.plain_length, space.packer, memoryview(self._row), space.getter, self._state)
 
     def _make_room(self) -> None:
         """See that all columns and classes known have their place."""
@@ -116,16 +105,20 @@ class OnlineClassifier(base.MiniBatchClassifier):
         if n_columns > self._room[0] or n_classes > self._room[1]:
             columns = max(self._room[0], min(roomy(n_columns), self.max_features))
             self._room = (columns, max(self._room[1], roomy(n_classes)))
-            arena = self._new_arena(*self._room)
-            arena.take(self._arena)
-            self._use(arena)
+            state = self._new_state(*self._room)
+            state.take(self._state)
+            self._use(state)
         if n_columns > self._n_prepared:
-            stats = self._arena[layout.STATS]
-            for j in range(self._n_prepared, n_columns):
-                if self._space.is_indicator[j]:
-                    stats[layout.DUE, j], stats[layout.SCALE, j] = -1.0, 1.0
+            for rows in self._scaled_rows():
+                for j in range(self._n_prepared, n_columns):
+                    if self._space.is_indicator[j]:
+                        rows.due[j], rows.scale[j] = -1.0, 1.0
             self._n_prepared = n_columns
             self._follow_space()
+
+    def _scaled_rows(self) -> list[State]:
+        """All ways in which rows are scaled."""
+        return [self._rows]
 
     def _code(self, label: Any) -> int:
         """The number of a class, which begins if it is new."""
@@ -161,14 +154,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
             Nothing has been learned then.
         """
         code = self._codes.get(y)
-        plain_length, pack, buffer, offset, get, values, counters = self._fast
+        plain_length, pack, row, get, state = self._fast
         if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
             try:
-                pack(buffer, offset, *get(x))
+                pack(row, 0, *get(x))
             except NOT_PLAIN:
                 pass
             else:
-                if self._event(values, counters, code, 1.0) == 0:
+                if self._event(state, code, 1.0) == 0:
                     return
         self._learn_any(x, y, w)
 
@@ -181,40 +174,40 @@ class OnlineClassifier(base.MiniBatchClassifier):
             code = self._code(y)
             self._make_room()
             self._list(*entries)
-            self._event(self._values, self._layout, code, w)
+            self._event(self._state, code, w)
 
     def _list(self, columns: list[int], values: list[float]) -> None:
-        """Make an event that lists its columns the single one in the arena."""
+        """Make an event that lists its columns the single one at hand."""
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
-        self._layout[layout.LISTED] = 1 + n
+        self._rows.listed = 1 + n
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned."""
-        plain_length, pack, buffer, offset, get, values, counters = self._fast
+        plain_length, pack, row, get, state = self._fast
         if len(x) == plain_length and type(x) is dict:
             try:
-                pack(buffer, offset, *get(x))
+                pack(row, 0, *get(x))
             except NOT_PLAIN:
                 pass
             else:
-                code = self._event(values, counters, layout.PREDICT, 1.0)
+                code = self._event(state, scaling.PREDICT, 1.0)
                 if code >= -1:
                     return self._answers[code]
         self._list(*self._space.encode_event(x, learn=False))
-        return self._answers[self._event(values, counters, layout.PREDICT, 1.0)]
+        return self._answers[self._event(state, scaling.PREDICT, 1.0)]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
         self.predict_one(x)
-        n = int(self._layout[layout.N_CLASSES])
+        n = int(self._state.n_classes)
         if n > 0:
             self._spread()
         return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
 
     def _spread(self) -> None:
         """Bring the probabilities up to the event last predicted."""
-        self._kernels.spread(self._values, self._layout)
+        self._kernels.spread(self._state)
 
     # Many events -------------------------------------------------------------------------------------------------
 
@@ -245,7 +238,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def predict_proba_many(self, X: Any) -> Any:
         """Probabilities over `classes_`: a frame of X's kind with a column for each label, or an array."""
-        n = int(self._layout[layout.N_CLASSES])
+        n = int(self._state.n_classes)
         _, _, proba = self._run(self._space.encode(X), n_proba=n)
         return _frame_like(X, proba, self._answers[:n])
 
@@ -340,26 +333,25 @@ class OnlineClassifier(base.MiniBatchClassifier):
         n_proba: int = 0,
     ) -> tuple[Ints, Floats, Floats]:
         n = len(rows)
-        scores = np.full(n if score or n_proba else 0, math.nan)
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
-        self._run_rows(
-            self._values,
-            self._layout,
-            rows.values,
-            rows.columns,
-            rows.indptr,
-            rows.shared,
-            np.full(n, -1) if codes is None else codes,
-            np.ones(n) if weights is None else weights,
-            predict,
-            predicted,
-            scores,
-            proba,
+        scores = np.full(n if score or n_proba else 0, math.nan)
+        request = State(REQUEST)
+        request.shared, request.predicting = rows.shared, predict
+        request.lend(
+            values=np.ascontiguousarray(rows.values, np.float64),
+            columns=np.ascontiguousarray(rows.columns, np.int64),
+            indptr=np.ascontiguousarray(rows.indptr, np.int64),
+            labels=np.full(n, -1) if codes is None else np.ascontiguousarray(codes, np.int64),
+            weights=np.ones(n) if weights is None else weights,
+            codes=predicted,
+            scores=scores,
+            proba=proba,
         )
+        self._run_request(request)
         return predicted, scores, proba
 
-    def _run_rows(self, *arguments: Any) -> None:
-        self._kernels.run_rows(*arguments)
+    def _run_request(self, request: State) -> None:
+        self._kernels.run_rows(self._state, request)
 
     def _decode(self, codes: Ints) -> NDArray[Any]:
         answers = np.empty(len(self._answers), object)
@@ -377,8 +369,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             Where a label or feature name is of a type that cannot be saved.
         """
         space = self._space
-        tight = self._new_arena(len(space), len(self._codes))
-        tight.take(self._arena)
+        tight = self._new_state(len(space), len(self._codes))
+        tight.take(self._state)
         header = {
             "class": type(self).__name__,
             "params": {name: _encode_param(value) for name, value in self._get_params().items()},
@@ -386,10 +378,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "names": [encode_label(name) for name in space.names],
             "n_refused": space.n_refused,
         }
-        arrays: dict[str, NDArray[Any]] = {name: tight[section].copy() for name, section in self._saved.items()}
-        arrays["counters"] = tight.counters.copy()
-        arrays["is_indicator"] = np.array(space.is_indicator, bool)
-        return header, arrays
+        return header, tight.saved() | {"is_indicator": np.array(space.is_indicator, bool)}
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -411,21 +400,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 self._answers.insert(len(self._codes), label)
                 self._codes[label] = len(self._codes)
             self._room = (max(len(self._space), 1), max(len(self._codes), 1))
-            arena = self._new_arena(len(self._space), len(self._codes))
-            settings = {section: arena[section].copy() for section in self._changing}
-            for name, section in self._saved.items():
-                _fill(arena[section], arrays[name], name)
-            for section, changing in self._changing.items():
-                settings[section][list(changing)] = arena[section][list(changing)]
-                arena[section][:] = settings[section]
-            _fill(arena.counters, arrays["counters"], "counters")
-            n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
-            if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
-                raise ArchiveError("the counters do not fit the classes and columns")
-            check_statistics(arena, self._space)
-            self._settle(arena)
-            roomy = self._new_arena(*self._room)
-            roomy.take(arena)
+            state = self._new_state(len(self._space), len(self._codes))
+            state.restore(arrays)
+            if not 0 <= state.n_classes <= len(self._codes):
+                raise ArchiveError("there are more classes than labels")
+            check_statistics(state.rows, self._space)
+            self._check_restored(state)
+            roomy = self._new_state(*self._room)
+            roomy.take(state)
         except ArchiveError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -462,53 +444,50 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        for name in ("_arena", "_values", "_layout", "_row", "_listed", "_proba", "_fast", "_space"):
+        for name in ("_rows", "_row", "_listed", "_proba", "_fast", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused)
-        state["_memory"] = (self._values.copy(), self._arena.counters.copy())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        columns, (values, counters) = state.pop("_columns"), state.pop("_memory")
+        columns, memory = state.pop("_columns"), state.pop("_state")
         self.__dict__.update(state)
         self._space = FeatureSpace(self.max_features)
         self._space.restore(*columns)
-        arena = self._new_arena(*self._room)
-        arena.values[:], arena.counters[...] = values, counters
-        self._use(arena)
+        fresh = self._new_state(*self._room)
+        fresh.take(memory)
+        self._use(fresh)
 
     # Models ------------------------------------------------------------------------------------------------------
 
     def _scaler(self) -> Scaler:
-        n = len(self._space)
-        stats = self._arena[layout.STATS][:, :n]
-        scaled = self._layout[layout.SCALING] != layout.NONE
+        rows, n = self._rows, len(self._space)
+        scaled = rows.scaling != scaling.NONE
         windows = None
-        if self._layout[layout.SCALING] == layout.RANK:
-            window, ranks = int(self._layout[layout.WINDOW]), self._arena[layout.RANKS]
+        if rows.scaling == scaling.RANK:
             windows = [
-                ranks[j, : min(int(stats[layout.PRESENT, j]), window)].copy()
-                if j < len(ranks) and layout.is_ranked(self._values, self._layout, j)
+                rows.ranks[j, : min(int(rows.present[j]), int(rows.window))].copy()
+                if j < len(rows.ranks) and rows.centred[j] > 0.0
                 else np.zeros(0)
                 for j in range(n)
             ]
         return Scaler(
             list(self._space.names),
             np.array(self._space.is_indicator, bool),
-            stats[layout.SHIFT].copy() if scaled else np.zeros(n),
-            stats[layout.SCALE].copy() if scaled else np.ones(n),
-            stats[layout.N].copy(),
-            layout.CLIP if scaled else math.inf,
+            rows.shift[:n].copy() if scaled else np.zeros(n),
+            rows.scale[:n].copy() if scaled else np.ones(n),
+            rows.count[:n].copy(),
+            scaling.CLIP if scaled else math.inf,
             windows,
         )
 
     def _check_scaler(self, scaler: Scaler) -> None:
         """Refuse columns and statistics that do not fit."""
-        scaling = int(self._layout[layout.SCALING])
-        if (scaler.windows is not None) != (scaling == layout.RANK) or (
-            math.isinf(scaler.limit) != (scaling == layout.NONE)
+        kind = self._rows.scaling
+        if (scaler.windows is not None) != (kind == scaling.RANK) or (
+            math.isinf(scaler.limit) != (kind == scaling.NONE)
         ):
             raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
         if len(scaler.names) > self.max_features:
@@ -519,22 +498,21 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._make_room()
         n = len(scaler.names)
-        seen = float(scaler.count.max(initial=0.0))
-        stats = self._arena[layout.STATS]
+        seen, rows = float(scaler.count.max(initial=0.0)), self._rows
         for j in np.flatnonzero(~scaler.is_indicator & (scaler.count > 0.0)):
             variance = 1.0 / scaler.scale[j] ** 2 if scaler.scale[j] > 0.0 else 0.0
-            stats[layout.N, j] = stats[layout.PRESENT, j] = scaler.count[j]
+            rows.count[j] = rows.present[j] = scaler.count[j]
             # A column with a shift is centred: it has been there all along since it came.
-            stats[layout.BORN, j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
-            stats[layout.S2, j] = scaler.count[j] * variance
-            stats[layout.SHIFT, j], stats[layout.SCALE, j] = scaler.shift[j], scaler.scale[j]
-        for i, values in enumerate((scaler.windows or [])[: len(self._arena[layout.RANKS])]):
-            held = values[: int(self._layout[layout.WINDOW])]
-            self._arena[layout.RING][i, : len(held)] = self._arena[layout.RANKS][i, : len(held)] = held
+            rows.born[j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
+            rows.squares[j] = scaler.count[j] * variance
+            rows.shift[j], rows.scale[j] = scaler.shift[j], scaler.scale[j]
+        for i, values in enumerate((scaler.windows or [])[: len(rows.ranks)]):
+            held = values[: int(rows.window)]
+            rows.ring[i, : len(held)] = rows.ranks[i, : len(held)] = held
             if len(held):
-                stats[layout.PRESENT, i], stats[layout.BORN, i] = len(held), seen - len(held)
-                stats[layout.CENTRED, i] = 1.0
-        self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
+                rows.present[i], rows.born[i] = len(held), seen - len(held)
+                rows.centred[i] = 1.0
+        rows.seen = seen if n else 0.0
 
 
 def _entry(cls: type[OnlineClassifier]) -> Any:
@@ -546,7 +524,7 @@ def _entry(cls: type[OnlineClassifier]) -> Any:
     def first_call(*arguments: Any) -> Any:
         function = cls._kernels.event
         # Where numba is told not to compile, a function is a plain one.
-        signature = types.float64[::1], types.int64[::1], types.int64, types.float64
+        signature = typeof(arguments[0]), types.int64, types.float64
         cls._event = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
         return function(*arguments)
 
@@ -572,29 +550,30 @@ def _tell() -> None:
 event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 
-def common_shapes(n_columns: int, n_classes: int, n_params: int, window: int) -> list[Shape]:
-    """Shapes of the sections every learner has; `window` is 0 where there are no ranks."""
-    ranked = min(n_columns, RANKED_MOST)
-    return [
-        (n_params,),
-        (layout.N_STATS, n_columns),
-        (ranked, window),
-        (ranked, window),
-        (2, n_columns),
-        (n_columns + 1,),
-        (n_classes,),
-    ]
-
-
-def set_scaling(arena: Arena, scaling: str, window: int, half_life: float) -> None:
-    """Write the settings of the running scaling into a new arena."""
-    params, stats = arena[layout.PARAMS], arena[layout.STATS]
-    arena.layout[layout.SCALING] = {"none": layout.NONE, "rank": layout.RANK}.get(scaling, layout.STANDARD)
-    arena.layout[layout.WINDOW] = window
-    params[layout.DECAY] = 0.5 ** (1.0 / half_life) if scaling == "decayed" else 1.0
-    params[layout.LIMIT] = layout.LARGEST if scaling == "none" else layout.CLIP
-    if scaling == "none":
-        stats[layout.SCALE] = 1.0
+def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
+    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work."""
+    ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
+    rows = State(
+        scaling.ROWS,
+        {
+            "columns": n_columns,
+            "weight_rows": n_columns + 1,
+            "scaled": n_columns if kind is not None else 0,
+            "ranked": ranked,
+            "window": window if kind == "rank" else 0,
+        },
+    )
+    rows.all_rows[:] = np.arange(n_columns + 1)
+    rows.scaling = {"standard": scaling.STANDARD, "decayed": scaling.STANDARD, "rank": scaling.RANK}.get(
+        kind or "", scaling.NONE
+    )
+    rows.window = window if kind == "rank" else 0
+    if kind == "decayed":
+        rows.decay = 0.5 ** (1.0 / window)
+    if kind == "none":
+        rows.limit = scaling.LARGEST
+        rows.scale[:] = 1.0
+    return rows
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:
@@ -617,7 +596,7 @@ def check_class_weight(value: Any) -> None:
     """Refuse a `class_weight` that is neither a dict of weights nor "balanced" nor None."""
     if isinstance(value, dict):
         for label, weight in value.items():
-            check_number(f"class_weight[{label!r}]", weight, 0.0, layout.LARGEST)
+            check_number(f"class_weight[{label!r}]", weight, 0.0, scaling.LARGEST)
     elif value not in (None, "balanced"):
         raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {value!r}")
 
@@ -641,8 +620,8 @@ def one_row(columns: list[int], values: list[float]) -> EncodedRows:
 
 def _weight(w: Any) -> float:
     weight = float(w)
-    if not 0.0 <= weight <= layout.LARGEST:
-        raise ValueError(f"a weight must be a number of at least 0 and at most {layout.LARGEST:g}, got {w!r}")
+    if not 0.0 <= weight <= scaling.LARGEST:
+        raise ValueError(f"a weight must be a number of at least 0 and at most {scaling.LARGEST:g}, got {w!r}")
     return weight
 
 
@@ -650,8 +629,8 @@ def _weights(w: Any, n: int) -> Floats:
     weights = np.ascontiguousarray(w, float)
     if weights.shape != (n,):
         raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
-    if not ((weights >= 0.0) & (weights <= layout.LARGEST)).all():
-        raise ValueError(f"weights must be numbers of at least 0 and at most {layout.LARGEST:g}")
+    if not ((weights >= 0.0) & (weights <= scaling.LARGEST)).all():
+        raise ValueError(f"weights must be numbers of at least 0 and at most {scaling.LARGEST:g}")
     return weights
 
 
@@ -714,31 +693,19 @@ def _fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
         raise ArchiveError(
             f"array {name!r} has shape {source.shape} and type {source.dtype}, not {target.shape} and {target.dtype}"
         )
-    if source.dtype.kind == "f" and not np.isfinite(source).all():
-        raise ArchiveError(f"array {name!r} holds values that are not finite")
     target[...] = source
 
 
-def check_statistics(arena: Arena, space: FeatureSpace) -> None:
+def check_statistics(rows: State, space: FeatureSpace) -> None:
     """Refuse statistics from an archive that no stream can have left."""
-    stats, params = arena[layout.STATS], arena[layout.PARAMS]
-    farthest = 2.0 * layout.LARGEST  # of values from one another; means round beyond the largest value, too
-    within("statistics", stats[layout.N], 0.0, MOST_EVENTS)
-    within("statistics", stats[layout.S1], -farthest * MOST_EVENTS, farthest * MOST_EVENTS)
-    within("statistics", stats[layout.S2], 0.0, farthest * farthest * MOST_EVENTS)
-    within("statistics", stats[layout.SCALE], 0.0, MOST_SCALE)
-    within("statistics", stats[[layout.PRESENT, layout.BORN]], 0.0, MOST_EVENTS)
-    within("statistics", stats[layout.SHIFT], -farthest, farthest)
-    within("statistics", stats[layout.N][stats[layout.PRESENT] > 0.0], 1.0, MOST_EVENTS)
-    within("statistics", stats[layout.PRESENT][stats[layout.CENTRED] > 0.0], 1.0, MOST_EVENTS)
-    within("parameters", params[layout.SEEN], 0.0, MOST_EVENTS)
-    if (stats[layout.DUE] < 0.0).tolist() != list(space.is_indicator):
+    within("statistics", rows.count[rows.present > 0.0], 1.0, scaling.MOST_EVENTS)
+    within("statistics", rows.present[rows.centred > 0.0], 1.0, scaling.MOST_EVENTS)
+    if (rows.due < 0.0).tolist() != list(space.is_indicator):
         raise ArchiveError("statistics take other columns for indicators than the header does")
-    ring, ranks = arena[layout.RING], arena[layout.RANKS]
-    for j, present in enumerate(stats[layout.PRESENT, : len(ranks)]):
-        held = min(int(present), ranks.shape[1])
-        alike = np.array_equal(np.sort(ring[j, :held]), ranks[j, :held])
-        if not alike or ring[j, held:].any() or ranks[j, held:].any():
+    for j, present in enumerate(rows.present[: len(rows.ranks)]):
+        held = min(int(present), rows.ranks.shape[1])
+        alike = np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held])
+        if not alike or rows.ring[j, held:].any() or rows.ranks[j, held:].any():
             raise ArchiveError(f"the sorted values of column {j} are not its values")
 
 

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from streamsvm.kernels import apart, budgeted, order, stack
+from streamsvm.kernels import apart, autocorrelation, budgeted, linear, losses, polytope, stacking
 from streamsvm.kernels import blend as kernels
-from streamsvm.kernels import rows as layout
-from streamsvm.kernels.arena import Arena, JoinedArena
+from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
+from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
 from streamsvm.online.budgeted import BSGDClassifier
-from streamsvm.online.polytope import MOST_WEIGHT, CPMClassifier
+from streamsvm.online.polytope import CPMClassifier
 
 # The heads of every kernel member, and the steps of those of the linear one.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
@@ -32,15 +32,6 @@ KERNEL_COLUMNS = 4_096
 BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
 # Ranks are among so many values.
 RANKS_WINDOW = 1_000
-# Members by name: their kind, and for kernel members budgets, the factor of gamma, and whether they see ranks.
-MEMBERS: dict[str, tuple[int, int, float, bool]] = {
-    "standard": (kernels.KERNEL, 1, 1.0, False),
-    "ranks": (kernels.KERNEL, 1, 1.0, True),
-    "standard-large": (kernels.KERNEL, LARGE, 8.0, False),
-    "ranks-large": (kernels.KERNEL, LARGE, 4.0, True),
-    "polytope": (kernels.POLYTOPE, 0, 0.0, False),
-    "linear": (kernels.LINEAR, 0, 0.0, False),
-}
 # What an effort stands for: members, and the budget.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
     "low": (("standard", "linear"), 100),
@@ -108,7 +99,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
-    _arena: JoinedArena
 
     def __init__(
         self,
@@ -154,121 +144,83 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _members(self) -> tuple[str, ...]:
         return EFFORTS[self.effort][0] if self.members is None else self.members
 
-    def _templates(self) -> list[_Template]:
-        """For each member a learner that knows what its memory looks like."""
+    def _kinds(self) -> list[_Member]:
+        """What each member is."""
         budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
-        return [_template(*MEMBERS[name][:3], budget) for name in self._members()]
+        return [MEMBERS[name](budget) for name in self._members()]
 
-    def _new_arena(self, n_columns: int, n_classes: int) -> JoinedArena:
-        names, templates = self._members(), self._templates()
-        ranking = any(MEMBERS[name][3] for name in names)
-        window = RANKS_WINDOW if ranking else 0
-        ranks = Arena(base.common_shapes(n_columns, 0, layout.LIMIT + 1, window), n_columns)
-        base.set_scaling(ranks, "rank", window, 1.0)
-        n_heads = [template.n_heads for template in templates]
-        # A block is cut where its rows are wide, or classes many.
-        ways, pairs = 1 + ranking, max(min(kernels.BLOCK * (n_columns + 1), BLOCK_PAIRS), n_columns + 1)
-        block = max(min(kernels.BLOCK, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
-        arena = JoinedArena(
-            [
-                *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, 0),
-                (len(names), kernels.MEMBER_FIELDS),
-                (sum(n_heads), kernels.VOTER_FIELDS),
-                (2, n_columns),
-                (order.N_FIELDS,),
-                (order.N_ROWS if self.label_order else 0, n_classes),
-                (order.NOTES * order.NOTE_FIELDS if self.label_order else 0,),
-                (order.N_SCRATCH, n_classes),
-                (len(names), kernels.NAP_FIELDS),
-                (sum(n_heads) + 1 + stack.N_SHARES,),
-                (sum(n_heads) + stack.N_ROWS, n_classes),
-                (ways, pairs),
-                (ways, pairs),
-                (block, kernels.BLOCK_FIELDS),
-                (block, sum(n_heads), n_classes),
-                (kernels.N_REQUEST,),
-            ],
-            n_columns,
-            [ranks, *(template.new_arena(n_columns, n_classes) for template in templates)],
-        )
-        base.set_scaling(arena, "standard", 0, 1.0)
-        length = len(ranks.layout)  # as that of every part
-        arena.layout[[kernels.LENGTH, kernels.RANKED, kernels.N_MEMBERS]] = length, ranking, len(names)
-        arena.layout[kernels.RUN_MEMBER] = apart(kernels.run_member, 7).address
-        fields, voters = arena[kernels.MEMBERS], arena[kernels.VOTERS]
-        fields[:, kernels.KIND] = [MEMBERS[name][0] for name in names]
-        fields[:, kernels.ON_RANKS] = [MEMBERS[name][3] for name in names]
-        fields[:, kernels.HEADS] = n_heads
-        fields[:, kernels.FIRST] = np.cumsum([0, *n_heads[:-1]])
-        voters[:, kernels.VOTE] = 1.0 / len(voters)
-        arena[layout.PARAMS][kernels.POWER] = 1.0
-        arena[kernels.STACK][sum(n_heads)] = 1.0
-        arena[kernels.ORDER][[order.POWER, order.RAISE]] = 1.0
-        arena[kernels.ORDER][[*range(order.RECENT, order.RECENT + order.ORDERS), order.LAST_KEY]] = -1.0
-        self._set_params(arena)
-        return arena
-
-    def _set_params(self, arena: JoinedArena) -> None:
-        params = arena[layout.PARAMS]
-        params[kernels.VOTE_DECAY], params[kernels.SEED] = 1.0 - 1.0 / self.horizon, self.seed
-        sharpness = [s for template in self._templates() for s in template.sharpness]
-        arena[kernels.VOTERS][:, kernels.SHARPNESS] = sharpness
-
-    def _make_room(self) -> None:
-        prepared = self._n_prepared
-        super()._make_room()
-        # Indicators stay as they are among ranks, too.
-        new = slice(prepared, self._n_prepared)
-        stats, ranked = self._arena[layout.STATS], self._arena[0, layout.STATS]
-        indicators = stats[layout.DUE, new] < 0.0
-        ranked[layout.DUE, new][indicators], ranked[layout.SCALE, new][indicators] = -1.0, 1.0
-
-    @property
-    def _changing(self) -> dict[Any, tuple[int, ...]]:  # type: ignore[override]
+    def _new_state(self, n_columns: int, n_classes: int) -> State:
+        kinds = self._kinds()
+        n_heads = [len(kind.heads) for kind in kinds]
+        experts, ranking = sum(n_heads), any(kind.on_ranks for kind in kinds)
+        members = {
+            str(i): kind.new_state(n_columns, n_classes, base.new_rows(kind.n_columns(n_columns), None))
+            for i, kind in enumerate(kinds, start=1)
+        }
         own = {
-            layout.PARAMS: (layout.SEEN, kernels.POWER, kernels.RIGHT_NOW, kernels.RIGHT_LONG),
-            (0, layout.PARAMS): (layout.SEEN,),
+            "rows": base.new_rows(n_columns, "standard"),
+            "ranks": base.new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0),
+            "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
+            "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
+            "order": State(
+                autocorrelation.AUTOCORRELATION,
+                {
+                    "orders": autocorrelation.ORDERS,
+                    "contexts": autocorrelation.N_ROWS if self.label_order else 0,
+                    "notes": autocorrelation.NOTES if self.label_order else 0,
+                    "classes": n_classes,
+                },
+            ),
         }
-        return own | {(i, layout.PARAMS): part.changing for i, part in enumerate(self._templates(), start=1)}
+        sizes = {"experts": experts, "columns": n_columns, "classes": n_classes}
+        state = State(kernels.BLEND, sizes, parts=own | members)
+        state.is_ranking, state.is_ordering = ranking, self.label_order
+        state.expert_decay = 1.0 - 1.0 / self.horizon
+        state.experts.weight[:] = 1.0 / experts
+        state.experts.sharpness[:] = [s for kind in kinds for s in kind.sharpness]
+        state.stack.weights[experts] = 1.0
+        return state
 
-    @property
-    def _saved(self) -> dict[str, Any]:  # type: ignore[override]
-        saved: dict[str, Any] = {
-            "params": layout.PARAMS,
-            "stats": layout.STATS,
-            "votes": kernels.VOTERS,
-            "naps": kernels.NAPS,
-            "stack": kernels.STACK,
-            "order": kernels.ORDER,
-            "order.counts": kernels.COUNTS,
-            "order.notes": kernels.NOTES,
-            "ranks.params": (0, layout.PARAMS),
-            "ranks.stats": (0, layout.STATS),
-            "ranks.ring": (0, layout.RING),
-            "ranks.ranks": (0, layout.RANKS),
+    def _new_block(self, n_columns: int, n_classes: int, kinds: list[_Member], states: list[State]) -> State:
+        """Room for the rows that members see; it is cut where rows are wide, or classes many."""
+        n_heads = [len(kind.heads) for kind in kinds]
+        most = max(min(kernels.BLOCK, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
+        sizes = {
+            "block": most,
+            "ways": 1 + any(kind.on_ranks for kind in kinds),
+            "pairs": max(min(kernels.BLOCK * (n_columns + 1), BLOCK_PAIRS), n_columns + 1),
+            "experts": sum(n_heads),
+            "classes": n_classes,
+            "members": len(kinds),
         }
-        for i, template in enumerate(self._templates(), start=1):
-            saved |= {f"{i}.{name}": (i, section) for name, section in template.saved.items()}
-        return saved
+        block = State(BLOCK, sizes)
+        block.seed = self.seed
+        block.members.n_heads[:] = n_heads
+        block.members.first[:] = np.cumsum([0, *n_heads[:-1]])
+        for member, kind, state in zip(block.members, kinds, states, strict=True):
+            member.way, member.state, member.run = kind.on_ranks, state.address, apart(kind.run, 4).address
+        return block
 
-    def _settle(self, arena: Arena) -> None:
-        assert isinstance(arena, JoinedArena)
-        ranks, *members = arena.parts
-        base.check_statistics(ranks, self._space)
-        for member, template in zip(members, self._templates(), strict=True):
-            # A sleeper may not have met the latest classes yet.
-            if not 0 <= member.counters[layout.N_CLASSES] <= arena.counters[0, layout.N_CLASSES]:
+    def _scaled_rows(self) -> list[State]:
+        return [self._rows, self._state.ranks]
+
+    def _member_states(self) -> list[State]:
+        return [self._state.parts[str(i)] for i in range(1, 1 + len(self._members()))]
+
+    def _check_restored(self, state: State) -> None:
+        base.check_statistics(state.ranks, self._space)
+        for i, kind in enumerate(self._kinds(), start=1):
+            member = state.parts[str(i)]
+            # One that is dormant may not have met the latest classes yet.
+            if member.n_classes > state.n_classes:
                 raise ArchiveError("a member knows other classes than the blend")
-            template.settle(member)
-        _check_order(arena)
-        params, voters = arena[layout.PARAMS], arena[kernels.VOTERS]
-        base.within("the power of probabilities", params[kernels.POWER], kernels.LEAST_POWER, kernels.MOST_POWER)
-        base.within("votes", voters[:, [kernels.ACCURACY, kernels.VOTE]], 0.0, 1.0)
-        base.within("accuracies", params[[kernels.RIGHT_NOW, kernels.RIGHT_LONG]], 0.0, 1.0)
-        base.within("weights of heads", arena[kernels.STACK], -stack.MOST_WEIGHT, stack.MOST_WEIGHT)
-        if not np.isin(arena[kernels.NAPS][:, kernels.ASLEEP], (0.0, 1.0)).all():
-            raise ArchiveError("members either sleep or do not")
-        self._set_params(arena)
+            kind.check_restored(member)
+        # Places of notes that were never written hold the class 0, even where there is none yet.
+        most = max(state.order.counts.shape[1] - 1, 0)
+        if state.order.recent.max() > most or (state.order.noted.size and state.order.noted.max() > most):
+            raise ArchiveError("the order of labels knows other classes than the blend")
+        if not np.isin(state.block.members.dormant, (0.0, 1.0)).all():
+            raise ArchiveError("members either are dormant or are not")
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
         """The memory of a model of so many columns and classes; None: of those it has room for now.
@@ -287,45 +239,40 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if n_classes is not None:
             base.check_number("n_classes", n_classes, 1, whole=True)
             classes = max(2, base.roomy(n_classes))
-        arena = self._new_arena(columns, classes) if (columns, classes) != self._room else self._arena
-        return int(arena.values.nbytes + arena.layout.nbytes)
+        state = self._new_state(columns, classes) if (columns, classes) != self._room else self._state
+        return state.n_bytes
 
     def _spread(self) -> None:
         """Predicting has done it."""
 
     # Threads -----------------------------------------------------------------------------------------------------
 
-    def _run_rows(self, *rows: Any) -> None:
-        n_threads, n_rows = min(self.threads, len(self._members())), rows[4].size - 1
+    def _run_request(self, request: State) -> None:
+        n_threads, n_rows = min(self.threads, len(self._members())), request.indptr.size - 1
+        do: Callable[..., int] = kernels.run_rows
         if n_threads == 1 or n_rows == 1:
-            super()._run_rows(*rows)
+            do(self._state, request, kernels.ALL)
             return
         self._share_members(n_threads)
-        request = kernels.Request(*rows)
-        do: Callable[..., int] = kernels.run_request
-        executor, done, arena = _executor(n_threads - 1), 0, rows[:2]
-        while done < n_rows:
-            request.fields[kernels.FIRST_ROW] = done
-            n = do(*arena, kernels.SCALE)
+        executor, asked = _executor(n_threads - 1), (self._state, request)
+        while request.first < n_rows:
+            n = do(*asked, kernels.SCALE)
             if n < 0:
                 break
-            request.fields[kernels.N_BLOCK] = n
-            others = [executor.submit(do, *arena, kernels.LEARN + thread) for thread in range(1, n_threads)]
-            do(*arena, kernels.LEARN)
+            request.n_block = n
+            others = [executor.submit(do, *asked, kernels.LEARN + thread) for thread in range(1, n_threads)]
+            do(*asked, kernels.LEARN)
             for other in others:
                 other.result()
-            done = do(*arena, kernels.VOTE_ON)
-        request.clear()
+            request.first = do(*asked, kernels.VOTE_ON)
 
     def _share_members(self, n_threads: int) -> None:
         """Give each member a thread: the one that costs most first, to the thread that has least to do."""
-        fields, naps = self._arena[kernels.MEMBERS], self._arena[kernels.NAPS]
-        asleep = naps[:, kernels.ASLEEP] > 0.0
-        costs = np.array([template.cost for template in self._templates()]) / np.where(asleep, kernels.NAP_SAMPLE, 1)
+        members = self._state.block.members
+        costs = np.array([kind.cost for kind in self._kinds()]) / np.where(members.dormant > 0.0, DORMANT_SAMPLE, 1)
         loads = np.zeros(n_threads)
         for i in np.argsort(-costs, kind="stable"):
-            thread = int(loads.argmin())
-            fields[i, kernels.THREAD] = thread
+            members[i].thread = thread = int(loads.argmin())
             loads[thread] += costs[i]
 
     # What it knows -----------------------------------------------------------------------------------------------
@@ -345,21 +292,20 @@ class StreamSVMClassifier(base.OnlineClassifier):
         n, caution = self.n_events_learned, kernels.VOTE_CAUTION
         n_first = min(n, max(self.horizon - caution, 0.0))
         reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.horizon) ** (n - n_first)
-        voters = self._arena[kernels.VOTERS]
         heads = [
-            (name, head, bool(nap[kernels.ASLEEP]))
-            for name, template, nap in zip(self._members(), self._templates(), self._arena[kernels.NAPS], strict=True)
-            for head in template.heads
+            (name, head, bool(member.dormant))
+            for name, kind, member in zip(self._members(), self._kinds(), self._state.block.members, strict=True)
+            for head in kind.heads
         ]
         rows = [
             {
                 "member": member,
                 "head": head,
-                "accuracy": min(float(fields[kernels.ACCURACY]) / reached, 1.0) if n else 0.0,
-                "vote": float(fields[kernels.VOTE]),
+                "accuracy": min(float(expert.accuracy) / reached, 1.0) if n else 0.0,
+                "vote": float(expert.weight),
                 "asleep": asleep,
             }
-            for (member, head, asleep), fields in zip(heads, voters, strict=True)
+            for (member, head, asleep), expert in zip(heads, self._state.experts, strict=True)
         ]
         return sorted(rows, key=lambda row: -row["vote"])
 
@@ -371,8 +317,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         """
         n = min(len(self._space), KERNEL_COLUMNS)
         total, thetas = 0.0, np.zeros(n)
-        for i, vote in self._kernel_votes():
-            thetas += (vote + 1e-12) * self._arena[i, budgeted.METRIC][budgeted.THETA, :n]
+        for _, member, vote in self._kernel_votes():
+            thetas += (vote + 1e-12) * member.theta[:n]
             total += vote + 1e-12
         if total == 0.0:
             return {}
@@ -402,21 +348,19 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if not votes:
             return []
         self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
-        i, _ = max(votes, key=lambda vote: vote[1])
-        fields = self._arena[kernels.MEMBERS][i - 1]
-        n_classes, n_vectors = (int(self._arena.counters[1 + i, c]) for c in (layout.N_CLASSES, budgeted.N_VECTORS))
-        similarity = self._arena[i, budgeted.KERNEL][:n_vectors]
-        heads = self._arena[i, budgeted.HEADS]
+        kind, member, _ = max(votes, key=lambda vote: vote[2])
+        n_classes, n_vectors = int(member.n_classes), int(member.n_vectors)
+        similarity, heads = member.kernel[:n_vectors], member.heads
         # Vectors that only heads with little to say have asked for are those heads' to label.
-        weights = (heads[:, budgeted.VOTE] + 1e-6) * heads[:, budgeted.A] / heads[:, budgeted.RATE]
-        coefs = np.tensordot(weights, self._arena[i, budgeted.COEFS][:, :n_classes, :n_vectors], 1)
-        vectors = self._arena[i, budgeted.VECTORS]
+        weights = (heads.weight + 1e-6) * heads.scale / heads.rate
+        coefs = np.tensordot(weights, member.split("coefs")[:, :n_classes, :n_vectors], 1)
+        vectors = member.vectors
         return [
             {
                 "similarity": float(similarity[b]),
                 "label": self.classes_[int(coefs[1, b] > 0.0) if n_classes == 2 else int(coefs[:, b].argmax())],
                 "features": {
-                    self._space.names[j]: self._unscaled(int(j), float(vectors[j, b]), bool(fields[kernels.ON_RANKS]))
+                    self._space.names[j]: self._unscaled(int(j), float(vectors[j, b]), kind.on_ranks)
                     for j in np.flatnonzero(vectors[: len(self._space), b])
                 },
             }
@@ -435,114 +379,128 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> model.order_trust > 0.0, model.predict_one({"a": 1.0})
         (True, 0)
         """
-        fields = self._arena[kernels.ORDER]
-        return float(fields[order.TRUST]) if order.is_heard(fields) else 0.0
+        order = self._state.order
+        return float(order.trust) if autocorrelation.is_heard(order) else 0.0
 
-    def _kernel_votes(self) -> list[tuple[int, float]]:
-        """The kernel members' parts of the arena, and their shares of the vote."""
-        members, votes = self._arena[kernels.MEMBERS], self._arena[kernels.VOTERS][:, kernels.VOTE]
-        return [
-            (i, float(votes[int(fields[kernels.FIRST]) :][: int(fields[kernels.HEADS])].sum()))
-            for i, fields in enumerate(members, start=1)
-            if fields[kernels.KIND] == kernels.KERNEL
+    def _kernel_votes(self) -> list[tuple[_Member, State, float]]:
+        """The kernel members, their states, and their shares of the vote."""
+        weights = iter(self._state.experts.weight.tolist())
+        votes = [
+            (kind, member, sum(next(weights) for _ in kind.heads))
+            for kind, member in zip(self._kinds(), self._member_states(), strict=True)
         ]
+        return [vote for vote in votes if vote[0].has_metric]
 
     def _unscaled(self, j: int, z: float, ranked: bool) -> float:
         """A scaled value of column j in the units of the stream."""
-        stats = self._arena[0, layout.STATS] if ranked else self._arena[layout.STATS]
-        if ranked and j < base.RANKED_MOST and stats[layout.CENTRED, j] > 0.0:
-            held = self._arena[0, layout.RANKS][j, : int(min(stats[layout.PRESENT, j], RANKS_WINDOW))]
+        stats = self._state.ranks if ranked else self._rows
+        if ranked and j < base.RANKED_MOST and stats.centred[j] > 0.0:
+            held = stats.ranks[j, : int(min(stats.present[j], RANKS_WINDOW))]
             return float(np.quantile(held, min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0)))
-        scale = stats[layout.SCALE, j]
-        return float(z / scale + stats[layout.SHIFT, j]) if scale > 0.0 else float(stats[layout.SHIFT, j])
+        scale, shift = float(stats.scale[j]), float(stats.shift[j])
+        return z / scale + shift if scale > 0.0 else shift
 
 
 # Members ----------------------------------------------------------------------------------------------------------
 
 
-class _Template(Protocol):
-    """What the blend must know of a member: its memory, its heads, and how sharp each is."""
+class _Member(Protocol):
+    """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
+    run: Callable[..., None]  # the `run_member` of its kernels
     heads: list[str]
     sharpness: list[float]
-    saved: dict[str, int]
-    changing: tuple[int, ...]
+    on_ranks: bool
+    has_metric: bool
     cost: float  # about, in support vectors
 
-    @property
-    def n_heads(self) -> int: ...
+    def n_columns(self, n: int) -> int:
+        """How many of n columns it sees."""
 
-    def new_arena(self, n_columns: int, n_classes: int) -> Arena: ...
+    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
+        """An empty state, for rows that are scaled."""
 
-    def settle(self, arena: Arena) -> None: ...
-
-
-# Sections of a member that stay empty, because scaling is the blend's.
-_NOT_OWN = ("stats", "ring", "ranks")
+    def check_restored(self, state: State) -> None:
+        """As `OnlineClassifier` has it."""
 
 
 class _KernelMember:
-    def __init__(self, budget: int, gamma_factor: float) -> None:
+    run = staticmethod(budgeted.run_member)
+    has_metric = True
+
+    def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
         self._learner = BSGDClassifier(
             budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
         )
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
-        self.n_heads = len(HEADS)
-        self.sharpness = [budgeted.HINGE_SHARPNESS if loss == "hinge" else 1.0 for loss, _ in HEADS]
-        self.saved = {name: i for name, i in BSGDClassifier._saved.items() if name not in _NOT_OWN}
-        self.changing = BSGDClassifier._changing[layout.PARAMS]
+        self.sharpness = [losses.HINGE_SHARPNESS if loss == "hinge" else 1.0 for loss, _ in HEADS]
+        self.on_ranks = on_ranks
         self.cost = float(budget)
 
-    def new_arena(self, n_columns: int, n_classes: int) -> Arena:
-        return self._learner._new_arena(min(n_columns, KERNEL_COLUMNS), n_classes)
+    def n_columns(self, n: int) -> int:
+        return min(n, KERNEL_COLUMNS)
 
-    def settle(self, arena: Arena) -> None:
-        self._learner._settle(arena)
+    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
+        return self._learner._new_state(self.n_columns(n_columns), n_classes, rows)
+
+    def check_restored(self, state: State) -> None:
+        self._learner._check_restored(state)
 
 
 class _PolytopeMember:
+    run = staticmethod(polytope.run_member)
+    heads: ClassVar[list[str]] = ["hinge"]
+    sharpness: ClassVar[list[float]] = [2.0]
+    on_ranks = has_metric = False
+    cost = 20.0
+
     def __init__(self) -> None:
         self._learner = CPMClassifier(scaling="none", max_features=1)
-        self.heads = ["hinge"]
-        self.n_heads = 1
-        self.sharpness = [2.0]
-        self.saved = {name: i for name, i in CPMClassifier._saved.items() if name not in _NOT_OWN}
-        self.changing = CPMClassifier._changing[layout.PARAMS]
-        self.cost = 20.0
 
-    def new_arena(self, n_columns: int, n_classes: int) -> Arena:
-        return self._learner._new_arena(n_columns, n_classes)
+    def n_columns(self, n: int) -> int:
+        return n
 
-    def settle(self, arena: Arena) -> None:
-        self._learner._settle(arena)
+    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
+        return self._learner._new_state(n_columns, n_classes, rows)
+
+    def check_restored(self, state: State) -> None:
+        self._learner._check_restored(state)
 
 
 class _LinearMember:
-    def __init__(self) -> None:
-        self.heads = [f"log {rate:g}" for rate in LINEAR_RATES]
-        self.n_heads = len(LINEAR_RATES)
-        self.sharpness = [1.0] * len(LINEAR_RATES)
-        self.saved = {"params": layout.PARAMS, "weights": kernels.WEIGHTS}
-        self.changing: tuple[int, ...] = (layout.SEEN,)
-        self.cost = 10.0
+    run = staticmethod(linear.run_member)
+    heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
+    sharpness: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
+    on_ranks = has_metric = False
+    cost = 10.0
 
-    def new_arena(self, n_columns: int, n_classes: int) -> Arena:
-        n = self.n_heads
-        arena = Arena(
-            [
-                *base.common_shapes(n_columns, n_classes, layout.LIMIT + 1, 0),
-                (n_columns + 1, n, n_classes),
-                (n,),
-                (n, n_classes),
-                (n, n_classes),
-            ],
-            n_columns,
-        )
-        arena[kernels.RATES][:] = LINEAR_RATES
-        return arena
+    def n_columns(self, n: int) -> int:
+        return n
 
-    def settle(self, arena: Arena) -> None:
-        base.within("weights", arena[kernels.WEIGHTS], -MOST_WEIGHT, MOST_WEIGHT)
+    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
+        sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
+        state = State(linear.LINEAR, sizes, parts={"rows": rows})
+        state.rates[:] = LINEAR_RATES
+        return state
+
+    def check_restored(self, state: State) -> None:
+        pass
+
+
+@cache
+def _kernel_member(budget: int, gamma_factor: float, on_ranks: bool) -> _Member:
+    return _KernelMember(budget, gamma_factor, on_ranks)
+
+
+# Members by name, each made for a budget. Another kind of member is another line here, and its two files.
+MEMBERS: dict[str, Callable[[int], _Member]] = {
+    "standard": lambda budget: _kernel_member(budget, 1.0, False),
+    "ranks": lambda budget: _kernel_member(budget, 1.0, True),
+    "standard-large": lambda budget: _kernel_member(LARGE * budget, 8.0, False),
+    "ranks-large": lambda budget: _kernel_member(LARGE * budget, 4.0, True),
+    "polytope": cache(lambda _: _PolytopeMember()),
+    "linear": cache(lambda _: _LinearMember()),
+}
 
 
 @cache
@@ -554,27 +512,6 @@ def _executor(n_threads: int) -> ThreadPoolExecutor:
 # A child process has the executor, but not its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_executor.cache_clear)
-
-
-@cache
-def _template(kind: int, budgets: int, gamma_factor: float, budget: int) -> _Template:
-    if kind == kernels.KERNEL:
-        return _KernelMember(budgets * budget, gamma_factor)
-    return _PolytopeMember() if kind == kernels.POLYTOPE else _LinearMember()
-
-
-def _check_order(arena: Arena) -> None:
-    """Refuse what no order of labels can have left in an archive."""
-    fields, notes = arena[kernels.ORDER], arena[kernels.NOTES]
-    base.within("the order of labels", fields[order.POWER], order.LEAST_POWER, order.MOST_POWER)
-    base.within("the order of labels", fields[order.TRUST], 0.0, order.MOST_TRUST)
-    base.within("the order of labels", fields[order.RAISE], 1.0, order.LARGE)
-    base.within("the order of labels", arena[kernels.COUNTS], 0.0, math.inf)
-    most = len(notes) // order.NOTE_FIELDS
-    base.within("notes of predictions", fields[[order.OLDEST, order.N_NOTES]], 0.0, most)
-    labels = [*fields[order.RECENT : order.RECENT + order.ORDERS], *notes[most:]]
-    # Places of notes that were never written hold the class 0, even where there is none yet.
-    base.within("labels in order", np.array(labels), -1.0, max(arena[kernels.COUNTS].shape[1] - 1.0, 0.0))
 
 
 def _check_members(members: Any) -> None:

@@ -11,26 +11,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.kernels import apart
+from streamsvm.kernels import apart, expansion, losses, maintenance, merging
 from streamsvm.kernels import budgeted as kernels
-from streamsvm.kernels import rows as layout
-from streamsvm.kernels.arena import Arena
+from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion
 from streamsvm.online import base
 
-LOSSES = {"hinge": kernels.HINGE, "log": kernels.LOG}
+LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 MAINTENANCES = {
-    "merge": kernels.MERGE,
-    "merge-at-once": kernels.MERGE_AT_ONCE,
-    "remove": kernels.REMOVE,
-    "project": kernels.PROJECT,
+    "merge": maintenance.MERGE,
+    "merge-at-once": maintenance.MERGE_AT_ONCE,
+    "remove": maintenance.REMOVE,
+    "project": maintenance.PROJECT,
 }
-SEARCHES = {"table": kernels.LOOKUP, "golden": kernels.GOLDEN}
+SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
 METRICS = ("fixed", "learned")
-# Without scaling values are cut here, so that their squares do not overflow in float32.
-LARGEST_UNSCALED = 1e15
-# Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
-MOST_COEF = 1e32
 
 
 class BSGDClassifier(base.OnlineClassifier):
@@ -144,25 +139,6 @@ class BSGDClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
-    _saved: ClassVar[dict[str, int]] = {
-        "params": layout.PARAMS,
-        "stats": layout.STATS,
-        "ring": layout.RING,
-        "ranks": layout.RANKS,
-        "vectors": kernels.VECTORS,
-        "coefs": kernels.COEFS,
-        "averaged": kernels.AVERAGED,
-        "norms": kernels.NORMS,
-        "biases": kernels.BIASES,
-        "mean_biases": kernels.MEAN_BIASES,
-        "heads": kernels.HEADS,
-        "class_fields": kernels.CLASSES,
-        "metric": kernels.METRIC,
-    }
-
-    _changing: ClassVar[dict[Any, tuple[int, ...]]] = {
-        layout.PARAMS: (layout.SEEN, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES)
-    }
 
     def __init__(
         self,
@@ -206,7 +182,7 @@ class BSGDClassifier(base.OnlineClassifier):
         base.check_number("metric_rate", metric_rate, 1e-6, 1.0)
         base.check_number("absorb", absorb, 0.0, 1.0)
         base.check_choice("maintenance", maintenance, tuple(MAINTENANCES))
-        base.check_number("merges", merges, 2, kernels.MOST_MERGES, whole=True)
+        base.check_number("merges", merges, 2, expansion.MOST_MERGES, whole=True)
         base.check_choice("search", search, tuple(SEARCHES))
         base.check_choice("scaling", scaling, base.SCALINGS)
         base.check_number("scaling_window", scaling_window, 2, whole=True)
@@ -246,156 +222,110 @@ class BSGDClassifier(base.OnlineClassifier):
 
     # Memory ------------------------------------------------------------------------------------------------------
 
-    def _new_arena(self, n_columns: int, n_classes: int) -> Arena:
-        window = self.scaling_window if self.scaling == "rank" else 0
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
+        """As for every learner; rows that another has scaled come in `rows`."""
+        own = base.new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
+        if self.scaling == "none":
+            own.limit = expansion.LARGEST_UNSCALED
         heads = self._heads()
         # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
-        stride = (self.budget // (2 * kernels.LANES)) * 2 * kernels.LANES + kernels.LANES
-        stride += 2 * kernels.LANES * (stride <= self.budget)
-        coefs = (len(heads), n_classes, stride)
-        scores = (len(heads), n_classes)
-        projecting = self.maintenance == "project"
-        most = kernels.MOST_MERGES
-        single = np.float32
-        arena = Arena(
-            [
-                *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, window),
-                (n_columns, stride),
-                coefs,
-                coefs if self.average else (0, 0, 0),
-                (stride,),
-                (stride, -(-n_columns // 64)),
-                scores,
-                scores,
-                (len(heads), kernels.HEAD_FIELDS),
-                (n_classes, kernels.CLASS_FIELDS),
-                (kernels.METRIC_FIELDS, n_columns if self.metric == "learned" else 0),
-                (stride + 1, stride) if projecting else (0, 0),
-                scores,
-                scores,
-                scores,
-                (stride,),
-                (6, stride),
-                (2, n_columns + 1 + (n_columns + 1) % 2),
-                (4 * most + 2 * most**2,),
-            ],
-            n_columns,
-            {
-                kernels.VECTORS: single,
-                kernels.COEFS: single,
-                kernels.AVERAGED: single,
-                kernels.NORMS: single,
-                kernels.TOUCHED: np.uint64,
-                kernels.KERNEL: single,
-                kernels.ROOM: single,
-                kernels.PAIRS: single,
-            },
-        )
-        base.set_scaling(arena, self.scaling, window, self.scaling_window)
-        arena.layout[[kernels.BUDGET, kernels.STRIDE, kernels.N_HEADS]] = self.budget, stride, len(heads)
-        arena.layout[kernels.TABLE] = _table().ctypes.data
-        arena.layout[kernels.MAKE_ROOM] = apart(kernels.make_room_at, 4).address
-        arena[kernels.METRIC][kernels.RELEVANCE] = 1.0
-        arena[kernels.CLASSES][:, kernels.WEIGHT] = 1.0
-        fields = arena[kernels.HEADS]
-        fields[:, [kernels.A, kernels.Q]] = 1.0
-        fields[:, kernels.VOTE] = 1.0 / len(heads)
-        arena[layout.PARAMS][kernels.GAMMA_NOW] = 1.0 if self.gamma is None else self.gamma
-        self._set_params(arena)
-        return arena
+        slots = (self.budget // (2 * expansion.LANES)) * 2 * expansion.LANES + expansion.LANES
+        slots += 2 * expansion.LANES * (slots <= self.budget)
+        sizes = {
+            "columns": n_columns,
+            "weight_rows": n_columns + 1,
+            "metric": n_columns if self.metric == "learned" else 0,
+            "classes": n_classes,
+            "slots": slots,
+            "words": -(-n_columns // 64),
+            "heads": len(heads),
+            "mean_heads": len(heads) if self.average else 0,
+            "work": 6,
+            "merged": expansion.MOST_MERGES,
+            "mixes": 3,
+            "solved": slots if self.maintenance == "project" else 0,
+        }
+        state = State(expansion.BSGD, sizes, parts={"rows": own})
+        state.lend(table=_table())
+        state.make_room = apart(maintenance.make_room_at, 1).address
+        state.heads.weight[:] = 1.0 / len(heads)
+        state.gamma_now = 1.0 if self.gamma is None else self.gamma
+        self._set_params(state)
+        return state
 
     def _heads(self) -> tuple[tuple[str, float | None], ...]:
         return ((self.loss, self.learning_rate),) if self.heads is None else self.heads
 
-    def _set_params(self, arena: Arena) -> None:
+    def _set_params(self, state: State) -> None:
         """Write the settings that the step reads."""
-        params = arena[layout.PARAMS]
-        params[kernels.L2] = self.l2
-        params[kernels.HORIZON] = self.horizon
-        params[kernels.AVERAGE] = self.average
-        params[kernels.BALANCED] = self.class_weight == "balanced"
-        params[kernels.BIAS] = self.bias
-        params[kernels.ABSORB] = self.absorb
-        params[kernels.METRIC_RATE] = self.metric_rate if self.metric == "learned" else 0.0
-        params[kernels.GAMMA] = self.gamma or 0.0
-        params[kernels.GAMMA_FACTOR] = self.gamma_factor
-        params[kernels.MERGES] = self.merges
-        params[kernels.MAINTENANCE] = MAINTENANCES[self.maintenance]
-        params[kernels.SEARCH] = SEARCHES[self.search]
-        if self.scaling == "none":
-            params[layout.LIMIT] = LARGEST_UNSCALED
-        for fields, (loss, rate) in zip(arena[kernels.HEADS], self._heads(), strict=True):
-            fields[kernels.LOSS], fields[kernels.RATE] = LOSSES[loss], rate or 0.0
+        state.budget = self.budget
+        state.n_heads = len(self._heads())
+        state.l2 = self.l2
+        state.horizon = self.horizon
+        state.average = self.average
+        state.balanced = self.class_weight == "balanced"
+        state.bias = self.bias
+        state.absorb = self.absorb
+        state.metric_rate = self.metric_rate if self.metric == "learned" else 0.0
+        state.gamma = self.gamma or 0.0
+        state.gamma_factor = self.gamma_factor
+        state.merges = self.merges
+        state.maintenance = MAINTENANCES[self.maintenance]
+        state.search = SEARCHES[self.search]
+        for head, (loss, rate) in zip(state.heads, self._heads(), strict=True):
+            head.loss, head.rate = LOSSES[loss], rate or 0.0
 
-    def _settle(self, arena: Arena) -> None:
-        n, known = int(arena.layout[kernels.N_VECTORS]), int(arena.layout[kernels.N_KNOWN])
-        n_columns = len(arena[kernels.VECTORS])
-        if not 0 <= n <= self.budget:
+    def _check_restored(self, state: State) -> None:
+        n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)
+        if n > self.budget:
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
-        if not 0 <= known <= n_columns:
+        if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
-        heads, metric, params = arena[kernels.HEADS], arena[kernels.METRIC], arena[layout.PARAMS]
-        base.within("gamma", params[[kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES]], 0.0, 1e300)
-        base.within("coefficients", arena[kernels.COEFS], -MOST_COEF, MOST_COEF)
-        base.within("coefficients", arena[kernels.AVERAGED], -MOST_COEF, MOST_COEF)
-        base.within("biases", arena[kernels.BIASES], -1e300, 1e300)
-        base.within("biases", arena[kernels.MEAN_BIASES], -1e300, 1e300)
-        base.within("heads", heads[:, [kernels.A, kernels.Q]], kernels.SMALLEST, 1.0)
-        base.within("heads", heads[:, [kernels.VOTE, kernels.ACCURACY]], 0.0, 1.0)
-        base.within("heads", heads[:, kernels.STEPS], 0.0, base.MOST_EVENTS)
-        base.within("heads", heads[:, kernels.P], 0.0, kernels.MOST_CANCELLED * 1.001 if self.average else 0.0)
-        base.within("classes", arena[kernels.CLASSES], 0.0, 1e300)
-        if self.metric == "learned":
-            base.within("relevances", metric[kernels.RELEVANCE], 0.0, math.exp(kernels.MOST_THETA) * 1.001)
-            base.within("thetas", metric[kernels.THETA], kernels.LEAST_THETA, kernels.MOST_THETA)
-            most = kernels.LARGEST_GRADIENT
-            base.within("metric", metric[kernels.GRADIENT], -most, most)
-            base.within("metric", metric[kernels.SQUARE], 0.0, most * most)
-        base.within("vectors", arena[kernels.VECTORS], -LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
-        self._set_params(arena)
-        mark_touched(arena)
+        if not self.average:
+            base.within("heads", state.heads.mean_v, 0.0, 0.0)
+        mark_touched(state)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
-        self._arena[kernels.CLASSES][code, kernels.WEIGHT] = weights.get(label, 1.0)
+        self._state.classes[code].weight = weights.get(label, 1.0)
 
     # What it knows -----------------------------------------------------------------------------------------------
 
     @property
     def n_support_vectors(self) -> int:
         """How many support vectors there are."""
-        return int(self._layout[kernels.N_VECTORS])
+        return int(self._state.n_vectors)
 
     @property
     def relevance(self) -> dict[Any, float]:
         """The part of each column in the distance, by name; 1 for all where the metric is fixed."""
         n = len(self._space)
-        values = self._arena[kernels.METRIC][kernels.RELEVANCE, :n] if self.metric == "learned" else np.ones(n)
+        values = self._state.relevance[:n] if self.metric == "learned" else np.ones(n)
         return dict(zip(self._space.names, values.tolist(), strict=True))
 
     @property
     def model(self) -> KernelExpansion:
         """What it predicts with, as plain arrays, with the scaling they live in; of several heads, the leading one."""
-        d, c, n = len(self._space), int(self._layout[layout.N_CLASSES]), self.n_support_vectors
-        head = int(self._arena[kernels.HEADS][:, kernels.VOTE].argmax())
-        fields = self._arena[kernels.HEADS][head]
-        coefs = self._arena[kernels.COEFS][head, :c, :n].astype(float)
-        biases = self._arena[kernels.MEAN_BIASES if self.average else kernels.BIASES][head, :c].copy()
+        state = self._state
+        d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
+        head = int(state.heads.weight.argmax())
+        fields = state.heads[head]
+        coefs = state.split("coefs")[head, :c, :n].astype(float)
+        biases = state.split("mean_biases" if self.average else "biases")[head, :c].copy()
         if self.average:
-            averaged = self._arena[kernels.AVERAGED][head, :c, :n].astype(float)
-            coefs = fields[kernels.P] * coefs + fields[kernels.Q] * averaged
+            coefs = fields.mean_v * coefs + fields.mean_u * state.split("averaged")[head, :c, :n].astype(float)
         else:
-            coefs = fields[kernels.A] * coefs
+            coefs = fields.scale * coefs
         if c == 2:
             coefs[0], biases[0] = -coefs[1], -biases[1]
         return KernelExpansion(
             self.classes_[:c],
-            self._arena[kernels.VECTORS][:d, :n].T.astype(float),
+            state.vectors[:d, :n].T.astype(float),
             coefs,
             biases,
-            float(self._arena[layout.PARAMS][kernels.GAMMA_NOW]),
+            float(state.gamma_now),
             # A column in which no value other than zero was learned has no part in the distance yet.
-            np.array(list(self.relevance.values())) * (np.arange(d) < self._layout[kernels.N_KNOWN]),
+            np.array(list(self.relevance.values())) * (np.arange(d) < state.n_known),
             self._scaler(),
         )
 
@@ -427,43 +357,41 @@ class BSGDClassifier(base.OnlineClassifier):
         for label in model.classes:
             self._code(label)
         self._make_room()
-        arena = self._arena
-        kernels.open_classes(self._values, self._layout, c)
+        state = self._state
+        kernels.open_classes(state, c)
         coefs, biases = model.coefs, model.biases
         if c == 2:
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
-        arena[kernels.VECTORS][:d, :n] = model.vectors.T
-        arena[kernels.COEFS][:, :c, :n] = coefs
-        arena[kernels.BIASES][:, :c] = arena[kernels.MEAN_BIASES][:, :c] = biases
+        state.vectors[:d, :n] = model.vectors.T
+        state.split("coefs")[:, :c, :n] = coefs
+        state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
         if self.average:
-            arena[kernels.AVERAGED][:, :c, :n] = coefs
-        arena[kernels.HEADS][:, kernels.STEPS] = self.horizon
-        params = arena[layout.PARAMS]
-        params[kernels.GAMMA_NOW] = model.gamma
-        params[kernels.SUM_OF_SQUARES] = self.gamma_factor * params[layout.SEEN] / model.gamma
+            state.split("averaged")[:, :c, :n] = coefs
+        state.heads.steps[:] = self.horizon
+        state.gamma_now = model.gamma
+        state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
         if self.metric == "learned":
-            fields = arena[kernels.METRIC]
-            fields[kernels.RELEVANCE, :d] = model.relevance
-            fields[kernels.THETA, :d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
-                kernels.LEAST_THETA, kernels.MOST_THETA
+            state.relevance[:d] = model.relevance
+            state.theta[:d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
+                expansion.LEAST_THETA, expansion.MOST_THETA
             )
-        self._layout[kernels.N_VECTORS], self._layout[kernels.N_KNOWN] = n, known
-        mark_touched(arena)
+        state.n_vectors, state.n_known = n, known
+        mark_touched(state)
         for b in range(n):
-            arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)
+            state.norms[b] = expansion.vector_norm(state, b)
 
 
 @cache
 def _table() -> NDArray[np.float32]:
     """The table all learners share, computed when the first of them is made."""
-    table = np.zeros(2 * kernels.GRID**2, np.float32)
-    kernels.fill_table(table)
+    table = np.zeros((2, merging.GRID, merging.GRID), np.float32)
+    merging.fill_table(table)
     return table
 
 
-def mark_touched(arena: Arena) -> None:
+def mark_touched(state: State) -> None:
     """Mark the columns in which each slot holds something other than zero."""
-    vectors, touched = arena[kernels.VECTORS], arena[kernels.TOUCHED]
+    vectors, touched = state.vectors, state.touched
     for first in range(0, len(vectors), 64):
         bits = vectors[first : first + 64] != 0.0
         shifts = np.arange(len(bits), dtype=np.uint64)[:, None]

@@ -11,13 +11,10 @@ import numpy as np
 
 from streamsvm.features import FeatureSpace, is_nan
 from streamsvm.kernels import polytope as kernels
-from streamsvm.kernels import rows as layout
-from streamsvm.kernels.arena import Arena
+from streamsvm.kernels import rows as scaling
+from streamsvm.kernels.state import State
 from streamsvm.models import Polytopes
 from streamsvm.online import base
-
-# Larger weights, which only a damaged archive has, would soon overflow.
-MOST_WEIGHT = 1e250
 
 
 class CPMClassifier(base.OnlineClassifier):
@@ -101,16 +98,6 @@ class CPMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
-    _saved: ClassVar[dict[str, int]] = {
-        "params": layout.PARAMS,
-        "stats": layout.STATS,
-        "ring": layout.RING,
-        "ranks": layout.RANKS,
-        "weights": kernels.V,
-        "averaged": kernels.U,
-        "counts": kernels.COUNTS,
-        "class_fields": kernels.CLASSES,
-    }
 
     def __init__(
         self,
@@ -154,54 +141,36 @@ class CPMClassifier(base.OnlineClassifier):
         yield {"n_faces": 10, "average": 100, "scaling": "rank", "class_weight": "balanced"}
         yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
 
-    def _new_arena(self, n_columns: int, n_classes: int) -> Arena:
-        n_rows, n_faces = n_columns + 1, n_classes * self.n_faces
-        window = self.scaling_window if self.scaling == "rank" else 0
-        weights = (n_rows, n_classes, self.n_faces)
-        arena = Arena(
-            [
-                *base.common_shapes(n_columns, n_classes, kernels.N_PARAMS, window),
-                weights,
-                weights if self.average else (0, 0, 0),
-                (n_classes, self.n_faces, 2),
-                (n_classes, kernels.CLASS_FIELDS),
-                (n_faces,),
-                (n_faces,),
-                (n_faces,),
-                (n_classes,),
-                (n_classes,),
-            ],
-            n_columns,
-        )
-        base.set_scaling(arena, self.scaling, window, self.scaling_window)
-        arena.layout[[kernels.N_FACES, kernels.STRIDE]] = self.n_faces, n_faces
-        params = arena[layout.PARAMS]
-        params[kernels.L2] = self.l2
-        params[kernels.HORIZON] = self.horizon
-        params[kernels.ENTROPY] = self.entropy * math.log(self.n_faces)
-        params[kernels.COUNT_GROWTH] = 1.0 / (1.0 - 1.0 / self.memory) if self.memory > 1 else 1e6
-        params[kernels.AVERAGE] = self.average
-        params[kernels.BALANCED] = self.class_weight == "balanced"
-        arena[kernels.CLASSES][:, kernels.WEIGHT] = 1.0
-        return arena
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
+        """As for every learner; rows that another has scaled come in `rows`."""
+        own = base.new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
+        sizes = {
+            "weight_rows": n_columns + 1,
+            "averaged_rows": n_columns + 1 if self.average else 0,
+            "classes": n_classes,
+            "faces": self.n_faces,
+        }
+        state = State(kernels.CPM, sizes, parts={"rows": own})
+        state.n_faces = self.n_faces
+        state.l2 = self.l2
+        state.horizon = self.horizon
+        state.entropy = self.entropy * math.log(self.n_faces)
+        state.count_growth = 1.0 / (1.0 - 1.0 / self.memory) if self.memory > 1 else 1e6
+        state.average = self.average
+        state.balanced = self.class_weight == "balanced"
+        return state
 
-    def _settle(self, arena: Arena) -> None:
-        fields = arena[kernels.CLASSES][: int(arena.layout[layout.N_CLASSES])]
-        most = kernels.MOST_CANCELLED * 1.001 if self.average else 0.0
-        base.within("class fields", fields[:, [kernels.A, kernels.Q]], kernels.SMALLEST, 1.0)
-        base.within("class fields", fields[:, kernels.P], 0.0, most)
-        base.within("class fields", fields[:, [kernels.LOG_COUNT, kernels.N_LOG_N]], -1e305, 1e305)
-        base.within("class fields", fields[:, [kernels.STEPS, kernels.LEARNED]], 0.0, base.MOST_EVENTS)
-        base.within("class fields", fields[:, [kernels.COUNT, kernels.WEIGHT]], 0.0, 1e300)
-        base.within("class fields", fields[:, kernels.NEXT_COUNT], 1e-300, 1e300)
-        base.within("counts", arena[kernels.COUNTS][:, :, 0], 0.0, 1e300)
-        base.within("counts", arena[kernels.COUNTS][:, :, 1], -1e305, 1e305)
-        base.within("weights", arena[kernels.V], -MOST_WEIGHT, MOST_WEIGHT)
-        base.within("weights", arena[kernels.U], -MOST_WEIGHT, MOST_WEIGHT)
+    def _check_restored(self, state: State) -> None:
+        begun = state.classes[: int(state.n_classes)]
+        base.within("class fields", begun.scale, kernels.SMALLEST, 1.0)
+        base.within("class fields", begun.mean_u, kernels.SMALLEST, 1.0)
+        base.within("class fields", begun.next_count, 1e-300, 1e300)
+        if not self.average:
+            base.within("class fields", begun.mean_v, 0.0, 0.0)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
-        self._arena[kernels.CLASSES][code, kernels.WEIGHT] = weights.get(label, 1.0)
+        self._state.classes[code].weight = weights.get(label, 1.0)
 
     # Several passes ----------------------------------------------------------------------------------------------
 
@@ -231,13 +200,14 @@ class CPMClassifier(base.OnlineClassifier):
         codes = np.array([self._code(label) for label in labels], np.int64)
         self._make_room()
         n = len(labels)
-        layout.observe_rows(self._values, self._layout, rows.values, rows.columns, rows.indptr, rows.shared)
-        kernels.open_classes(self._values, self._layout, len(self._codes))
+        entries = rows.values, rows.columns, rows.indptr, rows.shared
+        scaling.observe_rows(self._rows, *entries)
+        kernels.open_classes(self._state, len(self._codes))
         pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
-        layout.load_all(self._values, self._layout, rows.values, rows.columns, rows.indptr, rows.shared, *pairs)
-        state = np.array([seed], np.uint64)
+        scaling.load_all(self._rows, *entries, *pairs)
+        rng = np.array([seed], np.uint64)
         steps = 10 * n if n_steps is None else n_steps
-        kernels.fit_rows(self._values, self._layout, *pairs, codes, weights, np.full(n, -1), state, steps)
+        kernels.fit_rows(self._state, *pairs, codes, weights, np.full(n, -1), rng, steps)
         return self
 
     # Plain arrays ------------------------------------------------------------------------------------------------
@@ -245,14 +215,13 @@ class CPMClassifier(base.OnlineClassifier):
     @property
     def model(self) -> Polytopes:
         """The polytopes it predicts with, as plain arrays, with the scaling they live in."""
-        n, c = len(self._space), int(self._layout[layout.N_CLASSES])
-        fields = self._arena[kernels.CLASSES][:c]
-        weights = self._arena[kernels.V][: n + 1, :c]
+        n, c = len(self._space), int(self._state.n_classes)
+        classes = self._state.classes[:c, None]
+        weights = self._state.split("weights")[: n + 1, :c]
         if self.average:
-            averaged = self._arena[kernels.U][: n + 1, :c]
-            weights = weights * fields[:, kernels.P, None] + averaged * fields[:, kernels.Q, None]
+            weights = weights * classes.mean_v + self._state.split("averaged")[: n + 1, :c] * classes.mean_u
         else:
-            weights = weights * fields[:, kernels.A, None]
+            weights = weights * classes.scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
         return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler())
 
@@ -273,10 +242,10 @@ class CPMClassifier(base.OnlineClassifier):
         for label in model.classes:
             self._code(label)
         self._make_room()
-        kernels.open_classes(self._values, self._layout, n_classes)
-        weights, fields = self._arena[kernels.V], self._arena[kernels.CLASSES]
+        kernels.open_classes(self._state, n_classes)
+        weights = self._state.split("weights")
         weights[1 : d + 1, :n_classes] = model.faces.transpose(2, 0, 1)
         weights[0, :n_classes] = model.biases
-        fields[:n_classes, kernels.STEPS] = self.horizon
+        self._state.classes.steps[:n_classes] = self.horizon
         if self.average:
-            self._arena[kernels.U][:] = weights
+            self._state.averaged[:] = self._state.weights

@@ -1,0 +1,255 @@
+"""Label autocorrelation: class frequencies by the labels learned last, and how far to trust them.
+
+Labels of a stream often follow one another: the same as before, or by the clock. With N_k(c | l_1 .. l_k) how often
+class c came after the labels l_k .. l_1 (decayed), frequencies back off to those of shorter memory,
+
+    M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1),
+
+and the *lift* log M_ORDERS(c) - log M_0(c) is what the order of labels says beyond the classes' frequencies. It enters
+the probabilities p of a vote as p'(c) ~ p(c)^power exp(trust lift(c)), both exponents learned by the log loss of p'; p'
+is heard only while its log loss of late is less than that of p.
+
+An event is counted under the labels that were known when it was *predicted*: where labels come late these are not the
+ones before it. So a note of each prediction is kept until its event is learned.
+
+Notes
+-----
+Temporal dependence as something to learn and not only to beat: A. Bifet et al., "Pitfalls in benchmarking data stream
+classification and how to avoid them", ECML PKDD 2013. The estimate is interpolated as in text compression.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.losses import scale_terms, softmax_terms
+from streamsvm.kernels.rows import MOST_EVENTS, u
+from streamsvm.kernels.state import Array, Declaration, Number, i64
+
+# So many labels are looked back upon, at most, and contexts of each length share so many rows of counts.
+ORDERS, CONTEXTS = 3, 256
+N_ROWS = 1 + ORDERS * CONTEXTS
+# So many notes of predictions are kept.
+NOTES = 1024
+
+DECAY, LOSS_RATE = 0.999, 0.002
+STEP, LEAST_POWER, MOST_POWER, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
+# By so much log loss the order must be better to be heard.
+MARGIN = 0.003
+LEAST_PROBABILITY = 1e-6
+# Counts are scaled back when what they are raised by has grown to this.
+LARGE = 1e100
+
+# Where the labels known at the prediction of an event are noted; or now, or nobody knows.
+NOW, UNKNOWN = -1, -2
+
+_LOSS = (0.0, -math.log(LEAST_PROBABILITY))
+_LABEL = (-1.0, MOST_EVENTS)
+
+AUTOCORRELATION = Declaration(
+    "autocorrelation",
+    {
+        "power": Number("the exponent of the vote", start=1.0, saved=True, within=(LEAST_POWER, MOST_POWER)),
+        "trust": Number("the exponent of the lift", saved=True, within=(0.0, MOST_TRUST)),
+        "plain_loss": Number("the decayed log loss without the order of labels", saved=True, within=_LOSS),
+        "ordered_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
+        "increment": Number("what a count is raised by", start=1.0, saved=True, within=(1.0, LARGE)),
+        "oldest": Number("where the oldest note is", i64, saved=True, within=(0.0, NOTES - 1.0)),
+        "n_notes": Number("how many there are", i64, saved=True, within=(0.0, NOTES)),
+        "is_fresh": Number("whether nothing has been learned since the newest", i64, saved=True, within=(0.0, 1.0)),
+        "last_key": Number("the key of the event learned last, -1 where there is none", start=-1.0, saved=True),
+        "recent": Array(
+            ("orders",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, within=_LABEL
+        ),
+        "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, within=(0.0, math.inf)),
+        "keys": Array(("notes",), "the keys of the events predicted", saved=True),
+        "noted": Array(("notes", "orders"), "the labels known then", i64, saved=True, within=_LABEL),
+        "plain": Array(("classes",), "the vote's probabilities for the event in hand"),
+        "logs": Array(("classes",), "their logarithms"),
+        "lifts": Array(("classes",), "the lift"),
+        "ordered": Array(("classes",), "the probabilities with it"),
+    },
+)
+
+
+@kernel
+def row_key(values, columns, start, end, shared, present):
+    """A number that rows of the same entries share. Missing values and zeros do not count, nor columns not seen yet."""
+    skip = start if shared else 0
+    bits = values.view(np.uint64)
+    key = u(14695981039346656037)
+    for i in range(start, end):
+        column = u(columns[u(i - skip)])
+        if values[u(i)] != 0.0 and values[u(i)] == values[u(i)] and present[column] > 0.0:
+            key = (key ^ bits[u(i)] ^ (column << u(1))) * u(1099511628211)
+            key ^= key >> u(29)
+    return float(key >> u(12))
+
+
+@kernel
+def note(state, key):
+    """Note that an event is predicted, with the labels known by now."""
+    n, oldest = state.n_notes, state.oldest
+    if state.is_fresh and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
+        return
+    at = (oldest + n) % NOTES
+    if n == NOTES:
+        state.oldest = (oldest + 1) % NOTES
+    else:
+        state.n_notes = n + 1
+    state.is_fresh = 1
+    state.keys[at] = key
+    for k in range(ORDERS):
+        state.noted[at, k] = state.recent[k]
+
+
+@kernel
+def recall(state, key):
+    """Where the oldest note of an event is; NOW if no event waits for its label, UNKNOWN if only others do."""
+    for i in range(state.n_notes):
+        at = (state.oldest + i) % NOTES
+        if state.keys[at] == key:
+            return at
+    return NOW if state.n_notes == 0 else UNKNOWN
+
+
+@kernel
+def drop(state, at):
+    """Drop a note and those before it: labels come in the order of events."""
+    n, oldest = state.n_notes, state.oldest
+    n_dropped = (at - oldest) % NOTES + 1
+    for i in range(n_dropped):
+        slot = (oldest + i) % NOTES
+        state.keys[slot] = 0.0
+        for k in range(ORDERS):
+            state.noted[slot, k] = 0
+    state.n_notes = n - n_dropped
+    state.oldest = (at + 1) % NOTES if n_dropped < n else 0
+
+
+@inlined
+def context(labels, k):
+    """The row of counts for the first k of some labels."""
+    mixed = 0
+    for i in range(k):
+        mixed = (mixed * 1000003 + labels[i] + 1) % CONTEXTS
+    return 1 + (k - 1) * CONTEXTS + mixed
+
+
+@kernel
+def find_lift(state, labels, n):
+    """What the order says of n classes, after some labels."""
+    lifts, base = state.lifts, state.ordered
+    back_off(state, 0, n, True)
+    for c in range(n):
+        base[c] = math.log(max(lifts[c], LEAST_PROBABILITY))
+    for k in range(1, ORDERS + 1):
+        back_off(state, context(labels, k), n, False)
+    for c in range(n):
+        lifts[c] = math.log(max(lifts[c], LEAST_PROBABILITY)) - base[c]
+
+
+@inlined
+def back_off(state, row, n, first):
+    """Frequencies by one row of counts, in place of those in `lifts`; at first there are none."""
+    counts, lifts, one = state.counts, state.lifts, state.increment
+    total = one
+    for c in range(n):
+        total += counts[row, c]
+    share = 1.0 / total
+    for c in range(n):
+        lifts[c] = (counts[row, c] + one * (1.0 / n if first else lifts[c])) * share
+
+
+@kernel
+def combine(state, n):
+    """The probabilities with the order, from the vote's and the lift."""
+    ordered, power, trust = state.ordered, state.power, state.trust
+    for c in range(n):
+        ordered[c] = power * state.logs[c] + trust * state.lifts[c]
+    total = softmax_terms(ordered, 0, n, 1.0, ordered, 0)
+    scale_terms(ordered, 0, n, 1.0 / total)
+
+
+@kernel
+def add_order(state, n, proba):
+    """Let the order of labels into the probabilities of n classes, where it is heard."""
+    for c in range(n):
+        state.plain[c] = proba[c]
+        state.logs[c] = math.log(max(proba[c], LEAST_PROBABILITY))
+    find_lift(state, state.recent, n)
+    combine(state, n)
+    if is_heard(state):
+        for c in range(n):
+            proba[c] = state.ordered[c]
+
+
+@inlined
+def is_heard(state):
+    """Whether the order makes predictions better, of late."""
+    return state.ordered_loss < state.plain_loss - MARGIN
+
+
+@kernel
+def learn_order(state, key, n, label):
+    """Learn the label of an event predicted among n classes."""
+    at = recall(state, key)
+    if at < 0 and key == state.last_key and label == state.recent[0]:
+        return  # learned once more, as ensembles do that weigh events by repeating them: it does not follow itself
+    if n >= 2 and label < n and at != UNKNOWN:
+        if at >= 0 and not same_labels(state, at):
+            find_lift(state, state.noted[at], n)
+            combine(state, n)
+        learn_trust(state, n, label)
+    if at == NOW:
+        count_label(state, state.recent, label, ORDERS)
+    else:
+        count_label(state, state.noted[max(at, 0)], label, ORDERS if at >= 0 else 0)
+    if at >= 0:
+        drop(state, at)
+    for k in range(ORDERS - 1, 0, -1):
+        state.recent[k] = state.recent[k - 1]
+    state.recent[0], state.is_fresh, state.last_key = label, 0, key
+
+
+@inlined
+def same_labels(state, at):
+    """Whether the labels of a note are those of now."""
+    same = True
+    for k in range(ORDERS):
+        same &= state.noted[at, k] == state.recent[k]
+    return same
+
+
+@kernel
+def learn_trust(state, n, label):
+    """A step of the exponents by the gradient of the log loss, and the losses that decide who is heard."""
+    plain, logs, lifts, ordered = state.plain, state.logs, state.lifts, state.ordered
+    by_power, by_trust = logs[label], lifts[label]
+    for c in range(n):
+        by_power -= ordered[c] * logs[c]
+        by_trust -= ordered[c] * lifts[c]
+    state.plain_loss -= LOSS_RATE * (math.log(max(plain[label], LEAST_PROBABILITY)) + state.plain_loss)
+    state.ordered_loss -= LOSS_RATE * (math.log(max(ordered[label], LEAST_PROBABILITY)) + state.ordered_loss)
+    by_power = min(max(by_power, -MOST_GRADIENT), MOST_GRADIENT)
+    by_trust = min(max(by_trust, -MOST_GRADIENT), MOST_GRADIENT)
+    state.power = min(max(state.power * math.exp(STEP * by_power), LEAST_POWER), MOST_POWER)
+    state.trust = min(max(state.trust + STEP * by_trust, 0.0), MOST_TRUST)
+
+
+@kernel
+def count_label(state, labels, label, orders):
+    """Count a label, under up to `orders` of the labels before it. Raising by ever more decays the rest."""
+    counts = state.counts
+    counts[0, label] += state.increment
+    for k in range(1, orders + 1):
+        counts[context(labels, k), label] += state.increment
+    state.increment /= DECAY
+    if state.increment > LARGE:
+        for i in range(counts.shape[0]):
+            for c in range(counts.shape[1]):
+                counts[i, c] /= state.increment
+        state.increment = 1.0

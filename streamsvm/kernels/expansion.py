@@ -1,0 +1,407 @@
+"""A kernel expansion on a budget: its memory, and its values for an event.
+
+f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r_j,
+the relevance of column j, is 1 where the metric is fixed. Several heads, each with a loss, a step and coefficients of
+its own, share the vectors v and one row of kernel values. A head's coefficients are held as a V with a scalar a, so that
+shrinking them costs nothing.
+
+Vectors are held by columns, in float32: a row of n pairs costs n runs over contiguous memory. A run is over all slots,
+rounded up to a multiple of LANES: slots without a vector have zero coefficients. Two classes keep one signed
+coefficient, that of class 1; class 0 has its negative.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.exponential import ONE, exp32
+from streamsvm.kernels.losses import best_class
+from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand, u
+from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, f64, i64, records, u64
+
+# Slots come in multiples of this.
+LANES = 16
+ZERO, TWO = np.float32(0.0), np.float32(2.0)
+# Scalars are folded back into their arrays below this.
+SMALLEST = 1e-9
+# Where an average is longer than the memory of the coefficients, mean_v V and mean_u U grow and cancel each other: they
+# are brought together when mean_v is so many times the scale.
+MOST_CANCELLED = 100.0
+# Without scaling values are cut here, so that their squares do not overflow in float32.
+LARGEST_UNSCALED = 1e15
+# Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
+MOST_COEF = 1e32
+# The range of theta, and of its gradient: see `metric`.
+LEAST_THETA, MOST_THETA = -6.0, 4.0
+LARGEST_GRADIENT = 1e100
+# The most vectors merged into one.
+MOST_MERGES = 11
+
+_SHARE, _COUNT, _COEF, _BIAS = (0.0, 1.0), (0.0, MOST_EVENTS), (-MOST_COEF, MOST_COEF), (-1e300, 1e300)
+_VALUE = (-LARGEST_UNSCALED * 1.001, LARGEST_UNSCALED * 1.001)
+
+BSGD = Declaration(
+    "bsgd",
+    {
+        "rows": Part(ROWS, "rows on their way, and scaling"),
+        "n_classes": Number("classes known", i64, saved=True, within=_COUNT),
+        "n_vectors": Number("support vectors", i64, saved=True, within=_COUNT),
+        "n_relearned": Number("steps of the metric since norms were summed", i64, saved=True, within=_COUNT),
+        "n_known": Number("columns that were learned with a value other than zero", i64, saved=True, within=_COUNT),
+        "budget": Number("the most support vectors", i64),
+        "n_heads": Number("heads", i64),
+        "l2": Number("strength of the penalty"),
+        "horizon": Number("Pegasos' steps count no further"),
+        "average": Number("over so many events coefficients are averaged, 0 for the latest"),
+        "balanced": Number("whether classes weigh by how rare they are"),
+        "bias": Number("whether scores have a constant"),
+        "absorb": Number("the kernel value with the nearest vector above which that takes an event in"),
+        "metric_rate": Number("the step of the learned metric, 0 where it is fixed"),
+        "gamma": Number("the setting, 0 where it follows the data"),
+        "gamma_factor": Number("see gamma"),
+        "merges": Number("how many vectors are merged into one", i64),
+        "maintenance": Number("how room is made", i64),
+        "search": Number("how the best point between two vectors is found", i64),
+        "make_room": address("`maintenance.make_room_at`"),
+        "gamma_now": Number("gamma", saved=True, within=(0.0, 1e300)),
+        "sum_of_squares": Number("the sum of square norms it follows", saved=True, within=(0.0, 1e300)),
+        "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, within=_VALUE),
+        "coefs": Array(("heads*classes", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
+        "averaged": Array(("mean_heads*classes", "slots"), "U of their average", f32, saved=True, within=_COEF),
+        "norms": Array(("slots",), "the vectors' weighted square norms", f32, saved=True),
+        "touched": Array(("slots", "words"), "which columns each vector has a value in, a bit each", u64),
+        "biases": Array(("heads*classes",), "constants of the scores", saved=True, within=_BIAS),
+        "mean_biases": Array(("heads*classes",), "their averages", saved=True, within=_BIAS),
+        "heads": records(
+            ("heads",),
+            "the heads",
+            loss=Number("the id of its loss", i64),
+            rate=Number("the constant step, 0 for 1 / (l2 t)"),
+            scale=Number("the scalar a", start=1.0, saved=True, within=(SMALLEST, 1.0)),
+            steps=Number("steps made", saved=True, within=_COUNT),
+            mean_v=Number("averaged: mean_v V + mean_u U", saved=True, within=(0.0, MOST_CANCELLED * 1.001)),
+            mean_u=Number("see mean_v", start=1.0, saved=True, within=(SMALLEST, 1.0)),
+            eta=Number("the step of the event in hand", saved=True),
+            accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
+            weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
+        ),
+        "classes": records(
+            ("classes",),
+            "the classes",
+            weight=Number("the class weight", start=1.0, saved=True, within=(0.0, 1e300)),
+            learned=Number("events learned", saved=True, within=_COUNT),
+        ),
+        "relevance": Array(
+            ("metric",), "exp(theta)", start=1.0, saved=True, within=(0.0, math.exp(MOST_THETA) * 1.001)
+        ),
+        "theta": Array(("metric",), "the logarithm of the relevance", saved=True, within=(LEAST_THETA, MOST_THETA)),
+        "gradient": Array(
+            ("metric",), "its decayed gradient", saved=True, within=(-LARGEST_GRADIENT, LARGEST_GRADIENT)
+        ),
+        "square": Array(("metric",), "the gradient's decayed square", saved=True, within=(0.0, LARGEST_GRADIENT**2)),
+        "scores": Array(("heads*classes",), "of the event in hand"),
+        "mean_scores": Array(("heads*classes",), "the same by the average"),
+        "update": Array(("heads*classes",), "of the scores, that a step makes"),
+        "proba": Array(("classes",), "the probability of each class"),
+        "kernel": Array(("slots",), "the kernel values between the event in hand and the vectors", f32),
+        "work": Array(("work", "slots"), "rows of work", f32),
+        "pairs": Array(("weight_rows",), "the event's values in float32; for index 0 its square norm", f32),
+        "weighted": Array(("weight_rows",), "the same times relevance; for index 0 the weighted square norm", f32),
+        "chosen": Array(("merged",), "the vectors to be merged, the first the smallest", i64),
+        "far": Array(("merged", "merged"), "their distances", f64),
+        "near": Array(("merged", "merged"), "the products of their coefficients", f64),
+        "mix": Array(("mixes", "merged"), "their shares in what they become, a trial, and their kernel values with it"),
+        "system": Array(("solved", "solved"), "the kernel values between the vectors, factored, to project one"),
+        "solution": Array(("solved",), "what that gives each"),
+        "table": Array(("tables", "grid", "grid"), "what merging loses, and the best point: see `merging`", f32, lent=True),
+    },
+)
+
+bsgd_at = BSGD.at()
+
+
+@intrinsic
+def lowest_bit(_, bits):
+    """The position of the lowest bit set."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], context.get_value_type(types.boolean)(1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@inlined
+def padded(n):
+    """n slots, rounded up so that no run has a remainder."""
+    return (n + LANES - 1) // LANES * LANES
+
+
+@inlined
+def first_class(state):
+    """The first class with coefficients of its own."""
+    return 1 if state.n_classes <= 2 else 0
+
+
+@inlined
+def is_weighing(state):
+    """Whether columns have relevances."""
+    return state.metric_rate > 0.0
+
+
+# Sums of products -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def halve(sums, n):
+    """The sum of the first n values, halved again and again: each pass vectorises, and the order is always the same."""
+    while n > LANES and n % 2 == 0:
+        n //= 2
+        for b in range(n):
+            sums[u(b)] += sums[u(n + b)]
+    total = ZERO
+    for b in range(n):
+        total += sums[u(b)]
+    return float(total)
+
+
+@inlined
+def dot(coefs, c, row, n, sums):
+    """sum over n slots of coefs[c, b] * row[b]."""
+    half, c = n // 2, u(c)
+    for b in range(half):
+        sums[u(b)] = coefs[c, u(b)] * row[u(b)] + coefs[c, u(half + b)] * row[u(half + b)]
+    return halve(sums, half)
+
+
+@inlined
+def dot_vectors(vectors, n, rows, values, m, out):
+    """out[b] = sum over the pairs 1 ... m - 1 of value * vectors[row - 1, b]."""
+    for b in range(n):
+        out[u(b)] = ZERO
+    i = 1
+    while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
+        j0, j1 = u(rows[u(i)] - 1), u(rows[u(i + 1)] - 1)
+        j2, j3 = u(rows[u(i + 2)] - 1), u(rows[u(i + 3)] - 1)
+        x0, x1, x2, x3 = values[u(i)], values[u(i + 1)], values[u(i + 2)], values[u(i + 3)]
+        for b in range(n):
+            # One after the other, as below: pairs of value 0 change nothing, so dense and sparse rows give the same.
+            s = out[u(b)] + x0 * vectors[j0, u(b)]
+            s += x1 * vectors[j1, u(b)]
+            s += x2 * vectors[j2, u(b)]
+            out[u(b)] = s + x3 * vectors[j3, u(b)]
+        i += 4
+    while i < m:
+        j0, x0 = u(rows[u(i)] - 1), values[u(i)]
+        for b in range(n):
+            out[u(b)] += x0 * vectors[j0, u(b)]
+        i += 1
+
+
+@inlined
+def first_largest(row, n, sign, tops):
+    """Where the first of the largest of n values times a sign is; values times 1 are not negative.
+
+    Passes vectorise; `tops` is room for half as many.
+    """
+    half = padded(n) // 2
+    for b in range(n, 2 * half):
+        row[u(b)] = ZERO if sign > ZERO else f32(np.inf)
+    for b in range(half):
+        x, y = sign * row[u(b)], sign * row[u(half + b)]
+        tops[u(b)] = x if x > y else y
+    while half > LANES and half % 2 == 0:
+        half //= 2
+        for b in range(half):
+            tops[u(b)] = tops[u(b)] if tops[u(b)] > tops[u(half + b)] else tops[u(half + b)]
+    top = tops[0]
+    for b in range(1, half):
+        top = tops[u(b)] if tops[u(b)] > top else top
+    for b in range(n):
+        if sign * row[u(b)] == top:
+            return b
+    return 0
+
+
+# Kernel values ----------------------------------------------------------------------------------------------------
+
+
+@inlined
+def take_event(state, m):
+    """The event in hand as pairs of float32, for index 0 its square norm and its weighted square norm.
+
+    Columns not known yet weigh nothing, as if they had not been met: what is met first in the event to be learned next
+    must not change the prediction of it.
+    """
+    rows, scaled = in_hand(state.rows)
+    pairs, weighted, relevance, known = state.pairs, state.weighted, state.relevance, state.n_known
+    square, norm = ZERO, ZERO
+    if is_weighing(state):
+        for i in range(1, m):
+            x = f32(scaled[u(i)])
+            w = x * f32(relevance[u(rows[u(i)] - 1)]) if rows[u(i)] <= known else ZERO
+            pairs[u(i)], weighted[u(i)] = x, w
+            square += x * x
+            norm += w * x
+    else:
+        for i in range(1, m):
+            x = f32(scaled[u(i)])
+            w = x if rows[u(i)] <= known else ZERO
+            pairs[u(i)], weighted[u(i)] = x, w
+            square += x * x
+            norm += w * x
+    pairs[0], weighted[0] = square, norm
+
+
+@inlined
+def distances(state, m, out):
+    """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
+    n, norms, weighted, gamma = padded(state.n_vectors), state.norms, state.weighted, f32(state.gamma_now)
+    rows, _ = in_hand(state.rows)
+    norm = weighted[0]
+    dot_vectors(state.vectors, n, rows, weighted, m, out)
+    for b in range(n):
+        d = (norm + norms[u(b)]) - TWO * out[u(b)]
+        out[u(b)] = (d if d > ZERO else ZERO) * gamma
+
+
+@inlined
+def kernel_row(state, m):
+    """The kernel values between the event in hand and all vectors."""
+    row = state.kernel
+    take_event(state, m)
+    distances(state, m, row)
+    for b in range(padded(state.n_vectors)):
+        row[u(b)] = exp32(-row[u(b)])
+
+
+@inlined
+def evaluate(state, m, averaging):
+    """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
+    kernel_row(state, m)
+    room, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
+    row, sums, scores, means = state.kernel, state.work[0], state.scores, state.mean_scores
+    coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
+    for h in range(state.n_heads):
+        head, at = state.heads[h], h * room
+        scores[at] = means[at] = 0.0
+        for c in range(at + first, at + n):
+            s = dot(coefs, c, row, slots, sums)
+            scores[c] = head.scale * s + biases[c]
+            if averaging:
+                mean = head.mean_v * s + head.mean_u * dot(averaged, c, row, slots, sums)
+                means[c] = mean + mean_biases[c]
+        if first == 1 and n == 2:
+            scores[at], means[at] = -scores[at + 1], -means[at + 1]
+
+
+@inlined
+def deciding(state):
+    """The scores that predictions rest on."""
+    return state.mean_scores if state.average > 0.0 else state.scores
+
+
+@inlined
+def best_of_head(state, scores, h):
+    """The best class by one head."""
+    return best_class(scores, h * state.classes.size, state.n_classes)
+
+
+# Vectors ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def write_vector(state, slot, m):
+    """Put the event taken into an empty slot."""
+    rows, _ = in_hand(state.rows)
+    vectors, pairs, touched, relevance = state.vectors, state.pairs, state.touched, state.relevance
+    weighing, slot, norm = is_weighing(state), u(slot), ZERO
+    for w in range(touched.shape[1]):
+        bits = touched[slot, u(w)]
+        while bits != u(0):
+            vectors[u(64 * w) + lowest_bit(bits), slot] = ZERO
+            bits &= bits - u(1)
+        touched[slot, u(w)] = u(0)
+    for i in range(1, m):
+        if pairs[u(i)] != ZERO:
+            j = u(rows[u(i)] - 1)
+            x = pairs[u(i)]
+            vectors[j, slot] = x
+            touched[slot, j >> u(6)] |= u(1) << (j & u(63))
+            norm += x * f32(relevance[j]) * x if weighing else x * x
+    state.norms[slot] = norm
+
+
+@kernel
+def vector_norm(state, slot):
+    """The weighted square norm of a vector."""
+    vectors, touched, relevance = state.vectors, state.touched, state.relevance
+    weighing, slot, norm = is_weighing(state), u(slot), ZERO
+    for w in range(touched.shape[1]):
+        bits = touched[slot, u(w)]
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            v = vectors[j, slot]
+            norm += v * f32(relevance[j]) * v if weighing else v * v
+            bits &= bits - u(1)
+    return norm
+
+
+@kernel
+def take_vector(state, slot):
+    """Take a vector as pairs, as `take_event` takes an event; returns how far they go."""
+    vectors, touched, relevance = state.vectors, state.touched, state.relevance
+    pairs, weighted, rows = state.pairs, state.weighted, state.rows.own_rows
+    weighing, slot = is_weighing(state), u(slot)
+    state.rows.in_order = 0
+    m, norm = 1, ZERO
+    for w in range(touched.shape[1]):
+        bits = touched[slot, u(w)]
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            v = vectors[j, slot]
+            s = v * f32(relevance[j]) if weighing else v
+            rows[u(m)], pairs[u(m)], weighted[u(m)] = np.int64(j) + 1, v, s
+            norm += s * v
+            m += 1
+            bits &= bits - u(1)
+    weighted[0] = norm
+    return m
+
+
+@kernel
+def log_kernel_between(state, a, b):
+    """The logarithm of the kernel value of two vectors."""
+    vectors, touched, relevance = state.vectors, state.touched, state.relevance
+    weighing, a, b, total = is_weighing(state), u(a), u(b), 0.0
+    for w in range(touched.shape[1]):
+        bits = touched[a, u(w)] | touched[b, u(w)]
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            d = vectors[j, a] - vectors[j, b]
+            total += relevance[j] * d * d if weighing else d * d
+            bits &= bits - u(1)
+    return -state.gamma_now * total
+
+
+@kernel
+def open_classes(state, n):
+    """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
+    room, coefs, averaged = state.classes.size, state.coefs, state.averaged
+    before = state.n_classes
+    for h in range(state.n_heads):
+        at = h * room
+        for c in range(at + before, at + n):
+            state.scores[c] = state.mean_scores[c] = 0.0
+        if before == 2 and n > 2:
+            for b in range(coefs.shape[1]):
+                coefs[at, b] = -coefs[at + 1, b]
+            if averaged.size > 0:
+                for b in range(averaged.shape[1]):
+                    averaged[at, b] = -averaged[at + 1, b]
+            state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
+    state.n_classes = max(before, n)

@@ -1,0 +1,444 @@
+"""Making room: one or several support vectors fewer, so that the scores change least.
+
+Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018; removal and
+projection: Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.expansion import (
+    TWO,
+    ZERO,
+    bsgd_at,
+    distances,
+    first_class,
+    first_largest,
+    log_kernel_between,
+    lowest_bit,
+    padded,
+    take_vector,
+    vector_norm,
+)
+from streamsvm.kernels.exponential import ONE, exp32
+from streamsvm.kernels.merging import BEST, LOST, degradation, golden_section, look_up, refine
+from streamsvm.kernels.rows import u
+from streamsvm.kernels.state import f32
+
+# How room is made.
+MERGE, MERGE_AT_ONCE, REMOVE, PROJECT = 0, 1, 2, 3
+# How the best point between two vectors is found.
+LOOKUP, GOLDEN = 0, 1
+# For vectors of equal size and direction least is lost: 2 (1 - sqrt(kappa))^2, as long as that is below MOST_BOUND, and
+# at least MOST_BOUND beyond; less what rounding and the table may be off.
+MOST_BOUND, BOUND_SAFETY, TABLE_ERROR = np.float32(0.74), np.float32(0.99), np.float32(1e-3)
+
+
+@kernel
+def make_room(state):
+    """Bring the vectors back within the budget."""
+    kind = state.maintenance
+    smallest = find_smallest(state)
+    if kind == REMOVE:
+        remove(state, smallest)
+    elif kind == PROJECT:
+        project(state, smallest)
+        remove(state, smallest)
+    else:
+        n_chosen = choose(state, smallest)
+        if n_chosen == 1:
+            remove(state, smallest)
+        elif kind == MERGE:
+            merge_in_turn(state, n_chosen)
+        else:
+            merge_at_once(state, n_chosen)
+
+
+def make_room_at(address):
+    """`make_room`, to be compiled apart."""
+    make_room(bsgd_at(address))
+
+
+@inlined
+def is_plain(state):
+    """Whether each vector has a single coefficient."""
+    return state.n_heads == 1 and state.n_classes == 2
+
+
+@inlined
+def head_weight(state, h):
+    """What a head's coefficients count for where vectors are compared: its weight, in units of its step."""
+    head = state.heads[h]
+    return math.sqrt(head.weight) / head.eta * head.scale
+
+
+@inlined
+def coef_range(state, h):
+    """The rows of a head's coefficients."""
+    room = state.classes.size
+    return range(h * room + first_class(state), h * room + state.n_classes)
+
+
+# Choosing ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def find_smallest(state):
+    """The vector with the smallest coefficients; the size of all vectors' coefficients is left in work row 1."""
+    n, slots, coefs, sizes = state.n_vectors, padded(state.n_vectors), state.coefs, state.work[1]
+    if is_plain(state):
+        for b in range(slots):
+            sizes[u(b)] = abs(coefs[u(1), u(b)])
+    else:
+        for b in range(slots):
+            sizes[u(b)] = ZERO
+        for h in range(state.n_heads):
+            weight = f32(head_weight(state, h))
+            for c in coef_range(state, h):
+                for b in range(slots):
+                    v = weight * coefs[u(c), u(b)]
+                    sizes[u(b)] += v * v
+        for b in range(slots):
+            sizes[u(b)] = np.sqrt(sizes[u(b)])
+    return first_largest(sizes, n, -ONE, state.work[0])
+
+
+@kernel
+def products_with(state, i, out):
+    """out[b] = the product of the coefficients of vectors i and b, summed over heads and classes."""
+    slots, coefs = padded(state.n_vectors), state.coefs
+    for b in range(slots):
+        out[u(b)] = ZERO
+    for h in range(state.n_heads):
+        weight = head_weight(state, h)
+        for c in coef_range(state, h):
+            v = f32(weight * weight * coefs[c, i])
+            if v != ZERO:
+                for b in range(slots):
+                    out[u(b)] += v * coefs[u(c), u(b)]
+
+
+@kernel
+def choose(state, i):
+    """Choose what to merge with vector i: up to `merges` - 1 others of the same direction, least degradation first.
+
+    The slots are left in `chosen`, i itself the first; returns their number, 1 where no other has the same direction.
+    """
+    n, chosen, work = state.n_vectors, state.chosen, state.work
+    sizes, far, costs = work[1], work[2], work[3]
+    distances(state, take_vector(state, i), far)
+    bound_costs(state, i, sizes, far, costs)
+    most = min(state.merges, n)
+    chosen[0] = i
+    count, limit = 1, f32(np.inf)
+    # The likeliest first: most others then need no closer look.
+    likeliest = first_largest(costs, n, -ONE, work[5])
+    for k in range(-1, n):
+        b = likeliest if k < 0 else k
+        if costs[u(b)] >= limit or k == likeliest:
+            continue
+        cost = find_cost(state, i, b, sizes, far)
+        if cost >= limit:
+            continue
+        costs[u(b)] = cost
+        at = min(count, most - 1)
+        while at > 1 and costs[chosen[at - 1]] > cost:
+            chosen[at] = chosen[at - 1]
+            at -= 1
+        chosen[at] = b
+        count = min(count + 1, most)
+        if count == most:
+            limit = costs[chosen[most - 1]]
+    return count
+
+
+@kernel
+def bound_costs(state, i, sizes, far, costs):
+    """What merging each vector with i costs at least: the cost of vectors as small as i, in the same direction.
+
+    inf for i itself, and where the angle between coefficients is not below 90°. Leaves the cosines of the angles in
+    work row 0, and the kernel values between the vectors in row 4.
+    """
+    slots, coefs, cosines, kappas = padded(state.n_vectors), state.coefs, state.work[0], state.work[4]
+    size = sizes[u(i)]
+    if is_plain(state):
+        sign = ONE if coefs[u(1), u(i)] > ZERO else -ONE
+        for b in range(slots):
+            cosines[u(b)] = sign if coefs[u(1), u(b)] > ZERO else -sign
+    else:
+        products_with(state, i, cosines)
+        for b in range(slots):
+            both = sizes[u(b)] * size
+            cosine = cosines[u(b)] / both if both > ZERO else ONE
+            cosines[u(b)] = cosine if cosine < ONE else ONE
+    for b in range(slots):
+        kappas[u(b)] = exp32(-far[u(b)])
+    for b in range(slots):
+        off = ONE - np.sqrt(kappas[u(b)])
+        cost = TWO * off * off
+        cost = cost if cost < MOST_BOUND else MOST_BOUND
+        costs[u(b)] = cost * BOUND_SAFETY - TABLE_ERROR if cosines[u(b)] > ZERO else f32(np.inf)
+    costs[u(i)] = f32(np.inf)
+
+
+@inlined
+def find_cost(state, i, b, sizes, far):
+    """The degradation of merging vector b with i, in units of that of removing i."""
+    size = sizes[u(i)]
+    ratio, share = ratio_of(sizes[u(b)], size), sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
+    cosine, kappa = state.work[0, u(b)], state.work[4, u(b)]
+    if state.search == GOLDEN:
+        h = golden_section(ratio, cosine, -far[u(b)])
+    elif is_plain(state):
+        return f32(look_up(state.table, LOST, share, kappa))
+    else:
+        h = look_up(state.table, BEST, share, kappa)
+    return f32(degradation(f32(h), ratio, cosine, -far[u(b)]))
+
+
+@inlined
+def ratio_of(larger, smaller):
+    """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
+    return min(larger / smaller, 1e6) if smaller > 0.0 else 1e6
+
+
+# Merging ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def product(state, a, b):
+    """The product of the coefficients of two vectors, summed over heads and classes."""
+    coefs, total = state.coefs, 0.0
+    for h in range(state.n_heads):
+        weight = 1.0 if is_plain(state) else head_weight(state, h)
+        for c in coef_range(state, h):
+            total += weight * coefs[u(c), u(a)] * weight * coefs[u(c), u(b)]
+    return total
+
+
+@kernel
+def merge_in_turn(state, count):
+    """Merge the chosen vectors one after another into the first."""
+    for i in range(1, count):
+        merge_pair(state, state.chosen[0], state.chosen[i])
+    drop(state, count)
+
+
+@kernel
+def merge_pair(state, a, b):
+    """Merge vector b into vector a, at the point where least is lost."""
+    size_a, size_b = math.sqrt(product(state, a, a)), math.sqrt(product(state, b, b))
+    larger, smaller = max(size_a, size_b), min(size_a, size_b)
+    log_kappa = log_kernel_between(state, a, b)
+    ratio, cosine = ratio_of(larger, smaller), 1.0
+    if smaller > 0.0 and not is_plain(state):
+        cosine = min(product(state, a, b) / (larger * smaller), 1.0)
+    if state.search == GOLDEN:
+        h = golden_section(ratio, cosine, log_kappa)
+    else:
+        h = look_up(state.table, BEST, ratio / (1.0 + ratio), math.exp(log_kappa))
+        if not is_plain(state):
+            h = refine(h, ratio, cosine, log_kappa)
+    of_a = h if size_a >= size_b else 1.0 - h
+    join(state, a, b, of_a, math.exp(log_kappa * (1.0 - of_a) * (1.0 - of_a)), math.exp(log_kappa * of_a * of_a))
+
+
+@kernel
+def join(state, a, b, of_a, keep_a, keep_b):
+    """Vector a becomes of_a times a plus the rest of b, its coefficients keep_a times its own plus keep_b times b's."""
+    vectors, touched = state.vectors, state.touched
+    share, rest, to, other = f32(of_a), f32(1.0 - of_a), u(a), u(b)
+    for w in range(touched.shape[1]):
+        bits = touched[to, u(w)] | touched[other, u(w)]
+        touched[to, u(w)] = bits
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            vectors[j, to] = share * vectors[j, to] + rest * vectors[j, other]
+            bits &= bits - u(1)
+    state.norms[a] = vector_norm(state, a)
+    join_coefs(state, state.coefs, a, b, f32(keep_a), f32(keep_b))
+    if state.averaged.size > 0:
+        join_coefs(state, state.averaged, a, b, f32(keep_a), f32(keep_b))
+
+
+@inlined
+def join_coefs(state, coefs, a, b, keep_a, keep_b):
+    """coefs of a = keep_a times coefs of a + keep_b times coefs of b, for all heads and classes."""
+    for h in range(state.n_heads):
+        for c in coef_range(state, h):
+            coefs[u(c), u(a)] = keep_a * coefs[u(c), u(a)] + keep_b * coefs[u(c), u(b)]
+
+
+@kernel
+def merge_at_once(state, count):
+    """Merge the chosen vectors v_p into z = sum_p w_p v_p by the fixed point of the gradient.
+
+    z keeps sum_p k(v_p, z) A_p, whose square norm is largest where w_p is proportional to k(v_p, z) A_p . sum_q
+    k(v_q, z) A_q. All that needs are the distances and products of the chosen, D and G: the square distance of z to
+    v_p is sum_q w_q D_pq - 1/2 sum_qr w_q w_r D_qr.
+    """
+    chosen, weights = state.chosen, state.mix[0]
+    compare_chosen(state, count)
+    find_mix(state, count)
+    kernels = state.mix[2]
+    kept_at(state, weights, count)
+    sum_of = weights[0]
+    a = chosen[0]
+    join(state, a, a, 1.0, kernels[0], 0.0)
+    for p in range(1, count):
+        # The first p are together as a share of their own; b joins them with its part of the whole.
+        sum_of += weights[p]
+        part = 1.0 - weights[p] / sum_of if sum_of > 0.0 else 1.0
+        join(state, a, chosen[p], part, 1.0, kernels[p])
+    drop(state, count)
+
+
+@kernel
+def compare_chosen(state, count):
+    """The distances between the chosen vectors, and the products of their coefficients."""
+    chosen, far, near = state.chosen, state.far, state.near
+    for p in range(count):
+        far[p, p] = 0.0
+        near[p, p] = product(state, chosen[p], chosen[p])
+        for q in range(p):
+            far[p, q] = far[q, p] = -log_kernel_between(state, chosen[p], chosen[q])
+            near[p, q] = near[q, p] = product(state, chosen[p], chosen[q])
+
+
+@kernel
+def find_mix(state, count):
+    """The shares of the chosen vectors in what they become."""
+    near, weights, trial, kernels = state.near, state.mix[0], state.mix[1], state.mix[2]
+    total = 0.0
+    for p in range(count):
+        trial[p] = math.sqrt(near[p, p])
+        total += trial[p]
+    for p in range(count):
+        trial[p] = trial[p] / total if total > 0.0 else 1.0 / count
+    best = -1.0
+    # From the mean, or from the best of the vectors themselves where these are so far apart that the mean is near none.
+    for start in range(-1, count):
+        if start >= 0:
+            for p in range(count):
+                trial[p] = 1.0 if p == start else 0.0
+        value = kept_at(state, trial, count)
+        if value > best:
+            best = value
+            for p in range(count):
+                weights[p] = trial[p]
+    kept_at(state, weights, count)
+    for _ in range(50):
+        total = 0.0
+        for p in range(count):
+            trial[p] = 0.0
+            for q in range(count):
+                trial[p] += near[p, q] * kernels[q]
+            trial[p] *= kernels[p]
+            total += trial[p]
+        if not total > 0.0:
+            break
+        for p in range(count):
+            trial[p] /= total
+        value = kept_at(state, trial, count)
+        if not value > best * (1.0 + 1e-9):
+            break
+        best = value
+        for p in range(count):
+            weights[p] = trial[p]
+
+
+@kernel
+def kept_at(state, weights, count):
+    """The square norm kept at z, and the kernel values between z and the chosen, left in the last row of `mix`."""
+    far, near, kernels, spread_of = state.far, state.near, state.mix[2], 0.0
+    for p in range(count):
+        kernels[p] = 0.0
+        for q in range(count):
+            kernels[p] += weights[q] * far[p, q]
+        spread_of += 0.5 * weights[p] * kernels[p]
+    value = 0.0
+    for p in range(count):
+        kernels[p] = math.exp(-max(kernels[p] - spread_of, 0.0))
+        for q in range(p):
+            value += 2.0 * near[p, q] * kernels[p] * kernels[q]
+        value += near[p, p] * kernels[p] * kernels[p]
+    return value
+
+
+# Removal ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def drop(state, count):
+    """Remove all chosen vectors but the first, from the highest slot down, so that the others keep theirs meanwhile."""
+    chosen = state.chosen
+    for _ in range(1, count):
+        highest = 1
+        for i in range(2, count):
+            if chosen[i] > chosen[highest]:
+                highest = i
+        slot = chosen[highest]
+        chosen[highest] = -1
+        remove(state, slot)
+
+
+@kernel
+def remove(state, slot):
+    """Remove a vector; the last one takes its slot."""
+    last = state.n_vectors - 1
+    if slot != last:
+        # Nothing of the vector stays: it becomes 0 times itself and the last one whole.
+        join(state, slot, last, 0.0, 0.0, 1.0)
+        for w in range(state.touched.shape[1]):
+            state.touched[slot, w] = state.touched[last, w]
+        state.norms[slot] = state.norms[last]
+    clear_coefs(state, state.coefs, last)
+    if state.averaged.size > 0:
+        clear_coefs(state, state.averaged, last)
+    state.n_vectors = last
+
+
+@inlined
+def clear_coefs(state, coefs, slot):
+    """Set the coefficients of a slot to zero."""
+    room = state.classes.size
+    for h in range(state.n_heads):
+        for c in range(h * room, h * room + state.n_classes):
+            coefs[c, slot] = ZERO
+
+
+@kernel
+def project(state, i):
+    """Give the coefficients of vector i to the others so that least is lost: K beta = k_i by Cholesky's method."""
+    n, factor, beta, row = state.n_vectors, state.system, state.solution, state.work[2]
+    for p in range(n):
+        distances(state, take_vector(state, p), row)
+        beta[p] = exp32(-row[i])
+        for q in range(p + 1):
+            factor[p, q] = 0.0 if p == i or q == i else exp32(-row[q])
+        # Vectors that are nearly the same would make the system singular.
+        factor[p, p] = 1.0 + 1e-6
+    beta[i] = 0.0
+    for p in range(n):
+        for q in range(p + 1):
+            s = factor[p, q]
+            for o in range(q):
+                s -= factor[p, o] * factor[q, o]
+            factor[p, q] = math.sqrt(max(s, 1e-12)) if p == q else s / factor[q, q]
+    for p in range(n):
+        for o in range(p):
+            beta[p] -= factor[p, o] * beta[o]
+        beta[p] /= factor[p, p]
+    for p in range(n - 1, -1, -1):
+        for o in range(p + 1, n):
+            beta[p] -= factor[o, p] * beta[o]
+        beta[p] /= factor[p, p]
+    for b in range(n):
+        if b != i:
+            join_coefs(state, state.coefs, b, i, ONE, f32(beta[b]))
+            if state.averaged.size > 0:
+                join_coefs(state, state.averaged, b, i, ONE, f32(beta[b]))

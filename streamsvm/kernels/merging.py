@@ -1,0 +1,124 @@
+"""Where two vectors become one: the point between them at which least is lost, exact or from a table.
+
+Vector b with coefficients of size r and vector i with coefficients of size 1, their angle's cosine c, become
+z = h v_b + (1 - h) v_i; with L = ln k(v_b, v_i) the square norm of what z takes over is
+r^2 e^(2 L (1 - h)^2) + e^(2 L h^2) + 2 r c e^(L ((1 - h)^2 + h^2)), largest at some h in [1/2, 1] for r >= 1.
+
+Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012; Glasmachers and Qaadan, "Speeding up
+budgeted stochastic gradient descent SVM training with precomputed golden section search", 2018.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.rows import u
+
+# The table has so many points along m in [1/2, 1] and along kappa in [0, 1]: first what is lost, then the best point.
+GRID = 400
+LOST, BEST = 0, 1
+
+
+@inlined
+def kept(h, ratio, cosine, log_kappa):
+    """The square norm of what is taken over."""
+    large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
+    return ratio * ratio * large * large + small * small + 2.0 * ratio * cosine * large * small
+
+
+@inlined
+def degradation(h, ratio, cosine, log_kappa):
+    """The square norm of what is lost: |r phi(v_b) + phi(v_i)|^2 less what is kept, summed by parts of one sign."""
+    large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
+    lost = -ratio * ratio * math.expm1(2.0 * large) - math.expm1(2.0 * small)
+    return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
+
+
+@kernel
+def golden_section(ratio, cosine, log_kappa):
+    """The best h by golden section search, around the best of nine points."""
+    best = 8
+    for i in range(8):
+        if kept(0.5 + i / 16.0, ratio, cosine, log_kappa) > kept(0.5 + best / 16.0, ratio, cosine, log_kappa):
+            best = i
+    low, high = max(0.5, 0.5 + (best - 1) / 16.0), min(1.0, 0.5 + (best + 1) / 16.0)
+    share = 0.5 * (math.sqrt(5.0) - 1.0)
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = kept(left, ratio, cosine, log_kappa), kept(right, ratio, cosine, log_kappa)
+    while high - low > 1e-8:
+        if at_left >= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = kept(left, ratio, cosine, log_kappa)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = kept(right, ratio, cosine, log_kappa)
+    h = 0.5 * (low + high)
+    # A maximum at the end of the range is not inside any bracket.
+    return 1.0 if kept(1.0, ratio, cosine, log_kappa) > kept(h, ratio, cosine, log_kappa) else h
+
+
+@kernel
+def refine(h, ratio, cosine, log_kappa):
+    """A better h, by Newton's method from the best of a few points: h is the best if the cosine is 1."""
+    best = kept(h, ratio, cosine, log_kappa)
+    for start in (0.25 * (1.0 + 3.0 * h), 0.5 * (1.0 + h), 0.25 * (3.0 + h), 1.0):
+        value = kept(start, ratio, cosine, log_kappa)
+        if value > best:
+            h, best = start, value
+    k = log_kappa
+    for _ in range(3):
+        g = 1.0 - h
+        large = ratio * ratio * math.exp(2.0 * k * g * g)
+        small = math.exp(2.0 * k * h * h)
+        cross = 2.0 * ratio * cosine * math.exp(k * (g * g + h * h))
+        turn = k * (4.0 * h - 2.0)
+        slope = -4.0 * k * g * large + 4.0 * k * h * small + turn * cross
+        curve = large * (16.0 * k * k * g * g + 4.0 * k) + small * (16.0 * k * k * h * h + 4.0 * k)
+        curve += cross * (turn * turn + 4.0 * k)
+        if not curve < 0.0:
+            break
+        after = min(max(h - slope / curve, 0.5), 1.0)
+        value = kept(after, ratio, cosine, log_kappa)
+        if not value > best:
+            break
+        h, best = after, value
+    return h
+
+
+@kernel
+def fill_table(table):
+    """The table for cosine 1: first what is lost, in units of the smaller vector's square coefficient, then h.
+
+    Entry (i, j) is for m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1) and kappa = j / (GRID - 1).
+    """
+    for i in range(GRID):
+        share = 0.5 + 0.5 * i / (GRID - 1)
+        for j in range(GRID):
+            kappa = max(j / (GRID - 1), 1e-30)
+            if i == GRID - 1:
+                h, lost = 1.0, 1.0 - kappa * kappa
+            elif j == GRID - 1:
+                # Nothing is lost anywhere; this is where h tends to.
+                h, lost = share, 0.0
+            else:
+                ratio = share / (1.0 - share)
+                h = golden_section(ratio, 1.0, math.log(kappa))
+                lost = degradation(h, ratio, 1.0, math.log(kappa))
+            table[LOST, i, j], table[BEST, i, j] = lost, h
+
+
+@inlined
+def look_up(table, which, share, kappa):
+    """One of the tables for a share in [1/2, 1] and kappa in [0, 1], linear between its points."""
+    # Written so that what is not a number does not lead out of the table either.
+    share, kappa = (share if 0.5 <= share <= 1.0 else 1.0), (kappa if 0.0 <= kappa <= 1.0 else 1.0)
+    x, y = (2.0 * share - 1.0) * (GRID - 1), kappa * (GRID - 1.0)
+    i, j = min(int(x), GRID - 2), min(int(y), GRID - 2)
+    x, y = x - i, y - j
+    t, i, j = u(which), u(i), u(j)
+    low = table[t, i, j] + y * (table[t, i, j + u(1)] - table[t, i, j])
+    high = table[t, i + u(1), j] + y * (table[t, i + u(1), j + u(1)] - table[t, i + u(1), j])
+    return low + x * (high - low)

@@ -1,0 +1,96 @@
+"""The learned metric: a relevance for each column (ARD), by the gradient of the same losses.
+
+Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002, for kernel machines.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.expansion import (
+    LARGEST_GRADIENT,
+    LEAST_THETA,
+    MOST_THETA,
+    ZERO,
+    first_class,
+    halve,
+    padded,
+    vector_norm,
+)
+from streamsvm.kernels.rows import in_hand, u
+from streamsvm.kernels.state import f32
+
+# The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want
+# their own class nearer, which lowers them all; what tells columns apart are the differences.
+GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
+OWN_PULL, COMMON_PULL = 0.02, 0.3
+# The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
+METRIC_YOUTH = 50.0
+
+
+@kernel
+def relearn_metric(state, m):
+    """One step of the relevances of the columns the event has a value in, along the gradient of the heads' losses.
+
+    With u the update and A the coefficients, the gradient of u . f in theta_j is
+    -gamma r_j sum_b co_b (x_j - v_bj)^2, co_b = k_b sum_c u_c A_cb. It is divided by the root of its mean square. The
+    vectors' norms follow.
+    """
+    n_vectors = state.n_vectors
+    slots = padded(n_vectors)
+    rows, _ = in_hand(state.rows)
+    vectors, norms, pairs, sums, co = state.vectors, state.norms, state.pairs, state.work[0], state.work[1]
+    relevance, theta, gradient, square = state.relevance, state.theta, state.gradient, state.square
+    rate = state.metric_rate * (1.0 + math.exp(-state.rows.seen / METRIC_YOUTH))
+    pull(state, co)
+    half = slots // 2
+    common, count = 0.0, 0
+    for i in range(1, m):
+        x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        if x == ZERO:
+            continue
+        for b in range(half):
+            near, far = x - vectors[j, u(b)], x - vectors[j, u(half + b)]
+            sums[u(b)] = co[u(b)] * near * near + co[u(half + b)] * far * far
+        g = -state.gamma_now * relevance[j] * halve(sums, half)
+        g = g if abs(g) < LARGEST_GRADIENT else 0.0  # one that overflowed teaches nothing
+        gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
+        square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
+        common += theta[j]
+        count += 1
+    common /= max(count, 1)
+    for i in range(1, m):
+        x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        if x == ZERO:
+            continue
+        change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
+        theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
+        before = f32(relevance[j])
+        relevance[j] = math.exp(theta[j])
+        more = f32(relevance[j]) - before
+        for b in range(slots):
+            norms[u(b)] += more * (vectors[j, u(b)] * vectors[j, u(b)])
+    state.n_relearned += 1
+    if state.n_relearned >= state.n_known + 64:
+        state.n_relearned = 0
+        for b in range(n_vectors):
+            norms[b] = vector_norm(state, b)
+
+
+@inlined
+def pull(state, out):
+    """out[b] = k_b sum over heads and classes of the head's weight * u_c A_cb."""
+    room, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
+    coefs, row, update = state.coefs, state.kernel, state.update
+    for b in range(slots):
+        out[u(b)] = ZERO
+    for h in range(state.n_heads):
+        head, at = state.heads[h], h * room
+        for c in range(at + first, at + n):
+            weight = f32(head.weight * head.scale * update[c])
+            if weight != ZERO:
+                for b in range(slots):
+                    out[u(b)] += weight * coefs[u(c), u(b)]
+    for b in range(slots):
+        out[u(b)] *= row[u(b)]

@@ -1,0 +1,45 @@
+"""What is asked of many rows at once: the rows, their labels, and where the answers go. All learners take it."""
+
+from __future__ import annotations
+
+from streamsvm.kernels import inlined
+from streamsvm.kernels.state import Array, Declaration, Number, i64
+
+REQUEST = Declaration(
+    "request",
+    {
+        "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
+        "predicting": Number("whether rows are predicted", i64),
+        "first": Number("the first row of the block in hand", i64),
+        "n_block": Number("how many rows it has", i64),
+        "values": Array(("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", lent=True),
+        "columns": Array(("entries",), "their columns", i64, lent=True),
+        "indptr": Array(("ends",), "where rows begin and end", i64, lent=True),
+        "labels": Array(("asked",), "a class for each row, -1 where unknown: it is not learned", i64, lent=True),
+        "weights": Array(("asked",), "how much its step weighs: none is made where that is 0", lent=True),
+        "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, lent=True),
+        "scores": Array(("scored",), "its probability, unless empty", lent=True),
+        "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", lent=True),
+    },
+)
+
+
+@inlined
+def is_learned(request, i):
+    """Whether row i is to be learned."""
+    return request.labels[i] >= 0 and request.weights[i] > 0.0
+
+
+@inlined
+def wants_proba(request):
+    """Whether more is asked for than the best class."""
+    return request.scores.size > 0
+
+
+@inlined
+def answer(request, i, best, proba, n):
+    """The probability of the best of n classes for row i, and of as many classes as are asked for."""
+    request.scores[i] = proba[best]
+    out = request.proba
+    for c in range(min(n, out.shape[1])):
+        out[i, c] = proba[c]

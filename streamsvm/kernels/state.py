@@ -1,0 +1,514 @@
+"""Memory with names: what a learner holds is declared once, in one table beside its kernels, and read by name.
+
+A `Declaration` lists *numbers*, *arrays* in named dimensions, arrays of *records*, and *parts* that are declared
+themselves. A `State` is the memory for it: one block, headed by a record of all numbers and, for each array and part,
+its address and shape. Compiled code takes a state as the address of that record, and reads and writes
+
+    state.n_vectors        state.coefs[h, c, b]        state.heads[h].eta        state.ranks.seen
+
+as loads and stores at fixed places; a view of an array is made of the addresses and counts no references. From the same
+table follow how memory grows, what is saved and what is checked when it comes back, how many bytes it takes, and the
+page of documentation. Without the compiler (`NUMBA_DISABLE_JIT=1`) kernels work on the `State` itself.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    lower_setattr_generic,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+from numba.extending import NativeValue
+from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import from_dtype
+from numpy.typing import NDArray
+
+f32, f64, i64, u64 = np.float32, np.float64, np.int64, np.uint64
+
+ANY = (-math.inf, math.inf)
+ALIGNMENT = 64  # bytes, a cache line
+
+
+@dataclass(frozen=True)
+class Number:
+    """A scalar, of a state or of a record.
+
+    Parameters
+    ----------
+    meaning
+        What it is, in a line.
+    dtype
+        float64 or int64.
+    start
+        What it begins with.
+    saved
+        Whether it is learned, and so a part of what is saved; what is not follows from the settings, or passes.
+    within
+        The least and the largest value that may come back from an archive.
+    is_address
+        Whether it is an address, which no other state takes over.
+    """
+
+    meaning: str
+    dtype: Any = f64
+    start: float = 0.0
+    saved: bool = False
+    within: tuple[float, float] = ANY
+    is_address: bool = False
+
+
+def address(meaning: str) -> Number:
+    """An address of memory or code: each state has its own."""
+    return Number(meaning, i64, is_address=True)
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array.
+
+    Parameters
+    ----------
+    dims
+        The names of its dimensions; several with `*` between are one for compiled code.
+    meaning, saved, within, start
+        As for a `Number`, of all elements.
+    dtype
+        The type of the elements.
+    fields
+        Where the elements are records, their fields.
+    lent
+        Whether its memory is elsewhere: it is put in its place by `State.lend`.
+    """
+
+    dims: tuple[str, ...]
+    meaning: str
+    dtype: Any = f64
+    saved: bool = False
+    within: tuple[float, float] = ANY
+    start: float = 0.0
+    fields: Mapping[str, Number] | None = None
+    lent: bool = False
+
+    @property
+    def element(self) -> np.dtype[Any]:
+        """The type of an element."""
+        if self.fields is None:
+            return np.dtype(self.dtype)
+        return np.dtype([(name, number.dtype) for name, number in self.fields.items()])
+
+
+def records(dims: tuple[str, ...], meaning: str, **fields: Number) -> Array:
+    """An array of records."""
+    return Array(dims, meaning, fields=fields)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A state inside another, declared itself."""
+
+    declaration: Declaration
+    meaning: str
+
+
+Entry = Number | Array | Part
+
+
+@dataclass(eq=False)
+class Declaration:
+    """A table of all that a state holds.
+
+    Parameters
+    ----------
+    name
+        A name no other declaration has.
+    entries
+        Numbers, arrays and parts by name.
+    """
+
+    name: str
+    entries: dict[str, Entry]
+    record: np.dtype[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        fields: list[tuple[str, Any]] = []
+        for name, entry in self.entries.items():
+            if isinstance(entry, Number):
+                fields.append((name, entry.dtype))
+            else:
+                n_dims = len(entry.dims) if isinstance(entry, Array) else 0
+                fields += [(f"{name}@", i64), *((f"{name}@{k}", i64) for k in range(n_dims))]
+        self.record = np.dtype(fields)
+        _DECLARED[self.name] = self
+
+    def offset(self, field: str) -> int:
+        """Where a field of the record is, in bytes."""
+        assert self.record.fields is not None
+        return int(self.record.fields[field][1])
+
+    def of(self, kind: type[Any]) -> Iterator[tuple[str, Any]]:
+        """The entries of a kind, by name."""
+        return ((name, entry) for name, entry in self.entries.items() if isinstance(entry, kind))
+
+    def at(self) -> Callable[[int], Any]:
+        """A function that compiled code calls for the state at an address."""
+        if config.DISABLE_JIT:
+            return lambda address: _LIVING[int(address)]
+        kind = StateType(self.name)
+
+        @intrinsic
+        def state_at(_: Any, address: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                return builder.inttoptr(values[0], context.get_value_type(kind))
+
+            return kind(types.int64), codegen
+
+        return state_at  # type: ignore[no-any-return]
+
+    def n_bytes(self, dims: Mapping[str, int]) -> int:
+        """The memory of a state of such dimensions, without its parts."""
+        return self.record.itemsize + sum(_n_bytes(array, dims) for _, array in self.of(Array) if not array.lent)
+
+    def __reduce__(self) -> Any:
+        return _declared, (self.name,)
+
+
+_DECLARED: dict[str, Declaration] = {}
+_LIVING: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
+
+
+def _declared(name: str) -> Declaration:
+    return _DECLARED[name]
+
+
+def _split(dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape, each named dimension by itself."""
+    return tuple(sizes[name] for dim in dims for name in dim.split("*"))
+
+
+def _joined(dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape compiled code sees."""
+    return tuple(math.prod(sizes[name] for name in dim.split("*")) for dim in dims)
+
+
+def _n_bytes(array: Array, sizes: Mapping[str, int]) -> int:
+    size = math.prod(_split(array.dims, sizes)) * array.element.itemsize
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class State:
+    """Memory for what is declared: zero, but for what the table begins with something else.
+
+    Numbers are read and written as attributes; arrays are attributes of the shape that compiled code sees.
+
+    Parameters
+    ----------
+    declaration
+        What it holds.
+    dims
+        How large each named dimension is.
+    parts
+        The states inside, by name.
+    """
+
+    __slots__ = ("__weakref__", "_arrays", "_block", "_numbers", "_record", "address", "declaration", "dims", "parts")
+
+    declaration: Declaration
+    dims: dict[str, int]
+    parts: dict[str, State]
+    address: int
+    _arrays: dict[str, NDArray[Any]]
+    _block: NDArray[np.uint8]
+    _numbers: frozenset[str]
+    _record: Any
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        dims: Mapping[str, int] | None = None,
+        *,
+        parts: Mapping[str, State] | None = None,
+    ) -> None:
+        sizes, own = dict(dims or {}), object.__setattr__
+        own(self, "declaration", declaration)
+        own(self, "dims", sizes)
+        own(self, "parts", dict(parts or {}))
+        own(self, "_numbers", frozenset(name for name, _ in declaration.of(Number)))
+        arrays = {name: array for name, array in declaration.of(Array) if not array.lent}
+        head = -(-declaration.record.itemsize // ALIGNMENT) * ALIGNMENT
+        size = head + sum(_n_bytes(array, sizes) for array in arrays.values())
+        block = np.zeros(size + ALIGNMENT, np.uint8)
+        block = block[-block.ctypes.data % ALIGNMENT :][:size]
+        own(self, "_block", block)
+        own(self, "_record", block[: declaration.record.itemsize].view(declaration.record))
+        own(self, "address", block.ctypes.data)
+        own(self, "_arrays", {})
+        at = head
+        for name, array in arrays.items():
+            shape, element = _joined(array.dims, sizes), array.element
+            flat = block[at : at + math.prod(shape) * element.itemsize].view(element).reshape(shape)
+            self._place(name, flat.view(np.recarray) if array.fields else flat)
+            at += _n_bytes(array, sizes)
+        for name, part in self.parts.items():
+            if name in declaration.entries:
+                self._record[f"{name}@"] = part.address
+        self._begin()
+        _LIVING[self.address] = self
+
+    def _place(self, name: str, array: NDArray[Any]) -> None:
+        self._arrays[name] = array
+        self._record[f"{name}@"] = array.ctypes.data
+        for k, size in enumerate(array.shape):
+            self._record[f"{name}@{k}"] = size
+
+    def _begin(self) -> None:
+        for name, number in self.declaration.of(Number):
+            if number.start:
+                self._record[name] = number.start
+        for name, array in self.declaration.of(Array):
+            if array.lent:
+                continue
+            for key, number in (array.fields or {}).items():
+                if number.start:
+                    self._arrays[name][key] = number.start
+            if array.start:
+                self._arrays[name][...] = array.start
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._arrays:
+            return self._arrays[name]
+        if name in self._numbers:
+            return self._record[name][0]
+        if name in self.parts:
+            return self.parts[name]
+        raise AttributeError(f"a state of {self.declaration.name} has no {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._numbers:
+            raise AttributeError(f"a state of {self.declaration.name} has no number {name!r}")
+        self._record[name] = value
+
+    def lend(self, **arrays: NDArray[Any]) -> None:
+        """Put arrays that live elsewhere in their places."""
+        for name, array in arrays.items():
+            self._place(name, array)
+
+    def split(self, name: str) -> NDArray[Any]:
+        """An array with each named dimension by itself."""
+        entry = self.declaration.entries[name]
+        assert isinstance(entry, Array)
+        return self._arrays[name].reshape(_split(entry.dims, self.dims))
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory it takes, with its parts."""
+        return self._block.nbytes + sum(part.n_bytes for part in self.parts.values())
+
+    def take(self, other: State) -> None:
+        """Take over all that another state holds, as far as there is room."""
+        for name, number in self.declaration.of(Number):
+            if not number.is_address:
+                self._record[name] = other._record[name]
+        for name, array in self.declaration.of(Array):
+            if not array.lent:
+                _copy_common(array, self.split(name), other.split(name))
+        for name, part in self.parts.items():
+            part.take(other.parts[name])
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def _kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
+        """What is saved: its name, a view of it, and the bounds it keeps."""
+        for name, entry in self.declaration.entries.items():
+            if isinstance(entry, Number) and entry.saved:
+                yield name, self._record[name].reshape(()), entry.within
+            elif isinstance(entry, Array) and entry.saved:
+                yield name, self.split(name), entry.within
+            elif isinstance(entry, Array):
+                for key, number in (entry.fields or {}).items():
+                    if number.saved:
+                        yield f"{name}.{key}", self.split(name)[key].view(np.ndarray), number.within
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Copies of all that is learned, by name; what is in a part is headed by its name."""
+        arrays = {name: view.copy() for name, view, _ in self._kept()}
+        for name, part in self.parts.items():
+            arrays |= {f"{name}.{key}": array for key, array in part.saved().items()}
+        return arrays
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], under: str = "") -> None:
+        """Take over what was `saved`.
+
+        Raises
+        ------
+        ValueError
+            Where an array is missing, of another shape or type, not finite, or beyond its bounds.
+        """
+        for key, view, (low, high) in self._kept():
+            name = under + key
+            if name not in arrays:
+                raise ValueError(f"there is no array {name!r}")
+            given = arrays[name]
+            if given.shape != view.shape or given.dtype != view.dtype:
+                raise ValueError(
+                    f"array {name!r} has shape {given.shape} and type {given.dtype}, not {view.shape} and {view.dtype}"
+                )
+            if given.dtype.kind == "f" and not np.isfinite(given).all():
+                raise ValueError(f"array {name!r} holds values that are not finite")
+            if not ((given >= low) & (given <= high)).all():
+                raise ValueError(f"array {name!r} holds values that are not between {low:g} and {high:g}")
+            view[...] = given
+        for key, part in self.parts.items():
+            part.restore(arrays, f"{under}{key}.")
+
+    # Copies in memory ---------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.declaration, self.dims, self.parts, self._block.copy())
+
+
+def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:
+    """A state that others can take over from: its own addresses are not valid."""
+    state = State(declaration, dims, parts=parts)
+    head = declaration.record.itemsize
+    numbers = block[:head].view(declaration.record)
+    for name, _ in declaration.of(Number):
+        state._record[name] = numbers[name]
+    first = -(-head // ALIGNMENT) * ALIGNMENT
+    state._block[first:] = block[first:]
+    return state
+
+
+def _copy_common(array: Array, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
+    common = tuple(slice(0, min(a, b)) for a, b in zip(mine.shape, theirs.shape, strict=True))
+    addresses = [name for name, number in (array.fields or {}).items() if number.is_address]
+    if not addresses:
+        mine[common] = theirs[common]
+        return
+    assert array.fields is not None
+    for name in array.fields:
+        if name not in addresses:
+            mine[name][common] = theirs[name][common]
+
+
+# For compiled code ------------------------------------------------------------------------------------------------
+
+
+class StateType(types.Type):
+    """A state in compiled code: the address of its record."""
+
+    def __init__(self, declared: str) -> None:
+        self.declared = declared
+        super().__init__(name=f"State({declared})")
+
+    @property
+    def key(self) -> str:
+        return self.declared
+
+
+@register_model(StateType)
+class _StateModel(models.OpaqueModel):
+    """A pointer."""
+
+
+@typeof_impl.register(State)
+def _typeof(state: State, _: Any) -> StateType:
+    return StateType(state.declaration.name)
+
+
+@unbox(StateType)
+def _unbox(kind: StateType, state: Any, c: Any) -> NativeValue:
+    address = c.pyapi.object_getattr_string(state, "address")
+    value = c.builder.inttoptr(c.pyapi.long_as_longlong(address), c.context.get_value_type(kind))
+    c.pyapi.decref(address)
+    return NativeValue(value, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):
+    key = StateType
+
+    def generic_resolve(self, kind: StateType, name: str) -> Any:
+        entry = _DECLARED[kind.declared].entries.get(name)
+        return None if entry is None else _type_of(entry)
+
+
+def _type_of(entry: Entry) -> Any:
+    if isinstance(entry, Number):
+        return from_dtype(np.dtype(entry.dtype))
+    if isinstance(entry, Array):
+        return types.Array(from_dtype(entry.element), len(entry.dims), "C")
+    return StateType(entry.declaration.name)
+
+
+def _field(builder: Any, declaration: Declaration, state: Any, name: str, kind: Any) -> Any:
+    """The place of a field of the record."""
+    place = builder.gep(state, [ir.IntType(64)(declaration.offset(name))])
+    return builder.bitcast(place, kind.as_pointer())
+
+
+def _fixed(builder: Any, declaration: Declaration, state: Any, name: str) -> Any:
+    """An address or size: these do not change while compiled code runs, so that loops need to look them up once."""
+    value = builder.load(_field(builder, declaration, state, name, ir.IntType(64)))
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+@intrinsic
+def address_of(_: Any, state: Any) -> Any:
+    """The address by which a function that is compiled apart finds a state."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.ptrtoint(values[0], ir.IntType(64))
+
+    return types.int64(state), codegen
+
+
+if config.DISABLE_JIT:
+
+    def address_of(state: State) -> int:
+        """The address by which a function finds a state."""
+        return state.address
+
+
+@lower_getattr_generic(StateType)
+def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> Any:
+    declaration = _DECLARED[kind.declared]
+    entry, out = declaration.entries[name], _type_of(declaration.entries[name])
+    value_type = context.get_value_type(out)
+    if isinstance(entry, Number):
+        return builder.load(_field(builder, declaration, state, name, value_type))
+    address = _fixed(builder, declaration, state, f"{name}@")
+    if isinstance(entry, Part):
+        return builder.inttoptr(address, value_type)
+    array = context.make_array(out)(context, builder)
+    size = ir.IntType(64)(entry.element.itemsize)
+    shape = [_fixed(builder, declaration, state, f"{name}@{k}") for k in range(len(entry.dims))]
+    strides = [size]
+    for n in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], n, flags=("nsw",)))
+    data = builder.inttoptr(address, array.data.type)
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+    return array._getvalue()
+
+
+@lower_setattr_generic(StateType)
+def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
+    state, value = values
+    declaration = _DECLARED[signature.args[0].declared]
+    builder.store(value, _field(builder, declaration, state, name, value.type))
