@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from simulations import data
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import budgeted as kernels
-from streamsvm.kernels import rows as layout
+from streamsvm.kernels import budgeted, expansion, maintenance, rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "multi-merge.json"
@@ -59,20 +58,19 @@ def _cycles(_):
 
 
 @njit(nogil=True)
-def run_timed(arena, layout_, values, columns, indptr, labels):
+def run_timed(state, values, columns, indptr, labels):
     """Learn all rows; returns the cycles spent in all, and in making room."""
-    arena, layout_ = layout.borrow(arena), layout.borrow(layout_)
-    values, columns, indptr = layout.borrow(values), layout.borrow(columns), layout.borrow(indptr)
+    values, columns, indptr = rows.borrow(values), rows.borrow(columns), rows.borrow(indptr)
     start, merging = _cycles(), 0
     for i in range(indptr.size - 1):
-        m = layout.load(arena, layout_, values, columns, indptr[i], indptr[i + 1], False)
-        kernels.evaluate(arena, layout_, m, False)
-        kernels.step(arena, layout_, m, labels[i], 1.0)
-        if layout_[kernels.N_VECTORS] > layout_[kernels.BUDGET]:
+        m = rows.load(state.rows, values, columns, indptr[i], indptr[i + 1], False)
+        expansion.evaluate(state, m, False)
+        budgeted.step(state, m, labels[i], 1.0)
+        if state.n_vectors > state.budget:
             before = _cycles()
-            kernels.make_room(arena, layout_)
+            maintenance.make_room(state)
             merging += _cycles() - before
-        layout.observe(arena, layout_, values, columns, indptr[i], indptr[i + 1], False)
+        rows.observe(state.rows, values, columns, indptr[i], indptr[i + 1], False)
     return _cycles() - start, merging
 
 
@@ -123,10 +121,10 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, average:
         scaling="none",
     )
     order = np.random.default_rng(seed).permutation(n)
-    rows = model._space.encode(X[order], np.ones(n, bool))
+    encoded = model._space.encode(X[order], np.ones(n, bool))
     codes = np.array([model._code(label) for label in y[order].tolist()])
     model._make_room()
-    arguments = (model._values, model._layout, rows.values, rows.columns, rows.indptr, codes)
+    arguments = (model._state, encoded.values, encoded.columns, encoded.indptr, codes)
     start = time.perf_counter()
     total, merging = run_timed(*arguments)
     seconds = time.perf_counter() - start

@@ -30,7 +30,7 @@ from simulations import data
 from simulations.benchmarks import RESULTS, keep
 from streamsvm import CPMClassifier
 from streamsvm.kernels import polytope as kernels
-from streamsvm.kernels import rows as layout
+from streamsvm.kernels.rows import load_all
 
 # One event --------------------------------------------------------------------------------------------------------
 
@@ -86,13 +86,13 @@ def time_steps(X: Any, positive: Any, n_faces: int, n_steps: int, entropy: float
     rows = model._space.encode(X, np.ones(X.shape[0], bool))
     model._code(True)
     model._make_room()
-    kernels.open_classes(model._values, model._layout, 1)
+    kernels.open_classes(model._state, 1)
     n = X.shape[0]
     pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)
-    layout.load_all(model._values, model._layout, rows.values, rows.columns, rows.indptr, rows.shared, *pairs)
+    load_all(model._rows, rows.values, rows.columns, rows.indptr, rows.shared, *pairs)
     labels, counted, rng = np.where(positive, 0, -1), np.full(n, -1), np.zeros(1, np.uint64)
     start = time.perf_counter()
-    kernels.fit_rows(model._values, model._layout, *pairs, labels, np.ones(n), counted, rng, n_steps)
+    kernels.fit_rows(model._state, *pairs, labels, np.ones(n), counted, rng, n_steps)
     return (time.perf_counter() - start) / n_steps * 1e6
 
 

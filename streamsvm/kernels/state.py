@@ -337,7 +337,7 @@ class State:
         for name, entry in self.declaration.entries.items():
             if isinstance(entry, Number) and entry.saved:
                 yield name, self._record[name].reshape(()), entry.within
-            elif isinstance(entry, Array) and entry.saved:
+            elif isinstance(entry, Array) and entry.saved and self._arrays[name].size:
                 yield name, self.split(name), entry.within
             elif isinstance(entry, Array):
                 for key, number in (entry.fields or {}).items():

@@ -9,8 +9,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import budgeted as kernels
-from streamsvm.kernels import rows as layout
+from streamsvm.kernels import exponential, expansion, maintenance, merging
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online.budgeted import _table
 
@@ -26,12 +25,12 @@ def learner_with(vectors, coefs, gamma=0.5, **settings):
         coefs = np.vstack([-coefs, coefs])
     model = BSGDClassifier(budget=len(vectors), gamma=gamma, scaling="none", metric="fixed", **settings)
     d = vectors.shape[1]
-    expansion = KernelExpansion(
+    held = KernelExpansion(
         list(range(len(coefs))), vectors.astype(float), coefs, np.zeros(len(coefs)), gamma, np.ones(d), plain_scaler(d)
     )
-    model.adopt(expansion)
+    model.adopt(held)
     # The steps that are still to come decide what a head's coefficients are measured in.
-    model._arena[kernels.HEADS][:, kernels.ETA] = 1.0
+    model._state.heads.eta[:] = 1.0
     return model
 
 
@@ -55,14 +54,14 @@ def expansion_of(model):
 def test_exponential_is_right_to_single_precision():
     x = -np.linspace(0.0, 60.0, 1_000_003).astype(np.float32)
     out = np.empty_like(x)
-    kernels.exp_all(x, out)
+    exponential.exp_all(x, out)
     assert np.abs(out / np.exp(x.astype(float)) - 1.0).max() < 3e-7
     assert out[0] == 1.0
 
 
 def test_exponential_of_anything_smaller_is_tiny():
     out = np.empty(3, np.float32)
-    kernels.exp_all(np.array([-61.0, -1e30, -np.inf], np.float32), out)
+    exponential.exp_all(np.array([-61.0, -1e30, -np.inf], np.float32), out)
     assert (out == out[0]).all()
     assert 0.0 < out[0] < 1e-26
 
@@ -76,10 +75,10 @@ TABLE_BOUND = 1e-4
 def exact_loss(ratio, cosine, log_kappa):
     """The least degradation over h, by brute force and bounded optimisation."""
     grid = np.linspace(-0.2, 1.2, 141)
-    values = [kernels.degradation(h, ratio, cosine, log_kappa) for h in grid]
+    values = [merging.degradation(h, ratio, cosine, log_kappa) for h in grid]
     best = grid[int(np.argmin(values))]
     found = minimize_scalar(
-        lambda h: kernels.degradation(h, ratio, cosine, log_kappa),
+        lambda h: merging.degradation(h, ratio, cosine, log_kappa),
         bounds=(best - 0.01, best + 0.01),
         method="bounded",
         options={"xatol": 1e-12},
@@ -99,8 +98,8 @@ def test_table_loses_next_to_nothing():
     worst = 0.0
     for share, kappa in random_pairs(300, seed=1):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
-        h = kernels.look_up(table, kernels.GRID**2, share, kappa)
-        worst = max(worst, kernels.degradation(h, ratio, 1.0, log_kappa) - exact_loss(ratio, 1.0, log_kappa))
+        h = merging.look_up(table, merging.BEST, share, kappa)
+        worst = max(worst, merging.degradation(h, ratio, 1.0, log_kappa) - exact_loss(ratio, 1.0, log_kappa))
     assert worst < TABLE_BOUND
 
 
@@ -108,21 +107,21 @@ def test_table_knows_what_is_lost():
     table = _table()
     for share, kappa in random_pairs(300, seed=2):
         lost = exact_loss(min(share / (1.0 - share), 1e6), 1.0, math.log(kappa))
-        assert kernels.look_up(table, 0, share, kappa) == pytest.approx(lost, abs=2e-4)
+        assert merging.look_up(table, merging.LOST, share, kappa) == pytest.approx(lost, abs=2e-4)
 
 
 def test_table_has_the_global_maximum_of_equal_distant_vectors():
     kappa = math.exp(-3.0)
-    h = kernels.look_up(_table(), kernels.GRID**2, 0.5, kappa)
+    h = merging.look_up(_table(), merging.BEST, 0.5, kappa)
     assert h > 0.9
-    assert kernels.kept(h, 1.0, 1.0, -3.0) > kernels.kept(0.5, 1.0, 1.0, -3.0)
+    assert merging.kept(h, 1.0, 1.0, -3.0) > merging.kept(0.5, 1.0, 1.0, -3.0)
 
 
 def test_golden_section_is_exact():
     for share, kappa in random_pairs(100, seed=3):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
-        h = kernels.golden_section(ratio, 1.0, log_kappa)
-        assert kernels.degradation(h, ratio, 1.0, log_kappa) <= exact_loss(ratio, 1.0, log_kappa) + 1e-9
+        h = merging.golden_section(ratio, 1.0, log_kappa)
+        assert merging.degradation(h, ratio, 1.0, log_kappa) <= exact_loss(ratio, 1.0, log_kappa) + 1e-9
 
 
 def test_refined_point_is_within_one_percent_at_any_angle():
@@ -132,10 +131,10 @@ def test_refined_point_is_within_one_percent_at_any_angle():
     for share, kappa in random_pairs(700, seed=5):
         cosine = rng.random()
         ratio, log_kappa = min(share / (1.0 - share), 1e4), math.log(kappa)
-        h = kernels.refine(kernels.look_up(table, kernels.GRID**2, share, kappa), ratio, cosine, log_kappa)
+        h = merging.refine(merging.look_up(table, merging.BEST, share, kappa), ratio, cosine, log_kappa)
         best = exact_loss(ratio, cosine, log_kappa)
         if best > 1e-9:
-            worst = max(worst, kernels.degradation(h, ratio, cosine, log_kappa) / best - 1.0)
+            worst = max(worst, merging.degradation(h, ratio, cosine, log_kappa) / best - 1.0)
     assert worst < 0.01
 
 
@@ -157,7 +156,7 @@ def merged(vectors, coefs, gamma, **settings):
     """What is lost by making room where one vector too many is held, and the learner afterwards."""
     model = learner_with(vectors, coefs, gamma, merges=len(vectors), **settings)
     before = expansion_of(model)
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     return distance(before, expansion_of(model), gamma), model
 
 
@@ -209,7 +208,7 @@ def test_merging_in_turn_is_near_merging_at_once():
 def test_of_the_same_sign_the_nearest_are_merged():
     vectors = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.5], [5.0, 5.0], [0.05, 0.0]])
     model = learner_with(vectors, np.array([0.5, 1.0, 1.0, 1.0, -1.0]), merges=3)
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     kept = model.model.vectors
     assert model.n_support_vectors == 3
     assert [5.0, 5.0] in kept.tolist()
@@ -219,19 +218,19 @@ def test_of_the_same_sign_the_nearest_are_merged():
 def test_where_no_other_has_the_sign_the_smallest_is_removed():
     vectors = np.array([[0.0], [1.0], [2.0]])
     model = learner_with(vectors, np.array([1.0, -0.1, 2.0]))
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 2.0]
 
 
 def test_classes_of_opposite_directions_do_not_merge():
     model = learner_with(np.zeros((3, 1)), np.array([[1.0, -1.0, 0.1], [-1.0, 1.0, 0.0], [0.0, 0.0, -0.1]]))
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     assert model.n_support_vectors == 2
 
 
 def test_removal_takes_the_smallest():
     model = learner_with(np.arange(4.0)[:, None], np.array([1.0, 0.5, -0.2, 3.0]), maintenance="remove")
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 1.0, 3.0]
 
 
@@ -240,7 +239,7 @@ def test_projection_is_that_of_least_squares():
     vectors, coefs = rng.normal(size=(6, 2)), np.array([1.0, -1.0, 2.0, 0.3, 1.5, -2.0])
     model = learner_with(vectors, coefs, maintenance="project")
     before = expansion_of(model)
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     rest = np.delete(np.arange(6), 3)
     k = gram(vectors, vectors, 0.5)
     beta = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, 3])
@@ -252,7 +251,7 @@ def test_averaged_coefficients_ride_along():
     vectors = np.array([[0.0, 0.0], [0.01, 0.0], [3.0, 0.0]])
     model = learner_with(vectors, np.array([0.5, 1.0, 1.0]), merges=2, average=10)
     scores = model.model.decision_function(np.zeros((1, 2)))
-    kernels.make_room(model._values, model._layout)
+    maintenance.make_room(model._state)
     assert model.n_support_vectors == 2
     assert model.model.decision_function(np.zeros((1, 2))) == pytest.approx(scores, rel=1e-3)
 
@@ -364,7 +363,7 @@ def test_steps_are_those_of_the_twin(settings, n_classes):
     )
     for label in range(n_classes):
         model._code(label)
-    kernels.open_classes(model._values, model._layout, n_classes)
+    expansion.open_classes(model._state, n_classes)
     for x, label in zip(X, y.tolist(), strict=True):
         x = x.astype(np.float32).astype(float)
         model.learn_one(dict(enumerate(x.tolist())), label)
@@ -380,7 +379,7 @@ def test_a_third_class_ends_the_sharing_of_one_coefficient():
     model.learn_many(X, y.tolist())
     before = model.model
     model._code(2)
-    kernels.open_classes(model._values, model._layout, 3)
+    expansion.open_classes(model._state, 3)
     after = model.model
     assert (after.coefs[:2] == before.coefs).all()
     assert (after.coefs[2] == 0.0).all()
@@ -397,12 +396,12 @@ def test_metric_follows_the_gradient(n_classes):
     model.learn_many(X, y.tolist())
     x = rng.normal(size=3)
     known = model.model
-    fields = model._arena[kernels.METRIC]
-    before = fields[kernels.GRADIENT, :3].copy()
+    gradient = model._state.gradient
+    before = gradient[:3].copy()
     f = known.decision_function(x[None])[0]
     label = int(f.argmin())
     model.learn_one(dict(enumerate(x.tolist())), label)
-    found = (fields[kernels.GRADIENT, :3] - 0.9 * before) / 0.1
+    found = (gradient[:3] - 0.9 * before) / 0.1
     u = np.zeros(n_classes)
     u[label], u[f.argmax()] = 1.0, -1.0
     theta = np.log(known.relevance)
@@ -425,14 +424,14 @@ def test_norms_stay_right_as_the_metric_moves():
     relevance = np.array(list(model.relevance.values()))
     assert relevance.std() > 0.1
     vectors = model.model.vectors
-    assert model._arena[kernels.NORMS][: len(vectors)] == pytest.approx((vectors**2 @ relevance), rel=1e-4)
+    assert model._state.norms[: len(vectors)] == pytest.approx((vectors**2 @ relevance), rel=1e-4)
 
 
 def test_gamma_follows_the_data():
     X, y = blobs(500, 2, 5, seed=15)
     model = BSGDClassifier(scaling="none", gamma_factor=2.0)
     model.learn_many(X, y.tolist())
-    assert model._arena[layout.PARAMS][kernels.GAMMA_NOW] == pytest.approx(2.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
+    assert model._state.gamma_now == pytest.approx(2.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
 
 
 def test_slots_without_a_vector_have_no_coefficients():
@@ -441,5 +440,5 @@ def test_slots_without_a_vector_have_no_coefficients():
     model.learn_many(X, y.tolist())
     n = model.n_support_vectors
     assert 20 < n <= 25
-    assert (model._arena[kernels.COEFS][:, :, n:] == 0.0).all()
-    assert (model._arena[kernels.AVERAGED][:, :, n:] == 0.0).all()
+    assert (model._state.coefs[:, n:] == 0.0).all()
+    assert (model._state.averaged[:, n:] == 0.0).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels import apart, call, kernel
-from streamsvm.kernels.rows import borrow_at
+from streamsvm.kernels.state import Array, Declaration, State, address_of
 
 
 @kernel
@@ -18,15 +18,19 @@ def plus_constants(x):
     return plus(x, 1) + plus(x, 2)
 
 
-def fill(address, size, value):
-    array = borrow_at(address, size, np.float64)
-    for i in range(size):
-        array[i] = value
+FILLED = Declaration("filled", {"values": Array(("values",), "to be filled")})
+filled_at = FILLED.at()
+
+
+def fill(address, value):
+    values = filled_at(address).values
+    for i in range(values.size):
+        values[i] = value
 
 
 @kernel
-def fill_apart(address, array, value):
-    call(address, (array.ctypes.data, array.size, value))
+def fill_apart(address, state, value):
+    call(address, (address_of(state), value))
 
 
 def test_a_function_is_compiled_once_whatever_constants_it_is_called_with():
@@ -35,10 +39,10 @@ def test_a_function_is_compiled_once_whatever_constants_it_is_called_with():
 
 
 def test_what_is_apart_is_called_by_its_address():
-    array = np.zeros(5)
-    fill_apart(apart(fill, 3).address, array, 7)
-    np.testing.assert_array_equal(array, 7.0)
+    state = State(FILLED, {"values": 5})
+    fill_apart(apart(fill, 2).address, state, 7)
+    np.testing.assert_array_equal(state.values, 7.0)
 
 
 def test_what_is_apart_is_compiled_once():
-    assert apart(fill, 3) is apart(fill, 3)
+    assert apart(fill, 2) is apart(fill, 2)

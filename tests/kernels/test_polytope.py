@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from streamsvm import CPMClassifier
 from streamsvm.kernels import polytope as kernels
-from streamsvm.kernels import rows as layout
 from tests.learners import assert_same_knowledge, dicts
 
 NAN = math.nan
@@ -239,14 +238,14 @@ def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
     assert_like_twin(model, twin)
     if entropy:
         counts = [twin.counts(polytope) for polytope in twin.polytopes.values()]
-        np.testing.assert_allclose(model._arena[kernels.COUNTS][: len(counts), :, 0], counts)
+        np.testing.assert_allclose(model._state.split("counts")[: len(counts)], counts)
 
 
 def test_fitting_keeps_at_most_one_count_a_row():
     X, y = stream(40, 6)
     model = CPMClassifier(scaling="none", entropy=0.9).fit(X, y, n_steps=5_000)
     for c, label in enumerate(model.classes_):
-        assert model._arena[kernels.COUNTS][c, :, 0].sum() <= (y == label).sum()
+        assert model._state.split("counts")[c].sum() <= (y == label).sum()
 
 
 def test_entropy_spreads_a_class_over_its_faces():
@@ -255,7 +254,7 @@ def test_entropy_spreads_a_class_over_its_faces():
     def spread(least: float) -> float:
         model = CPMClassifier(n_faces=8, entropy=least)
         model.learn_many(X, y)
-        return entropy(model._arena[kernels.COUNTS][0, :, 0])
+        return entropy(model._state.split("counts")[0])
 
     assert spread(0.9) >= 0.8 * math.log(8)
 
@@ -279,12 +278,13 @@ def test_folding_the_scalars_changes_nothing():
         for i, (x, label) in enumerate(zip(dicts(X), y.tolist(), strict=True)):
             for model in (plain, folded):
                 model.learn_one(x, label)
-            fields = folded._arena[kernels.CLASSES]
+            own = folded._state.classes[0]
             factor = 4.0 if i % 2 else 0.25  # a power of two: rounding has no part in this
-            for section, scalars in ((kernels.V, (kernels.A, kernels.P)), (kernels.U, (kernels.Q,))):
-                if folded._arena[section].size:
-                    folded._arena[section][:, 0] *= factor
-                    fields[0, list(scalars)] /= factor
+            for weights, scalars in (("weights", ("scale", "mean_v")), ("averaged", ("mean_u",))):
+                if folded._state.split(weights).size:
+                    folded._state.split(weights)[:, 0] *= factor
+                    for scalar in scalars:
+                        own[scalar] /= factor
         np.testing.assert_array_equal(plain.model.faces, folded.model.faces)
 
 
@@ -298,8 +298,7 @@ def test_scalars_stay_in_range_on_a_long_stream(average):
         for polytope in twin.polytopes.values():
             polytope.choices = polytope.choices[-20_000:]
         twin.learn(row, label)
-    fields = model._arena[kernels.CLASSES][: len(model.classes_)]
-    assert (fields[:, kernels.A] >= kernels.SMALLEST).all()
+    assert (model._state.classes.scale[: len(model.classes_)] >= kernels.SMALLEST).all()
     assert_like_twin(model, twin)
 
 
@@ -309,11 +308,10 @@ def test_counts_stay_in_range_on_a_long_stream():
     params = {"memory": 2, "entropy": 0.6, "horizon": 50, "l2": 1.0}  # the next count doubles each time
     model = CPMClassifier(scaling="none", **params)
     model.learn_many(X, y)
-    fields = model._arena[kernels.CLASSES]
-    assert np.isfinite(model._arena.values).all()
-    assert (fields[:, kernels.NEXT_COUNT] <= 1e101).all()
-    counts = model._arena[kernels.COUNTS][:, :, 0]
-    np.testing.assert_allclose(counts.sum(axis=1), fields[: len(counts), kernels.COUNT], rtol=1e-9)
+    classes, counts = model._state.classes, model._state.split("counts")
+    assert all(np.isfinite(array).all() for array in model._state.saved().values())
+    assert (classes.next_count <= 1e101).all()
+    np.testing.assert_allclose(counts.sum(axis=1), classes.count, rtol=1e-9)
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
@@ -367,7 +365,7 @@ def test_a_step_goes_down_the_gradient_of_the_objective(seed):
         return np.concatenate([learned.biases[:, :, None], learned.faces], axis=2)
 
     before, own, x = weights(), model.classes_.index(y[-1]), np.concatenate([[1.0], X[-1]])
-    t = model._arena[kernels.CLASSES][: len(before), kernels.STEPS] + 2.0
+    t = model._state.classes.steps[: len(before)] + 2.0
     model.learn_one(dict(enumerate(X[-1].tolist())), y[-1])
     # W_after = (W - eta * gradient of the loss) * (1 - 1 / t)
     shrink = (1.0 - 1.0 / t)[:, None, None]
@@ -405,4 +403,4 @@ def test_the_number_of_events_learned_is_that_of_the_steps():
     model = CPMClassifier()
     model.learn_many(X, y)
     assert model.n_events_learned == 30
-    assert model._layout[layout.N_CLASSES] == 3
+    assert model._state.n_classes == 3

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.kernels import rows
-from streamsvm.kernels.arena import Arena
-from streamsvm.online.base import RANKED_MOST, common_shapes, set_scaling
+from streamsvm.online.base import RANKED_MOST, new_rows
 
 NAN = math.nan
 SCALINGS = ("none", "standard", "decayed", "rank")
@@ -86,11 +85,8 @@ class Kernel:
     """The compiled scaling, fed row by row, either whole or as pairs of what is present."""
 
     def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool) -> None:
-        n = len(indicators)
-        self.arena = Arena(common_shapes(n, 1, 3, window if scaling == "rank" else 0), n)
-        set_scaling(self.arena, scaling, window if scaling == "rank" else 0, window)
-        stats = self.arena[rows.STATS]
-        stats[rows.DUE, list(indicators)], stats[rows.SCALE, list(indicators)] = -1.0, 1.0
+        self.rows = new_rows(len(indicators), scaling, window)
+        self.rows.due[list(indicators)], self.rows.scale[list(indicators)] = -1.0, 1.0
         self.whole = whole
 
     def _entries(self, row: Sequence[float]) -> tuple[Any, ...]:
@@ -98,7 +94,7 @@ class Kernel:
         if not self.whole:
             present = ~np.isnan(values)
             values, columns = values[present], columns[present]
-        return self.arena.values, self.arena.layout, values, columns, 0, len(values), self.whole
+        return self.rows, values, columns, 0, len(values), self.whole
 
     def load(self, row: Sequence[float]) -> int:
         return int(rows.load(*self._entries(row)))
@@ -106,10 +102,9 @@ class Kernel:
     def scaled(self, row: Sequence[float]) -> list[float]:
         m = self.load(row)
         assert m >= 1
-        at = self.arena.layout[rows.ROWS_AT]
-        weight_rows = self.arena.layout[at : at + m]
+        weight_rows = (self.rows.all_rows if self.rows.in_order else self.rows.own_rows)[:m]
         out = np.zeros(len(row) + 1)
-        out[weight_rows] = self.arena[rows.SCALED][:m]
+        out[weight_rows] = self.rows.scaled[:m]
         assert weight_rows[0] == 0
         assert out[0] == 1.0  # the bias
         assert (np.diff(weight_rows) > 0).all()
@@ -117,6 +112,15 @@ class Kernel:
 
     def observe(self, row: Sequence[float]) -> None:
         rows.observe(*self._entries(row))
+
+    def statistics(self) -> dict[str, Any]:
+        """What is known of the columns."""
+        return {name: array for name, array in self.rows.saved().items() if name != "seen"}
+
+
+def assert_equal(some: dict[str, Any], others: dict[str, Any]) -> None:
+    for name, array in some.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 def assert_like_twin(
@@ -170,7 +174,7 @@ def test_both_ways_of_arriving_give_the_same_bits():
         assert whole.scaled(row) == pairs.scaled(row)
         whole.observe(row)
         pairs.observe(row)
-    np.testing.assert_array_equal(whole.arena[rows.STATS], pairs.arena[rows.STATS])
+    assert_equal(whole.statistics(), pairs.statistics())
 
 
 def test_standard_scaling_is_the_mean_and_deviation_of_the_events_before():
@@ -193,7 +197,7 @@ def test_a_column_absent_in_most_events_is_not_centred():
     kernel = Kernel("standard", 0, [False, False], False)
     for i in range(300):
         kernel.observe([1.0, 10.0 if i % 3 == 0 else NAN])
-    assert kernel.arena[rows.STATS][rows.SHIFT, 1] == 0.0
+    assert kernel.rows.shift[1] == 0.0
     assert kernel.scaled([NAN, 10.0])[1] == pytest.approx(1.0)  # divided by its root mean square
 
 
@@ -217,13 +221,10 @@ def test_missing_values_become_zero_and_leave_the_statistics_alone(scaling):
     kernel = Kernel(scaling, 10, [False, False], True)
     for i in range(20):
         kernel.observe([float(i), 1.0 + i % 3])
-    before = {i: kernel.arena[i].copy() for i in (rows.RING, rows.RANKS)}
-    stats = kernel.arena[rows.STATS].copy()
+    before = kernel.statistics()
     assert kernel.scaled([NAN, 1.0])[0] == 0.0
     kernel.observe([NAN, NAN])
-    np.testing.assert_array_equal(kernel.arena[rows.STATS], stats)
-    for i, section in before.items():
-        np.testing.assert_array_equal(kernel.arena[i], section)
+    assert_equal(kernel.statistics(), before)
 
 
 @pytest.mark.parametrize("scaling", ["standard", "decayed"])
@@ -284,7 +285,7 @@ def test_the_largest_values_taken_do_not_overflow():
     kernel = Kernel("standard", 0, [False], True)
     for i in range(100):
         kernel.observe([rows.LARGEST * (-1) ** i])
-    assert np.isfinite(kernel.arena.values).all()
+    assert all(np.isfinite(array).all() for array in kernel.statistics().values())
     assert kernel.scaled([rows.LARGEST])[0] == pytest.approx(1.0, rel=0.05)
 
 
@@ -294,7 +295,7 @@ def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
     renewed, last = [], None
     for i, x in enumerate(rng.normal(size=10_000).tolist(), start=1):
         kernel.observe([x])
-        scale = kernel.arena[rows.STATS][rows.SCALE, 0]
+        scale = kernel.rows.scale[0]
         if scale != last or i == 1:
             renewed.append(i)
         last = scale
@@ -306,7 +307,7 @@ def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
 
 @pytest.mark.parametrize("scaling", ["standard", "decayed"])
 def test_a_small_spread_on_a_large_offset_is_seen(scaling):
-    kernel = Kernel(scaling, 1e6, [False], True)
+    kernel = Kernel(scaling, 1_000_000, [False], True)
     rng = np.random.default_rng(7)
     x = 1e9 + 1e-3 * rng.normal(size=2_000)
     for value in x:
@@ -326,12 +327,10 @@ def test_all_rows_observed_at_once_leave_the_statistics_up_to_date():
     rng = np.random.default_rng(9)
     X = rng.normal(size=(500, 3)) * [1.0, 10.0, 0.0] + 3.0
     kernel = Kernel("standard", 0, [False] * 3, True)
-    rows.observe_rows(
-        kernel.arena.values, kernel.arena.layout, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True
-    )
-    np.testing.assert_allclose(kernel.arena[rows.STATS][rows.SHIFT], X.mean(axis=0))
-    np.testing.assert_allclose(kernel.arena[rows.STATS][rows.SCALE, :2], 1.0 / X.std(axis=0)[:2])
-    assert kernel.arena[rows.STATS][rows.SCALE, 2] == 0.0
+    rows.observe_rows(kernel.rows, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True)
+    np.testing.assert_allclose(kernel.rows.shift, X.mean(axis=0))
+    np.testing.assert_allclose(kernel.rows.scale[:2], 1.0 / X.std(axis=0)[:2])
+    assert kernel.rows.scale[2] == 0.0
 
 
 def test_a_flag_that_is_there_only_when_set_keeps_its_one():
