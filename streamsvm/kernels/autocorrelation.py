@@ -9,8 +9,15 @@ and the *lift* log M_ORDERS(c) - log M_0(c) is what the order of labels says bey
 the probabilities p of a vote as p'(c) ~ p(c)^power exp(trust lift(c)), both exponents learned by the log loss of p'; p'
 is heard only while its log loss of late is less than that of p.
 
-An event is counted under the labels that were known when it was *predicted*: where labels come late these are not the
-ones before it. So a note of each prediction is kept until its event is learned.
+An event is counted under the labels that were known when it was last *predicted*: where labels come late these are not
+the ones before it. So a note of each prediction is kept until its event is learned, or one predicted after it: labels
+come in the order of events. An event without a note was not predicted, and follows the labels of now, unless its note
+may have been lost: pushed out by others, passed over, or made before its columns were seen.
+
+Events are told apart by their rows alone. Where a note waits when another of an equal row is learned, either that event
+was predicted again, or an equal one waits for its own label, and then notes go by in the order they were made. What
+becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
+row was not predicted since the last label.
 
 Notes
 -----
@@ -37,6 +44,8 @@ NOTES = 1024
 
 DECAY, LOSS_RATE = 0.999, 0.002
 STEP, LEAST_POWER, MOST_POWER, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
+# How fast it shows whether equal rows are events of their own.
+DISTINCT_RATE = 1.0 / 16.0
 # By so much log loss the order must be better to be heard.
 MARGIN = 0.003
 LEAST_PROBABILITY = 1e-6
@@ -59,7 +68,15 @@ AUTOCORRELATION = Declaration(
         "increment": Number("what a count is raised by", start=1.0, saved=True, within=(1.0, LARGE)),
         "oldest": Number("where the oldest note is", i64, saved=True, within=(0.0, NOTES - 1.0)),
         "n_notes": Number("how many there are", i64, saved=True, within=(0.0, NOTES)),
-        "is_fresh": Number("whether nothing has been learned since the newest", i64, saved=True, within=(0.0, 1.0)),
+        "n_fresh": Number(
+            "how many of them were made since an event was learned", i64, saved=True, within=(0.0, NOTES)
+        ),
+        "n_lost": Number(
+            "events that may yet be learned though their notes are lost", i64, saved=True, within=(0.0, MOST_EVENTS)
+        ),
+        "distinct": Number(
+            "the decayed share of equal rows that were events of their own", saved=True, within=(0.0, 1.0)
+        ),
         "last_key": Number("the key of the event learned last, -1 where there is none", start=-1.0, saved=True),
         "recent": Array(
             ("orders",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, within=_LABEL
@@ -67,6 +84,9 @@ AUTOCORRELATION = Declaration(
         "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, within=(0.0, math.inf)),
         "keys": Array(("notes",), "the keys of the events predicted", saved=True),
         "noted": Array(("notes", "orders"), "the labels known then", i64, saved=True, within=_LABEL),
+        "left": Array(
+            ("notes",), "whether each waited when an equal row was learned", i64, saved=True, within=(0.0, 1.0)
+        ),
         "plain": Array(("classes",), "the vote's probabilities for the event in hand"),
         "logs": Array(("classes",), "their logarithms"),
         "lifts": Array(("classes",), "the lift"),
@@ -92,40 +112,63 @@ def row_key(values, columns, start, end, shared, present):
 @kernel
 def note(state, key):
     """Note that an event is predicted, with the labels known by now."""
-    n, oldest = state.n_notes, state.oldest
-    if state.is_fresh and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
+    n, oldest, n_fresh = state.n_notes, state.oldest, state.n_fresh
+    if n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
         return
+    state.n_fresh = min(n_fresh + 1, NOTES)
     at = (oldest + n) % NOTES
     if n == NOTES:
         state.oldest = (oldest + 1) % NOTES
+        if n_fresh < NOTES:
+            state.n_lost += 1
     else:
         state.n_notes = n + 1
-    state.is_fresh = 1
-    state.keys[at] = key
+    state.keys[at], state.left[at] = key, 0
     for k in range(ORDERS):
         state.noted[at, k] = state.recent[k]
 
 
 @kernel
 def recall(state, key):
-    """Where the oldest note of an event is; NOW if no event waits for its label, UNKNOWN if only others do."""
-    for i in range(state.n_notes):
-        at = (state.oldest + i) % NOTES
+    """Where the note an event goes by is; NOW if it was not predicted, or since the last label; UNKNOWN if perhaps."""
+    first = find(state, key, False)
+    if first < 0:
+        return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and state.n_fresh < NOTES else NOW
+    return first if state.distinct > 0.5 else find(state, key, True)
+
+
+@inlined
+def find(state, key, newest):
+    """Where the oldest or the newest note of an event is, -1 if there is none."""
+    n, oldest = state.n_notes, state.oldest
+    for i in range(n):
+        at = (oldest + (n - 1 - i if newest else i)) % NOTES
         if state.keys[at] == key:
             return at
-    return NOW if state.n_notes == 0 else UNKNOWN
+    return -1
 
 
 @kernel
-def drop(state, at):
-    """Drop a note and those before it: labels come in the order of events."""
-    n, oldest = state.n_notes, state.oldest
+def drop(state, key):
+    """Drop the oldest note of an event that is learned and those before it: labels come in the order of events.
+
+    Those that were left by an equal row before say whether such rows are events of their own.
+    """
+    n, oldest, at = state.n_notes, state.oldest, find(state, key, False)
+    is_fresh = (find(state, key, True) - oldest) % NOTES >= n - state.n_fresh
     n_dropped = (at - oldest) % NOTES + 1
-    for i in range(n_dropped):
+    for i in range(n):
         slot = (oldest + i) % NOTES
-        state.keys[slot] = 0.0
+        if i >= n_dropped:
+            if state.keys[slot] == key:
+                state.left[slot] = 1
+            continue
+        if state.left[slot] and not (slot == at and is_fresh):
+            state.distinct += DISTINCT_RATE * ((1.0 if slot == at else 0.0) - state.distinct)
+        state.keys[slot], state.left[slot] = 0.0, 0
         for k in range(ORDERS):
             state.noted[slot, k] = 0
+    state.n_lost = n - 1
     state.n_notes = n - n_dropped
     state.oldest = (at + 1) % NOTES if n_dropped < n else 0
 
@@ -197,7 +240,8 @@ def is_heard(state):
 def learn_order(state, key, n, label):
     """Learn the label of an event predicted among n classes."""
     at = recall(state, key)
-    if at < 0 and key == state.last_key and label == state.recent[0]:
+    is_spent = at < 0 or (state.distinct <= 0.5 and state.n_fresh == 0)
+    if is_spent and key == state.last_key and label == state.recent[0]:
         return  # learned once more, as ensembles do that weigh events by repeating them: it does not follow itself
     if n >= 2 and label < n and at != UNKNOWN:
         if at >= 0 and not same_labels(state, at):
@@ -209,10 +253,12 @@ def learn_order(state, key, n, label):
     else:
         count_label(state, state.noted[max(at, 0)], label, ORDERS if at >= 0 else 0)
     if at >= 0:
-        drop(state, at)
+        drop(state, key)
+    elif at == UNKNOWN:
+        state.n_lost -= 1
     for k in range(ORDERS - 1, 0, -1):
         state.recent[k] = state.recent[k - 1]
-    state.recent[0], state.is_fresh, state.last_key = label, 0, key
+    state.recent[0], state.n_fresh, state.last_key = label, 0, key
 
 
 @inlined

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels.access import address_of
 from streamsvm.kernels.autocorrelation import AUTOCORRELATION, add_order, learn_order, note, row_key
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
@@ -28,7 +29,7 @@ from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.requests import answer, wants_proba
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, load, observe, single_event
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
-from streamsvm.kernels.state import Array, Declaration, Number, Part, address_of, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
 # What is asked of rows: to do all, or a block one part after another; members learn on one thread each, the t-th asks
 # for LEARN + t.
@@ -328,9 +329,7 @@ def scale_block(state, request, first):
         if at + end - start + 1 > room:
             break
         seen, label = rows.seen, request.labels[i]
-        bad = add_to_block(
-            state, values, columns, start, end, shared, label, request.weights[i], n_block, at, False
-        )
+        bad = add_to_block(state, values, columns, start, end, shared, label, request.weights[i], n_block, at, False)
         if bad < 0:
             return bad if n_block == 0 else n_block
         n_block += 1
@@ -401,7 +400,8 @@ def run_rows(state, request, what):
     """Do what is asked of rows.
 
     To do ALL returns how many rows were done. To SCALE returns how many rows from `request.first` on make a block (of
-    `request.n_block` rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next begins.
+    `request.n_block` rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next
+    begins.
     """
     block, n_rows = state.block, request.indptr.size - 1
     first, n_block = request.first, request.n_block

@@ -1,8 +1,7 @@
 """Blocks of rows that several members of a blend see: what each looks like, who takes part, and what scores come of it.
 
-A family of learners that may be a member exports `run_member(state, block, i, at_hand)`, of three addresses or numbers
-and a flag, to be compiled apart: it scores the rows of the block, and learns those with a label. It is all a blend knows
-of its members but their heads' sharpness.
+A family of learners that may be a member exports `run_member(state, block, i, at_hand)`, of two addresses, a number and
+a flag, to be compiled apart: it scores the rows of the block, and learns those with a label.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
-import math
-
 from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.expansion import (
     BSGD,
@@ -31,7 +30,7 @@ from streamsvm.kernels.losses import best_class, find_update, sharpness, softmax
 from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.requests import answer, is_learned, wants_proba
 from streamsvm.kernels.rows import PREDICT, in_hand, load, observe, single_event, u
-from streamsvm.kernels.state import address_of, f32
+from streamsvm.kernels.state import f32
 
 __all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows", "spread"]
 
@@ -40,7 +39,7 @@ LARGEST_CHANGE = 1e15
 # Heads weigh exp(VOTE_SHARPNESS * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
 VOTE_SHARPNESS, VOTE_DECAY = 60.0, 0.998
 
-block_at = BLOCK.at()
+block_at = state_at(BLOCK)
 
 
 @kernel

@@ -2,8 +2,8 @@
 
 f_c(x) = sum_b A_cb k(x, v_b) + bias_c is the score of class c, with k(x, v) = exp(-gamma sum_j r_j (x_j - v_j)^2); r_j,
 the relevance of column j, is 1 where the metric is fixed. Several heads, each with a loss, a step and coefficients of
-its own, share the vectors v and one row of kernel values. A head's coefficients are held as a V with a scalar a, so that
-shrinking them costs nothing.
+its own, share the vectors v and one row of kernel values. A head's coefficients are held as a V with a scalar a, so
+that shrinking them costs nothing.
 
 Vectors are held by columns, in float32: a row of n pairs costs n runs over contiguous memory. A run is over all slots,
 rounded up to a multiple of LANES: slots without a vector have zero coefficients. Two classes keep one signed
@@ -19,7 +19,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.exponential import ONE, exp32
+from streamsvm.kernels.access import state_at
+from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import best_class
 from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, f64, i64, records, u64
@@ -118,11 +119,11 @@ BSGD = Declaration(
         "mix": Array(("mixes", "merged"), "their shares in what they become, a trial, and their kernel values with it"),
         "system": Array(("solved", "solved"), "the kernel values between the vectors, factored, to project one"),
         "solution": Array(("solved",), "what that gives each"),
-        "table": Array(("tables", "grid", "grid"), "what merging loses, and the best point: see `merging`", f32, lent=True),
+        "table": Array(("tables", "grid", "grid"), "what merging loses, and where: see `merging`", f32, lent=True),
     },
 )
 
-bsgd_at = BSGD.at()
+bsgd_at = state_at(BSGD)
 
 
 @intrinsic

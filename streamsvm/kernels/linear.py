@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamsvm.kernels import inlined
+from streamsvm.kernels.access import state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
 from streamsvm.kernels.polytope import MOST_WEIGHT, add_faces, dot_faces
@@ -15,7 +16,10 @@ LINEAR = Declaration(
         "rows": Part(ROWS, "rows on their way"),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "weights": Array(
-            ("weight_rows", "heads*classes"), "of all classes of all heads", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
+            ("weight_rows", "heads*classes"),
+            "of all classes of all heads",
+            saved=True,
+            within=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
         "rates": Array(("heads",), "the steps of the heads"),
         "scores": Array(("heads*classes",), "of the event in hand"),
@@ -23,7 +27,7 @@ LINEAR = Declaration(
     },
 )
 
-linear_at, block_at = LINEAR.at(), BLOCK.at()
+linear_at, block_at = state_at(LINEAR), state_at(BLOCK)
 
 
 @inlined

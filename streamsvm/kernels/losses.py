@@ -32,7 +32,7 @@ def best_class(scores, at, n):
 
 @inlined
 def softmax_terms(scores, at, n, sharpness, out, to):
-    """out[to + c] = exp(sharpness * (f_c - the largest)) for n scores; returns their sum, which makes them a softmax."""
+    """out[to + c] = exp(sharpness * (f_c - the largest)) for n scores; returns their sum: divided by it, a softmax."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
         out[to + c] = math.exp(sharpness * (scores[at + c] - top))

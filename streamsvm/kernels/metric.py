@@ -1,6 +1,6 @@
 """The learned metric: a relevance for each column (ARD), by the gradient of the same losses.
 
-Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002, for kernel machines.
+After Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002.
 """
 
 from __future__ import annotations

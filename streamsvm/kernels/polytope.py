@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.access import state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.losses import softmax_terms
 from streamsvm.kernels.requests import answer, is_learned, wants_proba
@@ -40,9 +41,7 @@ CPM = Declaration(
         "count_growth": Number("what the weight of a count grows by"),
         "average": Number("over so many events weights are averaged, 0 for the latest"),
         "balanced": Number("whether classes weigh by how rare they are"),
-        "weights": Array(
-            ("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
-        ),
+        "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)),
         "averaged": Array(
             ("averaged_rows", "classes*faces"), "U of the average", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
         ),
@@ -71,7 +70,7 @@ CPM = Declaration(
     },
 )
 
-cpm_at, block_at = CPM.at(), BLOCK.at()
+cpm_at, block_at = state_at(CPM), state_at(BLOCK)
 
 
 @inlined

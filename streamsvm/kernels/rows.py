@@ -14,7 +14,7 @@ from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.state import Array, Declaration, Number, f64, i64
+from streamsvm.kernels.state import Array, Declaration, Number, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
 u = np.uint64
@@ -222,7 +222,7 @@ def is_ranked(rows, j):
 
 @kernel
 def rank(rows, x, j):
-    """The mid-rank of x among the recent values of column j, as a share, of mean 0 and variance 1 (if x were uniform)."""
+    """The mid-rank of x among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
     held = int(min(rows.present[j], rows.window))
     below = count_below(rows.ranks, j, x, held, False)
     upto = count_below(rows.ranks, j, x, held, True)

@@ -1,8 +1,8 @@
 """A second vote: experts weighted by what they add to one another, not by how accurate each is alone.
 
-With p_h the probabilities of expert h and p_0 those of the first vote, p'(c) ~ exp(sum_h w_h log p_h(c)), where w starts
-from the first vote alone and follows the gradient of the log loss. Where labels are clean this is more accurate, where
-they are noisy it follows the noise: so it is heard only while it is right more often than the first vote.
+With p_h the probabilities of expert h and p_0 those of the first vote, p'(c) ~ exp(sum_h w_h log p_h(c)), where w
+starts from the first vote alone and follows the gradient of the log loss. Where labels are clean this is more accurate,
+where they are noisy it follows the noise: so it is heard only while it is right more often than the first vote.
 
 Notes
 -----
@@ -32,7 +32,10 @@ STACK = Declaration(
         "plain_right": Number("the decayed share of right answers of the first vote", saved=True, within=_SHARE),
         "stacked_right": Number("that of the second", saved=True, within=_SHARE),
         "weights": Array(
-            ("inputs",), "of the experts, and of the first vote, the last", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
+            ("inputs",),
+            "of the experts, and of the first vote, the last",
+            saved=True,
+            within=(-MOST_WEIGHT, MOST_WEIGHT),
         ),
         "logs": Array(("inputs", "classes"), "the logarithms of their probabilities for the event in hand"),
         "plain": Array(("classes",), "the probabilities of the first vote"),

@@ -8,35 +8,19 @@ its address and shape. Compiled code takes a state as the address of that record
 
 as loads and stores at fixed places; a view of an array is made of the addresses and counts no references. From the same
 table follow how memory grows, what is saved and what is checked when it comes back, how many bytes it takes, and the
-page of documentation. Without the compiler (`NUMBA_DISABLE_JIT=1`) kernels work on the `State` itself.
+page of documentation. How compiled code does that is in `access`; without the compiler (`NUMBA_DISABLE_JIT=1`) kernels
+work on the `State` itself.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import config, types
-from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    infer_getattr,
-    intrinsic,
-    lower_getattr_generic,
-    lower_setattr_generic,
-    register_model,
-    typeof_impl,
-    unbox,
-)
-from numba.extending import NativeValue
-from numba.np.arrayobj import populate_array
-from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
 
 f32, f64, i64, u64 = np.float32, np.float64, np.int64, np.uint64
@@ -110,7 +94,8 @@ class Array:
         """The type of an element."""
         if self.fields is None:
             return np.dtype(self.dtype)
-        return np.dtype([(name, number.dtype) for name, number in self.fields.items()])
+        fields: list[tuple[str, Any]] = [(name, number.dtype) for name, number in self.fields.items()]
+        return np.dtype(fields)
 
 
 def records(dims: tuple[str, ...], meaning: str, **fields: Number) -> Array:
@@ -154,7 +139,7 @@ class Declaration:
                 n_dims = len(entry.dims) if isinstance(entry, Array) else 0
                 fields += [(f"{name}@", i64), *((f"{name}@{k}", i64) for k in range(n_dims))]
         self.record = np.dtype(fields)
-        _DECLARED[self.name] = self
+        DECLARED[self.name] = self
 
     def offset(self, field: str) -> int:
         """Where a field of the record is, in bytes."""
@@ -165,21 +150,6 @@ class Declaration:
         """The entries of a kind, by name."""
         return ((name, entry) for name, entry in self.entries.items() if isinstance(entry, kind))
 
-    def at(self) -> Callable[[int], Any]:
-        """A function that compiled code calls for the state at an address."""
-        if config.DISABLE_JIT:
-            return lambda address: _LIVING[int(address)]
-        kind = StateType(self.name)
-
-        @intrinsic
-        def state_at(_: Any, address: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-                return builder.inttoptr(values[0], context.get_value_type(kind))
-
-            return kind(types.int64), codegen
-
-        return state_at  # type: ignore[no-any-return]
-
     def n_bytes(self, dims: Mapping[str, int]) -> int:
         """The memory of a state of such dimensions, without its parts."""
         return self.record.itemsize + sum(_n_bytes(array, dims) for _, array in self.of(Array) if not array.lent)
@@ -188,12 +158,12 @@ class Declaration:
         return _declared, (self.name,)
 
 
-_DECLARED: dict[str, Declaration] = {}
-_LIVING: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
+DECLARED: dict[str, Declaration] = {}
+LIVING: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
 
 
 def _declared(name: str) -> Declaration:
-    return _DECLARED[name]
+    return DECLARED[name]
 
 
 def _split(dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -268,7 +238,7 @@ class State:
             if name in declaration.entries:
                 self._record[f"{name}@"] = part.address
         self._begin()
-        _LIVING[self.address] = self
+        LIVING[self.address] = self
 
     def _place(self, name: str, array: NDArray[Any]) -> None:
         self._arrays[name] = array
@@ -404,111 +374,3 @@ def _copy_common(array: Array, mine: NDArray[Any], theirs: NDArray[Any]) -> None
     for name in array.fields:
         if name not in addresses:
             mine[name][common] = theirs[name][common]
-
-
-# For compiled code ------------------------------------------------------------------------------------------------
-
-
-class StateType(types.Type):
-    """A state in compiled code: the address of its record."""
-
-    def __init__(self, declared: str) -> None:
-        self.declared = declared
-        super().__init__(name=f"State({declared})")
-
-    @property
-    def key(self) -> str:
-        return self.declared
-
-
-@register_model(StateType)
-class _StateModel(models.OpaqueModel):
-    """A pointer."""
-
-
-@typeof_impl.register(State)
-def _typeof(state: State, _: Any) -> StateType:
-    return StateType(state.declaration.name)
-
-
-@unbox(StateType)
-def _unbox(kind: StateType, state: Any, c: Any) -> NativeValue:
-    address = c.pyapi.object_getattr_string(state, "address")
-    value = c.builder.inttoptr(c.pyapi.long_as_longlong(address), c.context.get_value_type(kind))
-    c.pyapi.decref(address)
-    return NativeValue(value, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
-
-
-@infer_getattr
-class _Attributes(AttributeTemplate):
-    key = StateType
-
-    def generic_resolve(self, kind: StateType, name: str) -> Any:
-        entry = _DECLARED[kind.declared].entries.get(name)
-        return None if entry is None else _type_of(entry)
-
-
-def _type_of(entry: Entry) -> Any:
-    if isinstance(entry, Number):
-        return from_dtype(np.dtype(entry.dtype))
-    if isinstance(entry, Array):
-        return types.Array(from_dtype(entry.element), len(entry.dims), "C")
-    return StateType(entry.declaration.name)
-
-
-def _field(builder: Any, declaration: Declaration, state: Any, name: str, kind: Any) -> Any:
-    """The place of a field of the record."""
-    place = builder.gep(state, [ir.IntType(64)(declaration.offset(name))])
-    return builder.bitcast(place, kind.as_pointer())
-
-
-def _fixed(builder: Any, declaration: Declaration, state: Any, name: str) -> Any:
-    """An address or size: these do not change while compiled code runs, so that loops need to look them up once."""
-    value = builder.load(_field(builder, declaration, state, name, ir.IntType(64)))
-    value.set_metadata("invariant.load", builder.module.add_metadata([]))
-    return value
-
-
-@intrinsic
-def address_of(_: Any, state: Any) -> Any:
-    """The address by which a function that is compiled apart finds a state."""
-
-    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.ptrtoint(values[0], ir.IntType(64))
-
-    return types.int64(state), codegen
-
-
-if config.DISABLE_JIT:
-
-    def address_of(state: State) -> int:
-        """The address by which a function finds a state."""
-        return state.address
-
-
-@lower_getattr_generic(StateType)
-def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> Any:
-    declaration = _DECLARED[kind.declared]
-    entry, out = declaration.entries[name], _type_of(declaration.entries[name])
-    value_type = context.get_value_type(out)
-    if isinstance(entry, Number):
-        return builder.load(_field(builder, declaration, state, name, value_type))
-    address = _fixed(builder, declaration, state, f"{name}@")
-    if isinstance(entry, Part):
-        return builder.inttoptr(address, value_type)
-    array = context.make_array(out)(context, builder)
-    size = ir.IntType(64)(entry.element.itemsize)
-    shape = [_fixed(builder, declaration, state, f"{name}@{k}") for k in range(len(entry.dims))]
-    strides = [size]
-    for n in reversed(shape[1:]):
-        strides.insert(0, builder.mul(strides[0], n, flags=("nsw",)))
-    data = builder.inttoptr(address, array.data.type)
-    populate_array(array, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
-    return array._getvalue()
-
-
-@lower_setattr_generic(StateType)
-def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
-    state, value = values
-    declaration = _DECLARED[signature.args[0].declared]
-    builder.store(value, _field(builder, declaration, state, name, value.type))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import narwhals as nw
 import numpy as np
-from numba import types, typeof
+from numba import typeof, types
 from numba.core import event
 from numpy.typing import NDArray
 from river import base
@@ -60,7 +60,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """Give a class that begins its settings."""
 
     def _check_restored(self, state: State) -> None:
-        """Check what the table cannot say of a state read from an archive, and bring up to date what follows from it."""
+        """Check what the table cannot say of a state from an archive, and bring up to date what follows from it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -492,14 +492,19 @@ def _kernel_member(budget: int, gamma_factor: float, on_ranks: bool) -> _Member:
     return _KernelMember(budget, gamma_factor, on_ranks)
 
 
+@cache
+def _plain_member(kind: Callable[[], _Member]) -> _Member:
+    return kind()
+
+
 # Members by name, each made for a budget. Another kind of member is another line here, and its two files.
 MEMBERS: dict[str, Callable[[int], _Member]] = {
     "standard": lambda budget: _kernel_member(budget, 1.0, False),
     "ranks": lambda budget: _kernel_member(budget, 1.0, True),
     "standard-large": lambda budget: _kernel_member(LARGE * budget, 8.0, False),
     "ranks-large": lambda budget: _kernel_member(LARGE * budget, 4.0, True),
-    "polytope": cache(lambda _: _PolytopeMember()),
-    "linear": cache(lambda _: _LinearMember()),
+    "polytope": lambda _: _plain_member(_PolytopeMember),
+    "linear": lambda _: _plain_member(_LinearMember),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import exponential, expansion, maintenance, merging
+from streamsvm.kernels import expansion, exponential, maintenance, merging
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.online.budgeted import _table
 

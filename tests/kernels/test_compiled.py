@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels import apart, call, kernel
-from streamsvm.kernels.state import Array, Declaration, State, address_of
+from streamsvm.kernels.access import address_of, state_at
+from streamsvm.kernels.state import Array, Declaration, State
 
 
 @kernel
@@ -19,7 +20,7 @@ def plus_constants(x):
 
 
 FILLED = Declaration("filled", {"values": Array(("values",), "to be filled")})
-filled_at = FILLED.at()
+filled_at = state_at(FILLED)
 
 
 def fill(address, value):

@@ -7,27 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.kernels import order
+from streamsvm.kernels import autocorrelation as order
+from streamsvm.kernels.state import State
 
 N_CLASSES = 5
 
 
 def fresh():
-    fields = np.zeros(order.N_FIELDS)
-    fields[[order.POWER, order.RAISE]] = 1.0
-    fields[order.RECENT : order.RECENT + order.ORDERS] = -1.0
-    notes = np.zeros(order.NOTES * order.NOTE_FIELDS)
-    return np.zeros((order.N_ROWS, N_CLASSES)), fields, notes, np.zeros((order.N_SCRATCH, N_CLASSES))
+    sizes = {"orders": order.ORDERS, "contexts": order.N_ROWS, "notes": order.NOTES, "classes": N_CLASSES}
+    return State(order.AUTOCORRELATION, sizes)
 
 
 def learn(state, key, label, n=N_CLASSES, proba=None):
     """Predict and learn an event."""
-    counts, fields, notes, scratch = state
     proba = np.full(n, 1.0 / n) if proba is None else proba.copy()
-    scratch[0, :n] = proba
-    order.add_order(counts.reshape(-1), fields, scratch.reshape(-1), n, proba)
-    order.note(fields, notes, key)
-    order.learn_order(counts.reshape(-1), fields, notes, scratch.reshape(-1), key, n, label)
+    order.add_order(state, n, proba)
+    order.note(state, key)
+    order.learn_order(state, key, n, label)
     return proba
 
 
@@ -37,7 +33,7 @@ def frequencies(labels, recent, k):
     padded = [-1] * order.ORDERS + list(labels)
 
     def row(labels):
-        return order.context(np.array(labels, float), 0, k) if k else 0
+        return order.context(np.array(labels, np.int64), k) if k else 0
 
     for i, label in enumerate(labels):
         before = padded[i : i + order.ORDERS][::-1]
@@ -53,12 +49,11 @@ def test_lifts_are_those_of_decayed_frequencies(labels):
     state = fresh()
     for i, label in enumerate(labels):
         learn(state, float(i), label)
-    counts, fields, _, scratch = state
-    recent = fields[order.RECENT : order.RECENT + order.ORDERS]
-    assert recent.tolist() == ([-1.0] * order.ORDERS + labels)[: -order.ORDERS - 1 : -1]
-    order.lift(counts.reshape(-1), fields, fields, order.RECENT, N_CLASSES, scratch.reshape(-1)[: 2 * N_CLASSES])
+    recent = state.recent
+    assert recent.tolist() == ([-1] * order.ORDERS + labels)[: -order.ORDERS - 1 : -1]
+    order.find_lift(state, recent, N_CLASSES)
     by_hand = np.log(frequencies(labels, recent, order.ORDERS)) - np.log(frequencies(labels, recent, 0))
-    np.testing.assert_allclose(scratch[0], by_hand, atol=1e-9)
+    np.testing.assert_allclose(state.lifts, by_hand, atol=1e-9)
 
 
 def test_the_step_is_the_gradient_of_the_log_loss():
@@ -66,13 +61,12 @@ def test_the_step_is_the_gradient_of_the_log_loss():
     state = fresh()
     for i in range(300):
         learn(state, float(i), i % 3, proba=rng.dirichlet(np.ones(N_CLASSES)))
-    _, fields, _, scratch = state
-    fields[order.POWER], fields[order.TRUST] = 1.3, 0.4
+    state.power, state.trust = 1.3, 0.4
 
     def loss(power, trust, label):
-        fields[order.POWER], fields[order.TRUST] = power, trust
-        order.combine(fields, scratch.reshape(-1), N_CLASSES)
-        return -np.log(scratch[order.ORDERED, label])
+        state.power, state.trust = power, trust
+        order.combine(state, N_CLASSES)
+        return -np.log(state.ordered[label])
 
     def step(gradient):
         return -order.STEP * float(np.clip(gradient, -order.MOST_GRADIENT, order.MOST_GRADIENT))
@@ -81,9 +75,9 @@ def test_the_step_is_the_gradient_of_the_log_loss():
         by_power = (loss(1.3 * np.exp(1e-6), 0.4, label) - loss(1.3 * np.exp(-1e-6), 0.4, label)) / 2e-6 / 1.3
         by_trust = (loss(1.3, 0.4 + 1e-6, label) - loss(1.3, 0.4 - 1e-6, label)) / 2e-6
         loss(1.3, 0.4, label)
-        order.learn_trust(fields, scratch.reshape(-1), N_CLASSES, label)
-        assert np.log(fields[order.POWER] / 1.3) == pytest.approx(step(by_power), abs=1e-7)
-        assert fields[order.TRUST] - 0.4 == pytest.approx(step(by_trust), abs=1e-7)
+        order.learn_trust(state, N_CLASSES, label)
+        assert np.log(state.power / 1.3) == pytest.approx(step(by_power), abs=1e-7)
+        assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=1e-7)
 
 
 def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
@@ -98,14 +92,15 @@ def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
 
 
 def test_counts_do_not_overflow():
-    counts, fields, _, _ = state = fresh()
+    state = fresh()
+    counts = state.counts
     for i in range(1_000):
         learn(state, float(i), i % 2)
-    before = counts / fields[order.RAISE]
-    fields[order.RAISE] *= 0.9999 * order.LARGE
+    before = counts / state.increment
+    state.increment *= 0.9999 * order.LARGE
     counts *= 0.9999 * order.LARGE
     learn(state, 0.0, 0)
-    assert fields[order.RAISE] == 1.0
+    assert state.increment == 1.0
     assert counts.max() < 2.0 * before.max()
 
 
@@ -113,31 +108,32 @@ def test_counts_do_not_overflow():
 @settings(max_examples=40, deadline=None)
 def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
     """Each event finds the note of its own prediction, though some never get a label."""
-    _, fields, notes, _ = fresh()
+    state = fresh()
     waiting = []
     for i in range(200):
-        fields[order.RECENT] = i % N_CLASSES
-        order.note(fields, notes, float(i))
+        state.recent[0] = i % N_CLASSES
+        order.note(state, float(i))
         if random.random() >= 0.1 * n_lost:
             waiting.append(i)
         if waiting and waiting[0] <= i - delay:
             event = waiting.pop(0)
-            at = order.recall(fields, notes, float(event))
-            assert notes[order.NOTES + at * order.ORDERS] == event % N_CLASSES
-            order.drop(fields, notes, at)
+            at = order.recall(state, float(event))
+            assert state.noted[at, 0] == event % N_CLASSES
+            order.drop(state, float(event))
 
 
 def test_too_many_notes_push_out_the_oldest():
-    _, fields, notes, _ = fresh()
+    state = fresh()
     for i in range(order.NOTES + 10):
-        order.note(fields, notes, float(i))
-        order.note(fields, notes, float(i))  # the same event again: no second note
-    assert order.recall(fields, notes, 9.0) == order.UNKNOWN
-    assert order.recall(fields, notes, 10.0) >= 0
-    newest = order.recall(fields, notes, order.NOTES + 9.0)
-    order.drop(fields, notes, newest)
-    assert order.recall(fields, notes, 11.0) == order.NOW
-    assert not notes.any()
+        order.note(state, float(i))
+        order.note(state, float(i))  # the same event again: no second note
+        state.n_fresh = 0  # an event is learned
+    assert order.recall(state, 9.0) == order.UNKNOWN
+    assert order.recall(state, 10.0) >= 0
+    order.drop(state, order.NOTES + 9.0)
+    assert order.recall(state, 11.0) == order.NOW
+    assert not state.keys.any()
+    assert not state.noted.any()
 
 
 def test_keys_do_not_see_zeros_and_missing_values():
