@@ -86,11 +86,12 @@ def topic(broker: str) -> Make:
     return make
 
 
-def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]]) -> None:
+def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **options: Any) -> None:
     """Send records: partition, key, value, timestamp."""
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=address, linger_ms=20, batch_size=1 << 17, max_request_size=1 << 22)
+    settings = {"linger_ms": 20, "batch_size": 1 << 17, "max_request_size": 1 << 22, **options}
+    producer = KafkaProducer(bootstrap_servers=address, **settings)
     futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
     producer.flush()
     for future in futures:

@@ -356,5 +356,6 @@ def test_prometheus_and_the_log_line(broker, topic, tmp_path):
     assert float(lines["streamsvm_events_total"]) + float(lines["streamsvm_rejected_total"]) == 2000
     assert float(lines["streamsvm_accuracy"]) > 0.7
     assert {lines[f'streamsvm_lag{{partition="{p}"}}'] for p in range(3)} == {"0.0"}
+    assert lines["streamsvm_stalls_total"] == "0.0"
     assert float(lines["streamsvm_checkpoint_age_seconds"]) < 60
     assert "streamsvm_events_per_second" in lines
