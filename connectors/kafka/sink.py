@@ -29,7 +29,7 @@ _LEAST = 1000  # bytes that are left for a value, whatever its key
 class KafkaSink:
     """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
 
-    A column `key` becomes the record's key; what is None is left out. Rows of a Kafka partition go to the partition of
+    A column `key` becomes the record's key; what is None is null. Rows of a Kafka partition go to the partition of
     the same number (modulo their count): events with one key stay together, in their order. Others go by their keys,
     or where they have none, a table at a time to one partition after the other.
 
@@ -169,16 +169,7 @@ class KafkaSink:
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
-        names = list(columns)
-        rows = zip(*columns.values(), strict=True)
-        if any(None in column for column in columns.values()):
-            values = [
-                json_bytes({name: value for name, value in zip(names, row, strict=True) if value is not None})
-                for row in rows
-            ]
-        else:
-            values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
-        return values
+        return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def _fit(self, columns: Mapping[str, Sequence[Any]], keys: list[bytes | None], values: list[bytes]) -> None:
         """Shorten what is longer than a record may be, its key included."""
@@ -192,11 +183,10 @@ class KafkaSink:
         if key is not None and len(key) > self._largest - _LEAST:
             key = key[: self._largest // 2]
         most = self._largest - len(key or b"")
-        there = {name: value for name, value in row.items() if value is not None}
-        texts = {name: value for name, value in there.items() if isinstance(value, str)}
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
         long = [name for name, value in texts.items() if len(value) * 8 * len(texts) > most]
         cut = {name: texts[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
-        value = json_bytes(there | cut | {"cut": True})
+        value = json_bytes(row | cut | {"cut": True})
         if len(value) > most:
             raise ConnectorError(
                 f"{self.name}: a record of {self._largest:,} bytes, which is what the topic and `max_request_size` "
