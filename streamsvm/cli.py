@@ -139,7 +139,7 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         type=_text,
         metavar="SOURCE",
         help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, synthetic:NAME, or "
-        "kafka://HOST:PORT/TOPIC (where partitions that are ahead in time wait for the others in at most "
+        "kafka://HOST:PORT/TOPIC (where partitions that are ahead in time wait for the others in about "
         "?max_held_bytes=67108864 of memory); "
         f"more options may follow as a query, as in a.csv?delimiter=; (default {DEFAULT_SOURCE})",
     )

@@ -155,14 +155,18 @@ class Run:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def over(self) -> bool:
         return not self._process.is_alive()
 
     def signal(self, number: int) -> None:
         """Send a signal, unless it is over already."""
-        assert self._process.pid is not None
         if not self.over:
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def wait(self, seconds: float = 120.0) -> int:
         """The exit code."""

@@ -94,6 +94,8 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     ran(*arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain)
     whole = results(plain, broker, outs[0], deads[0])
     assert len(whole["out"]) + len(whole["dead"]) == N
+    assert {tuple(row) for row in whole["out"].values()} == {("partition", "offset", "prediction", "score", "label")}
+    assert None in [row["prediction"] for row in whole["out"].values()]  # that of the first, which no label preceded
     dice = random.Random(5)
     kills = 0
     for share in sorted(dice.uniform(0.02, 0.9) for _ in range(KILLS)):
