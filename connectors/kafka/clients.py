@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.events import ConnectorError
+from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options
 
 logger = logging.getLogger("connectors.kafka")
@@ -27,7 +28,6 @@ SURE_S = 2.0
 """After which a broker that does not know a topic is asked again, before it is believed."""
 
 _FRAME = 128  # bytes that a batch of one record takes beside its key and value
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
 _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
 _OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "default_offset_commit_callback"}
@@ -87,10 +87,9 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
         raise ConnectorError(f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here")
     given |= {key: options.value(key) for key in sorted(known) if options.has(key)}
     options.allow(known)
-    protocol = given.get("security_protocol", _PROTOCOLS[0])
-    if protocol not in _PROTOCOLS:
-        raise ConnectorError(f"{options.name}: `security_protocol` must be one of {', '.join(_PROTOCOLS)}")
-    return {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
+    client = {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
+    check_settings(options.name, client)
+    return client
 
 
 def _client_file(name: str, path: str | None) -> dict[str, Any]:
@@ -155,6 +154,7 @@ def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, 
     from kafka.errors import KafkaError, KafkaTimeoutError
 
     settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, "reconnect_backoff_max_ms": 1000, **options}
+    check_welcome(name, servers, settings)
     try:
         return make(bootstrap_servers=list(servers), **settings)
     except KafkaTimeoutError as error:
