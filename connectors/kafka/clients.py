@@ -27,6 +27,11 @@ ANSWER_S = 10
 SURE_S = 2.0
 """After which a broker that does not know a topic is asked again, before it is believed."""
 
+_RIGHTS = {
+    "TopicAuthorizationFailed": "READ a topic of events or WRITE one of results",
+    "GroupAuthorizationFailed": "READ the group",
+    "TransactionalIdAuthorizationFailed": "WRITE the transactional id",
+}
 _FRAME = 128  # bytes that a batch of one record takes beside its key and value
 _OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
 _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
@@ -146,7 +151,8 @@ def describe(error: BaseException) -> str:
     text = str(error)
     text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
     text = text.removeprefix(type(error).__name__).removeprefix(":").strip()
-    return f"{kind}: {text}" if text and text != "None" else kind
+    shown = f"{kind}: {text}" if text and text != "None" else kind
+    return f"{shown} (the user lacks the right, an ACL, to {_RIGHTS[kind]})" if kind in _RIGHTS else shown
 
 
 def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, Any]) -> Any:

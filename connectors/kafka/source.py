@@ -24,6 +24,7 @@ from connectors.kafka.clients import (
     server_list,
     talking,
 )
+from connectors.kafka.group import Lag
 from connectors.kafka.order import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS
 from connectors.options import Options
@@ -72,8 +73,8 @@ class KafkaSource:
         where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
         id, of which events were learned).
         *How*: `batch_size` (1024), `group_id` (streamsvm.TOPIC; offsets are committed to it, for others to see the
-        lag, and never read), `client` (a TOML file with options of the client, such as credentials), and any option
-        of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed, `max_poll_records` 4000 and
+        lag, and never read; empty for none), `client` (a TOML file with options of the client, such as credentials),
+        and any option of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed, `max_poll_records` 4000 and
         `fetch_max_wait_ms` 100.
 
     Raises
@@ -100,7 +101,8 @@ class KafkaSource:
         self._stable: dict[int, int] = {}
         self._lacking_since: dict[int, float] = {}
         self._looked = self._asked = self._stable_at = self._refreshed = time.monotonic()
-        self._waited = self._silent = self._commit_failed = False
+        self._waited = self._silent = False
+        self._published = Lag(self.name, self.servers, self._client, self._group)
         self._watch = Watch(self.name, self.servers, self._client)
         found = self._find_topic()
         self._id = None if found is None else found.id
@@ -131,10 +133,10 @@ class KafkaSource:
         self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
         self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
-        group = {"group_id": f"streamsvm.{self.topic}"}
         self._client = {"isolation_level": "read_committed", "max_poll_records": 4000, "metrics_enabled": False}
         self._client["fetch_max_wait_ms"] = 100  # for so long a broker answers nothing else
-        self._client |= group | client_options(asked, defaults)
+        self._client |= client_options(asked, defaults)
+        self._group = str(self._client.pop("group_id", f"streamsvm.{self.topic}") or "")
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
 
     def _find_topic(self) -> Topic | None:
@@ -507,25 +509,15 @@ class KafkaSource:
         """Commit a position, which a checkpoint now holds, to the group, for others to see; it is never read here."""
         from kafka.structs import OffsetAndMetadata
 
-        group = self._client["group_id"]
-        if group is None:
-            return
-        offsets = {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
-        try:
-            self._consumer.commit_async(offsets, callback=self._committed)
-        except Exception as error:  # whatever it is, only the sight of the lag is lost
-            self._committed(offsets, error)
-
-    def _committed(self, _: Any, response: Any) -> None:
-        if isinstance(response, Exception) and not self._commit_failed:
-            self._commit_failed = True
-            group = self._client["group_id"]
-            logger.warning("%s: offsets cannot be committed to group %s: %s", self.name, group, describe(response))
+        self._published.publish(
+            {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
+        )
 
     def close(self) -> None:
         """Leave the brokers."""
         if not self._closed:
             self._closed = True
+            self._published.close()
             with contextlib.suppress(Exception):
                 self._consumer.close(autocommit=False, timeout_ms=2000)
 
