@@ -12,6 +12,7 @@ import importlib.util
 import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from connectors.events import ConnectorError
@@ -128,20 +129,25 @@ def _file(name: str, option: str, path: str) -> Iterator[None]:
 
 
 def check_welcome(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Stop where the brokers that answer all refuse to talk; none that is away is waited for here."""
+    """Stop where the brokers that answer all refuse to talk; none that is away is waited for, if another talks."""
     if options.get("proxy_url") or options.get("socks5_proxy"):
         return
-    refusals = []
-    for server in servers:
-        try:
-            _try(name, server, options)
-            return
-        except _Refused as refused:
-            refusals.append(f"{server} {refused}")
-        except OSError:
-            continue
+    pool = ThreadPoolExecutor(len(servers))
+    try:
+        asked = {pool.submit(_try, name, server, options): server for server in servers}
+        refusals = []
+        for done in as_completed(asked):
+            error = done.exception()
+            if error is None:
+                return
+            if isinstance(error, _Refused):
+                refusals.append(f"{asked[done]} {error}")
+            elif not isinstance(error, OSError):
+                raise error
+    finally:
+        pool.shutdown(wait=False)
     if refusals:
-        raise ConnectorError(f"{name}: {refusals[0]}")
+        raise ConnectorError(f"{name}: {min(refusals)}")
 
 
 def _try(name: str, server: str, options: Mapping[str, Any]) -> None:
