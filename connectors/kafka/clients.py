@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import logging
+import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ CONNECT_S = 10
 ANSWER_S = 10
 """How long a broker may take to answer a question about offsets or topics."""
 
+SURE_S = 2.0
+"""After which a broker that does not know a topic is asked again, before it is believed."""
+
+_FRAME = 128  # bytes that a batch of one record takes beside its key and value
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
 _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
@@ -139,9 +144,10 @@ def talking(name: str, doing: str) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """An error of the client, in one line."""
     kind = type(error).__name__.removesuffix("Error")
-    text = str(error).removeprefix(f"{type(error).__name__}: ").strip()
+    text = str(error)
     text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
-    return f"{kind}: {text}" if text and text != type(error).__name__ else kind
+    text = text.removeprefix(type(error).__name__).removeprefix(":").strip()
+    return f"{kind}: {text}" if text and text != "None" else kind
 
 
 def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, Any]) -> Any:
@@ -203,26 +209,31 @@ class Watch:
     def __init__(self, name: str, servers: Sequence[str], client: Mapping[str, Any]) -> None:
         self._name, self._servers = name, servers
         self._client = {**client, "bootstrap_timeout_ms": 2000}
-        self.missed = 0
 
     def gone(self, topics: Iterable[str]) -> str | None:
-        """A topic that is not there, twice in a row: brokers that begin may not know it yet."""
+        """A topic that is not there, and not there a little later: brokers that begin may not know it yet."""
+        missing = self._missing(topics)
+        if missing:
+            time.sleep(SURE_S)
+            missing = self._missing(missing)
+        return missing[0] if missing else None
+
+    def _missing(self, topics: Iterable[str]) -> list[str]:
         try:
             with contextlib.closing(admin(self._name, self._servers, self._client)) as client:
-                missing = [topic for topic in topics if describe_topic(client, self._name, topic) is None]
+                return [topic for topic in topics if describe_topic(client, self._name, topic) is None]
         except ConnectorError:
-            return None
-        self.missed = self.missed + 1 if missing else 0
-        return missing[0] if self.missed > 1 else None
+            return []
 
 
-def largest_batch(client: Any, topic: str) -> int | None:
-    """The most bytes that a topic takes at once; None where that may not be asked."""
+def largest_record(client: Any, topic: str) -> int | None:
+    """The most bytes that a topic takes as one record, key and value; None where that may not be asked."""
     from kafka.admin import ConfigResource
     from kafka.errors import KafkaError
 
     asked = ConfigResource("topic", topic, ["max.message.bytes"])
     try:
-        return int(client.describe_configs([asked], config_filter="all")["topic"][topic]["max.message.bytes"]["value"])
+        found = client.describe_configs([asked], config_filter="all")["topic"][topic]["max.message.bytes"]["value"]
+        return int(found) - _FRAME
     except (KafkaError, KeyError, TypeError, ValueError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from connectors.kafka.clients import (
     client_options,
     describe_topic,
     import_kafka,
-    largest_batch,
+    largest_record,
     logger,
     safe_name,
     server_list,
@@ -22,8 +23,8 @@ from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.sinks import Rows, columns_of, json_bytes
 
-_FRAME = 128  # bytes that a batch of one record takes beside its key and value
 _LEAST = 1000  # bytes that are left for a value, whatever its key
+_SMALLEST = 200  # bytes that a row takes without its texts
 
 
 class KafkaSink:
@@ -131,7 +132,7 @@ class KafkaSink:
         asking = admin(self.name, servers, client)
         try:
             found = describe_topic(asking, self.name, self.topic)
-            limit = largest_batch(asking, self.topic)
+            limit = largest_record(asking, self.topic)
             with talking(self.name, "the cluster cannot be described"):
                 cluster = asking.describe_cluster()["cluster_id"]
         finally:
@@ -145,7 +146,20 @@ class KafkaSink:
             )
         self._partitions = len(found.partitions)
         most = self._transactions.largest
-        self._largest = self._transactions.limits[self.topic] = most if limit is None else min(most, limit - _FRAME)
+        self._transactions.limits[self.topic] = most if limit is None else min(most, limit)
+        self._transactions.fit[self.topic] = self._fit
+        if self._largest < _SMALLEST:
+            raise ConnectorError(
+                f"{self.name}: the topic {self.topic!r} takes no record large enough for a row: raise its "
+                "`max.message.bytes`"
+                if limit is not None and limit < most
+                else f"{self.name}: `max_request_size` leaves no room for a row: raise it"
+            )
+
+    @property
+    def _largest(self) -> int:
+        """The most bytes that a record may have, its key included."""
+        return self._transactions.limits[self.topic]
 
     def write(self, table: Rows) -> None:
         """Take rows, those of events before the mark left out."""
@@ -162,7 +176,7 @@ class KafkaSink:
         keys = [_key(key) for key in columns.pop("key", ())]
         values = self._encode(columns)
         keys = keys or [None] * len(values)
-        self._fit(columns, keys, values)
+        self._fit(keys, values)
         targets = self._targets(partitions, keys)
         for target in sorted(set(targets)):
             rows = [i for i, each in enumerate(targets) if each == target]
@@ -180,27 +194,26 @@ class KafkaSink:
             values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
         return values
 
-    def _fit(self, columns: Mapping[str, Sequence[Any]], keys: list[bytes | None], values: list[bytes]) -> None:
+    def _fit(self, keys: list[bytes | None], values: list[bytes]) -> None:
         """Shorten what is longer than a record may be, its key included."""
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             if len(value) + len(key or b"") > self._largest:
-                row = {name: column[i] for name, column in columns.items()}
-                keys[i], values[i] = self._shortened(row, key)
+                keys[i], values[i] = self._shortened(json.loads(value), key)
 
     def _shortened(self, row: dict[str, Any], key: bytes | None) -> tuple[bytes | None, bytes]:
         """A record with as much of its texts as it may hold, and of its key where that alone is too long."""
         if key is not None and len(key) > self._largest - _LEAST:
             key = key[: self._largest // 2]
         most = self._largest - len(key or b"")
-        there = {name: value for name, value in row.items() if value is not None}
-        texts = {name: value for name, value in there.items() if isinstance(value, str)}
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
         long = [name for name, value in texts.items() if len(value) * 8 * len(texts) > most]
         cut = {name: texts[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
-        value = json_bytes(there | cut | {"cut": True})
+        value = json_bytes(row | cut | {"cut": True})
         if len(value) > most:
             raise ConnectorError(
-                f"{self.name}: a record of {self._largest:,} bytes, which is what the topic and `max_request_size` "
-                f"allow, cannot hold so much as its row: {value[:200]!r}; raise `max.message.bytes` of the topic"
+                f"{self.name}: a record of {max(0, self._largest):,} bytes, which is what the topic and "
+                f"`max_request_size` allow, cannot hold so much as its row: {value[:200]!r}; raise `max.message.bytes` "
+                "of the topic"
             )
         if not self._said:
             self._said = True

@@ -6,7 +6,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from connectors.events import ConnectorError, Position
@@ -17,6 +17,7 @@ from connectors.kafka.clients import (
     connect,
     describe,
     import_kafka,
+    largest_record,
     logger,
     talking,
 )
@@ -26,12 +27,16 @@ from connectors.kafka.source import KafkaSource
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
 _MOST_REPAIRS = 20  # one after the other, with a broker that answers
 _LOOK_S = 0.1  # between two looks whether to go on waiting
+_ASK_S = 3.0  # of a commit, between two questions whether its topics are still there
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
 _GRACE_S = 5.0  # for brokers to answer once the run is to end
 _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a broker that died had promised
 
-Stretch = tuple[Any, bytes | list[Any], int, int]
-"""A partition, packed records (or keys and values where they cannot be packed), how many, and their time."""
+Keys = list[bytes | None]
+Values = list[bytes]
+
+Stretch = tuple[Any, Keys, Values, int]
+"""A partition, keys and values of records that are one batch, and their time."""
 
 
 class Transactions:
@@ -79,6 +84,8 @@ class Transactions:
         self._source, self._trust, self._fresh = source, trust, fresh
         self.limits: dict[str, int] = {}
         """The most bytes a record may have, by topic."""
+        self.fit: dict[str, Callable[[Keys, Values], None]] = {}
+        """What shortens records that are longer than that, in place, by topic."""
         self._users = 1
         self._producer: Any = None
         self._packs = False
@@ -86,7 +93,7 @@ class Transactions:
         self._marks: dict[int, int] = {}  # of the rows that were taken
         self._target: dict[int, int] = {}  # of the transaction that is being committed
         self._committed: dict[int, int] = {}
-        self._rows: dict[Any, tuple[list[bytes | None], list[bytes]]] = {}  # keys and values that wait to be sent
+        self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
         self._size = 0  # of those values
         self._sent: list[Stretch] = []
         self._since: float | None = None  # when the oldest row came that is not being committed yet
@@ -207,23 +214,25 @@ class Transactions:
         now = int(time.time() * 1000)
         rows, self._rows, self._size = self._rows, {}, 0
         for tp, (keys, values) in rows.items():
-            for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.get(tp.topic, _AT_ONCE))):
-                k, v = keys[start:end], values[start:end]
-                packed = pack(k, v) if self._packs else [*zip(k, v, strict=True)]
+            for stretch in self._cut(tp, keys, values, now):
                 if not self._sent:
                     self._begin()
-                self._sent.append((tp, packed, end - start, now))
-                self._send(self._sent[-1])
+                self._sent.append(stretch)
+                self._send(stretch)
+
+    def _cut(self, tp: Any, keys: Keys, values: Values, now: int) -> Iterator[Stretch]:
+        for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.get(tp.topic, _AT_ONCE))):
+            yield tp, keys[start:end], values[start:end], now
 
     def _send(self, stretch: Stretch) -> None:
-        tp, records, n, now = stretch
+        tp, keys, values, now = stretch
         if self._failed is not None:
             return  # the whole transaction will be repeated
         try:
-            if isinstance(records, bytes):
-                send_packed(self._producer, tp, records, n, now)
+            if self._packs:
+                send_packed(self._producer, tp, pack(keys, values), len(values), now)
             else:
-                for key, value in records:
+                for key, value in zip(keys, values, strict=True):
                     self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
         except Exception as error:  # whatever it is, it is dealt with where the transaction ends
             self._failed = error
@@ -280,14 +289,18 @@ class Transactions:
         from kafka.errors import KafkaTimeoutError
 
         call, since = self._commit, time.monotonic()
-        said = since
-        while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S:
+        said = asked = since
+        while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._refusal is None:
             self._check_patience()
+            if time.monotonic() - asked > _ASK_S:
+                self._check_there()  # the client itself would ask for ever
+                asked = time.monotonic()
             if time.monotonic() - said > _SAY_S:
                 said = time.monotonic()
                 logger.warning("%s: no broker answers for a commit: waiting for it", self.name)
-                self._check_there()
         try:
+            if not call.done and self._refusal is not None:
+                raise self._refusal
             if not call.done:
                 raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
             call.result()
@@ -298,7 +311,13 @@ class Transactions:
                 self._again()
                 return
         self._committed, self._sent, self._commit = self._target, [], None
-        self._repairs = self._watch.missed = 0
+        self._repairs = 0
+
+    @property
+    def _refusal(self) -> Exception | None:
+        """What a broker said against the transaction: the client goes on waiting for its end none the less."""
+        manager = getattr(self._producer, "_transaction_manager", None)
+        return manager.last_error if manager is not None and manager.has_error() else None
 
     def _again(self) -> None:
         """Repeat the transaction with the new producer."""
@@ -313,7 +332,8 @@ class Transactions:
     def _repair(self, error: Exception) -> None:
         """A new producer in the place of one that failed; after it, `_sent` holds what must be sent again."""
         self._check_fenced(error)
-        if not _worth_repeating(error):
+        too_long = bool(_kinds(error) & _TOO_LONG)
+        if not too_long and not _worth_repeating(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
         self._repairs += 1
         if self._repairs > _MOST_REPAIRS:
@@ -335,21 +355,57 @@ class Transactions:
                 if time.monotonic() - said > _SAY_S:
                     said = time.monotonic()
                     logger.warning("%s: no broker answers: waiting for one", self.name)
-        if mark is None:
-            return
-        if self._target and mark == self._target != self._committed:
+        if mark is not None and self._target and mark == self._target != self._committed:
             self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
-        elif any(mark.get(p, 0) != offset for p, offset in self._committed.items()):
+        elif mark is not None:
+            self._check_mark(mark, error)
+        if too_long:
+            self._refit()
+
+    def _check_mark(self, mark: Mapping[int, int], error: Exception) -> None:
+        """Stop where the mark is not where this run has put it."""
+        if any(mark.get(p, 0) > offset for p, offset in self._committed.items()):
             raise self._fenced(error)
+        if behind := {p: offset for p, offset in self._committed.items() if mark.get(p, 0) < offset}:
+            self._check_there()
+            raise ConnectorError(
+                f"{self.name}: events were answered up to {_shown(behind)}, but the group {self._group} says "
+                f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
+                "anew. Say mark=forget to go on from the checkpoint, or start over with --fresh"
+            ) from error
 
     def _check_there(self) -> None:
         """Stop where a topic was deleted."""
-        gone = self._watch.gone(self.limits)
-        if gone is not None:
+        source = None if self._source is None else self._source.topic
+        gone = self._watch.gone(self.limits if source is None else [*self.limits, source])
+        if gone is None:
+            return
+        if gone == source and gone not in self.limits:
             raise ConnectorError(
-                f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
-                "start the run again, which goes on from its checkpoint where it has one"
+                f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, is there no more; what "
+                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --fresh"
             )
+        raise ConnectorError(
+            f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
+            "start the run again, which goes on from its checkpoint where it has one"
+        )
+
+    def _refit(self) -> None:
+        """Shorten what waits or was sent to what the topics take now, which is less than they said at first."""
+        with contextlib.closing(admin(self.name, self.servers, self.client)) as client:
+            found = {topic: largest_record(client, topic) for topic in self.limits}
+        less = {topic: limit for topic, limit in found.items() if limit is not None and limit < self.limits[topic]}
+        # Where that may not be asked, or is no answer, half as much is tried.
+        self.limits |= less or {topic: limit // 2 for topic, limit in self.limits.items()}
+        for topic in less or self.limits:
+            most = self.limits[topic]
+            logger.warning("%s: the topic %s takes less than at first: now %d bytes a record", self.name, topic, most)
+        for tp, (keys, values) in self._rows.items():
+            self.fit[tp.topic](keys, values)
+        sent, self._sent = self._sent, []
+        for tp, keys, values, now in sent:
+            self.fit[tp.topic](keys, values)
+            self._sent += self._cut(tp, keys, values, now)
 
     def hurry(self) -> None:
         """The run is to end: brokers that do not answer are given up soon."""
@@ -464,8 +520,13 @@ _PASSING |= {"ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceN
 _PASSING |= {"IllegalStateError", "InvalidProducerIdMappingError", "TransactionAbortedError", "BrokerNotAvailableError"}
 
 
+_TOO_LONG = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
+
+
 def _worth_repeating(error: BaseException) -> bool:
     """Whether it may go well another time."""
+    if "not in an active transaction" in str(error):
+        return True  # the client has given the transaction up by itself, for something else that passes
     return bool(_kinds(error) & _PASSING) or getattr(error, "retriable", False)
 
 

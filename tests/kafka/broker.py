@@ -21,7 +21,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,14 +55,27 @@ broker.heartbeat.interval.ms=400
 
 
 _SECURED = """\
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\
+PASSWORD://127.0.0.1:{password},SECURED://127.0.0.1:{secured},TLS://127.0.0.1:{tls}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},\
+PASSWORD://127.0.0.1:{password},SECURED://127.0.0.1:{secured},TLS://127.0.0.1:{tls}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,\
+PASSWORD:SASL_PLAINTEXT,SECURED:SASL_SSL,TLS:SSL
+listener.name.password.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.password.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required {users};
+listener.name.password.scram-sha-256.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.secured.sasl.enabled.mechanisms=PLAIN
 listener.name.secured.plain.sasl.jaas.config=\
-org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
-listener.name.secured.ssl.keystore.type=PEM
-listener.name.secured.ssl.keystore.location={folder}/keystore.pem
+org.apache.kafka.common.security.plain.PlainLoginModule required {users};
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/keystore.pem
+listener.name.tls.ssl.truststore.type=PEM
+listener.name.tls.ssl.truststore.location={folder}/certificate.pem
+listener.name.tls.ssl.client.auth=required
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:CN=localhost;User:{super}
 """
 
 _CLUSTERED = """\
@@ -93,9 +106,11 @@ class Broker:
         Where to listen; by default any free one.
     brief
         Whether it is not to live for long: it starts sooner, and is slower later.
-    login
-        User and password of a second listener, with TLS; it needs openssl. Its address is `secured`, and `certificate`
-        what clients are to trust.
+    logins
+        Users and their passwords, of whom the first may do all and the others what ACLs allow (who needs no password
+        may do all). With them there are three more listeners, which need openssl: `password` (SASL_PLAINTEXT with PLAIN
+        and SCRAM-SHA-256), `secured` (SASL_SSL with PLAIN) and `tls` (SSL, which asks for a certificate in return).
+        `certificate` is what clients are to trust and, with its `key`, what the broker trusts.
     member
         Of which cluster it is one, where it is; it is then not started.
     """
@@ -105,12 +120,12 @@ class Broker:
         port: int | None = None,
         *,
         brief: bool = False,
-        login: tuple[str, str] | None = None,
+        logins: Mapping[str, str] | None = None,
         member: Member | None = None,
     ) -> None:
         self._jars, self._brief, self._heap = jars(), _BRIEF if brief else (), "384m" if member else "1g"
         self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
-        ports = free_ports(3)
+        ports = free_ports(5)
         self.port = port or ports[0]
         self.address = f"127.0.0.1:{self.port}"
         self._settings = self._folder / "server.properties"
@@ -119,29 +134,33 @@ class Broker:
         settings = _SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder)
         if member is not None:
             settings += member.settings  # the last of two lines counts
-        if login is not None:
-            self.secured, self.certificate = f"127.0.0.1:{ports[2]}", self._certificate()
-            of = {"port": self.port, "controller": ports[1], "secured": ports[2], "folder": self._folder}
-            settings += _SECURED.format(user=login[0], password=login[1], **of)
+        scram: list[str] = []
+        if logins:
+            of = {"port": self.port, "controller": ports[1], "password": ports[2], "secured": ports[3], "tls": ports[4]}
+            self.password, self.secured, self.tls = (f"127.0.0.1:{of[name]}" for name in ("password", "secured", "tls"))
+            self.certificate, self.key = self._certificate()
+            users = " ".join(f'user_{user}="{password}"' for user, password in logins.items())
+            settings += _SECURED.format(users=users, super=next(iter(logins)), folder=self._folder, **of)
+            scram = [f"-S=SCRAM-SHA-256=[name={user},password={password}]" for user, password in logins.items()]
         self._settings.write_text(settings)
         self._process: subprocess.Popen[bytes] | None = None
         try:
             name = cluster_id() if member is None else member.cluster
-            self._tool("format", f"--cluster-id={name}", "-c", str(self._settings))
+            self._tool("format", f"--cluster-id={name}", "-c", str(self._settings), *scram)
             if member is None:
                 self.start()
         except BaseException:
             self.close()
             raise
 
-    def _certificate(self) -> Path:
-        """A certificate signed by itself, and with its key what the broker shows it with."""
+    def _certificate(self) -> tuple[Path, Path]:
+        """A certificate signed by itself and its key, and together what the broker shows it with."""
         key, certificate = self._folder / "key.pem", self._folder / "certificate.pem"
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
         command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
         subprocess.run(command, capture_output=True, check=True)
         (self._folder / "keystore.pem").write_text(key.read_text() + certificate.read_text())
-        return certificate
+        return certificate, key
 
     def _tool(self, *arguments: str) -> None:
         command = ["java", *_BRIEF, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
@@ -347,7 +366,7 @@ def make_topics(address: str, *names: str, partitions: int = 3, copies: int = 1,
     admin = KafkaAdminClient(bootstrap_servers=address.split(","))
     try:
         of = {"num_partitions": partitions, "replication_factor": copies, "configs": configs}
-        wanted = {name: of for name in names}
+        wanted = dict.fromkeys(names, of)
         if wanted:
             admin.create_topics(wanted)
             admin.wait_for_topics(list(names))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import random
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def trial(name: str, seconds: float, alone: bool, spare: bool, model: str) -> No
         taken = [(record.partition, record.offset) for record in read(cluster.address, "events")]
         answers = functools.partial(_answers, cluster.address)
         deadline = time.monotonic() + _QUIET_S
-        while len(predicted := answers()) < len(taken) and time.monotonic() < deadline:
+        while len(answers()) < len(taken) and time.monotonic() < deadline:
             subject.check()
             time.sleep(2)
         code = subject.stop()
@@ -188,11 +189,11 @@ def _tell_pauses(address: str, done: Sequence[tuple[float, str]]) -> None:
     """How long neither events nor predictions came, after what was done."""
     for topic in ("events", "predictions"):
         times = sorted(record.timestamp / 1000 for record in read(address, topic))
-        gaps = sorted(((b - a, a) for a, b in zip(times, times[1:], strict=False)), reverse=True)[:12]
+        gaps = sorted(((b - a, a, b) for a, b in itertools.pairwise(times)), reverse=True)[:12]
         print(f"{topic}: the longest pauses")
-        for gap, at in gaps:
-            what = [f"{what} {at - then:+.1f} s" for then, what in done if -0.5 <= at + gap - then and then <= at + gap][-2:]
-            print(f"  {gap:6.2f} s  {'; '.join(what)}")
+        for gap, begin, end in gaps:
+            before = [f"{begin - at:+.1f} s after {what}" for at, what in done if at <= end + 0.5][-2:]
+            print(f"  {gap:6.2f} s, from {'; '.join(before)}")
 
 
 def main() -> None:
