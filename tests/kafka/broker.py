@@ -267,6 +267,14 @@ class Cluster:
         """All of them, with commas between."""
         return ",".join(broker.address for broker in self.brokers)
 
+    def settle(self) -> None:
+        """Wait until every broker has all that it is to have, so that one may go."""
+        deadline = time.monotonic() + 2 * READY_S
+        while not in_sync(self.address):
+            if time.monotonic() > deadline:
+                raise NoBroker("the brokers of the cluster do not come in sync")
+            time.sleep(0.5)
+
     def close(self) -> None:
         """End the processes and remove their data."""
         for broker in self.brokers:
@@ -292,6 +300,22 @@ def answers(address: str) -> bool:
         admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=5000, request_timeout_ms=5000)
         try:
             return bool(admin.describe_cluster()["brokers"])
+        finally:
+            admin.close()
+    return False
+
+
+def in_sync(addresses: str) -> bool:
+    """Whether each partition has all its copies."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    with contextlib.suppress(KafkaError):
+        admin = KafkaAdminClient(bootstrap_servers=addresses.split(","), request_timeout_ms=5000)
+        try:
+            topics = admin.describe_topics()
+            partitions = [partition for topic in topics for partition in topic["partitions"]]
+            return all(set(each["isr_nodes"]) == set(each["replica_nodes"]) for each in partitions)
         finally:
             admin.close()
     return False

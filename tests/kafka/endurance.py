@@ -6,7 +6,7 @@
 
 A cluster of three brokers is started for it, which keep everything three times. At the end each event that brokers took
 must have been predicted once; how long predictions stopped after what was done is said, by the brokers' own clock.
-`--seconds` shortens it, `--alone` does it with one broker.
+`--seconds` shortens it, `--spare` leaves the run alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import contextlib
 import functools
 import itertools
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from typing import Any
 from tests.kafka.conftest import read, starter
 
 PARTITIONS = 3
-_QUIET_S = 120.0  # for the last predictions to come
+QUIET_S = 180.0  # for the first and the last predictions to come
+TEMPORARY = 75
+RUN_KILLED = "run killed"
 Deed = tuple[float, str, Callable[[], None]]
 """Seconds after the start, what is done then, and how."""
 
@@ -69,7 +71,7 @@ class Subject:
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         script = "import sys; from streamsvm.cli import main; sys.exit(main())"
         self._command = [sys.executable, "-c", script, "run", *arguments]
-        self._folder, self.codes = folder, Counter[int]()
+        self._folder = folder
         self.start()
 
     def start(self) -> None:
@@ -79,96 +81,120 @@ class Subject:
     def kill(self) -> None:
         """End it as a crash would, and start it again."""
         self._process.kill()
-        self.codes[self._process.wait()] += 1
+        self._process.wait()
         self.start()
 
     def check(self) -> None:
-        """It has not ended by itself."""
-        if (code := self._process.poll()) is not None:
+        """It has not ended by itself, or only for what may pass, whereupon it is started again."""
+        code = self._process.poll()
+        if code == TEMPORARY:
+            self.start()
+        elif code is not None:
             raise SystemExit(f"the run ended with {code}:\n{self.log[-3000:]}")
 
     def stop(self) -> int:
         self._process.terminate()
         return self._process.wait()
 
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
     @property
     def log(self) -> str:
         return (self._folder / "log").read_text()
 
 
-@contextlib.contextmanager
-def _brokers(alone: bool) -> Iterator[Any]:
-    with contextlib.closing(starter.Broker() if alone else starter.Cluster()) as brokers:
-        yield brokers
-
-
-def _kills(brokers: Sequence[Any], subject: Subject, seconds: float) -> Iterator[Deed]:
+def _kills(cluster: Any, subject: Subject, seconds: float) -> Iterator[Deed]:
     for i in range(30):
-        yield seconds * (i + 1) / 32, "run killed", subject.kill
-    yield from _away(brokers, (seconds * 0.31, seconds * 0.64), min(15.0, seconds / 20))
+        yield seconds * (i + 1) / 32, RUN_KILLED, subject.kill
+    yield from _away(cluster, [seconds * 0.31, seconds * 0.64], 15.0)
 
 
-def _failover(brokers: Sequence[Any], subject: Subject, seconds: float) -> Iterator[Deed]:
-    n = 2 * len(brokers)
-    yield from _away(brokers, [seconds * (i + 0.2) / n for i in range(n)], seconds / n / 2)
+def _failover(cluster: Any, subject: Subject, seconds: float) -> Iterator[Deed]:
+    n = max(1, round(seconds / 40))
+    yield from _away(cluster, [seconds * i / n for i in range(n)], seconds / n / 2)
     for i in range(n):
-        yield seconds * (i + (0.25 if i % 2 else 0.95)) / n, "run killed", subject.kill
+        yield seconds * (i + (0.05 if i % 2 else 0.9)) / n, RUN_KILLED, subject.kill
 
 
-def _away(brokers: Sequence[Any], times: Sequence[float], for_s: float) -> Iterator[Deed]:
+def _away(cluster: Any, times: Sequence[float], for_s: float) -> Iterator[Deed]:
     """Each time another broker dies, and comes back after so many seconds."""
     for i, at in enumerate(times):
-        number, broker = i % len(brokers) + 1, brokers[i % len(brokers)]
-        yield at, f"broker {number} killed", broker.kill
-        yield at + for_s, f"broker {number} started", broker.launch
+        number = i % len(cluster.brokers)
+        yield at, f"broker {number + 1} killed", cluster.brokers[number].kill
+        yield at + for_s, f"broker {number + 1} back", functools.partial(_bring_back, cluster, number)
 
 
-def _freezes(brokers: Sequence[Any], _: Subject, seconds: float) -> Iterator[Deed]:
+def _bring_back(cluster: Any, number: int) -> None:
+    cluster.brokers[number].start()
+    cluster.settle()
+
+
+def _freezes(cluster: Any, _: Subject, seconds: float) -> Iterator[Deed]:
     for i in range(6):
-        number, broker = i % len(brokers) + 1, brokers[i % len(brokers)]
+        number = i % len(cluster.brokers)
+        yield seconds * i / 6, f"broker {number + 1} frozen", cluster.brokers[number].freeze
         for_s = seconds / 600 * (40 + 7 * i)
-        yield seconds * (i + 0.1) / 6, f"broker {number} frozen", broker.freeze
-        yield seconds * (i + 0.1) / 6 + for_s, f"broker {number} thawed", broker.thaw
+        yield seconds * i / 6 + for_s, f"broker {number + 1} thawed", functools.partial(_thaw, cluster, number)
+
+
+def _thaw(cluster: Any, number: int) -> None:
+    cluster.brokers[number].thaw()
+    cluster.settle()
 
 
 TRIALS = {"kills": (_kills, 1000), "failover": (_failover, 200), "freezes": (_freezes, 200)}
 
 
-def trial(name: str, seconds: float, alone: bool, spare: bool, model: str) -> None:
+def trial(name: str, seconds: float, spare: bool, model: str) -> None:
     """Feed, disturb, and see that nothing is missing and nothing there twice."""
-    deeds, rate = TRIALS[name]
-    with _brokers(alone) as cluster, tempfile.TemporaryDirectory() as folder:
-        brokers = [cluster] if alone else cluster.brokers
+    with contextlib.closing(starter.Cluster()) as cluster, tempfile.TemporaryDirectory() as folder:
         configs = {"message.timestamp.type": "LogAppendTime"}
-        starter.make_topics(cluster.address, "events", "predictions", copies=len(brokers), partitions=3, **configs)
+        starter.make_topics(cluster.address, "events", "predictions", copies=3, partitions=PARTITIONS, **configs)
         url = f"kafka://{cluster.address}"
         arguments = [f"{url}/events", "--label", "y", "--ignore", "id", "--model", model, "--checkpoint", "state"]
         arguments += ["--out", f"{url}/predictions", "--quiet", "--summary", "summary.json"]
+        deeds, rate = TRIALS[name]
         subject, feeder = Subject(arguments, Path(folder)), Feeder(cluster.address, "events", rate)
-        feeder.start()
-        time.sleep(5)
-        begin, wall, done = time.monotonic(), time.time(), []
-        planned = [deed for deed in deeds(brokers, subject, seconds) if not (spare and deed[2] == subject.kill)]
-        for at, what, deed in sorted(planned, key=lambda deed: deed[0]):
-            while time.monotonic() - begin < at:
-                subject.check()
-                time.sleep(0.05)
-            deed()
-            done.append((time.time(), what))
-            print(f"{time.time() - wall:7.1f} s {what}", flush=True)
-        time.sleep(max(0.0, begin + seconds - time.monotonic()))
-        feeder.stop()
-        print(f"{time.time() - wall:7.1f} s the last of {feeder.sent:,} events sent", flush=True)
-        taken = [(record.partition, record.offset) for record in read(cluster.address, "events")]
-        answers = functools.partial(_answers, cluster.address)
-        deadline = time.monotonic() + _QUIET_S
-        while len(answers()) < len(taken) and time.monotonic() < deadline:
+        with contextlib.closing(subject):
+            feeder.start()
+            _wait_for(lambda: bool(_answers(cluster.address)), subject)
+            cluster.settle()
+            planned = [deed for deed in deeds(cluster, subject, seconds) if not (spare and deed[1] == RUN_KILLED)]
+            done = _do(planned, subject, seconds)
+            feeder.stop()
+            print(f"{feeder.sent:,} events sent", flush=True)
+            taken = [(record.partition, record.offset) for record in read(cluster.address, "events")]
+            with contextlib.suppress(TimeoutError):
+                _wait_for(lambda: len(_answers(cluster.address)) >= len(taken), subject)
+            code = subject.stop()
+            print(subject.log)
+            _tell_pauses(cluster.address, done)
+            _judge(taken, _answers(cluster.address), code)
+
+
+def _do(planned: Sequence[Deed], subject: Subject, seconds: float) -> list[tuple[float, str]]:
+    """Do what is planned, each at its time or when what was before it is done; when that was."""
+    begin, first, done = time.time(), time.time(), []
+    for at, what, deed in [*sorted(planned, key=lambda deed: deed[0]), (seconds, "end", lambda: None)]:
+        while time.time() - begin < at:
             subject.check()
-            time.sleep(2)
-        code = subject.stop()
-        print(subject.log)
-        _judge(taken, answers(), code)
-        _tell_pauses(cluster.address, done)
+            time.sleep(0.05)
+        done.append((time.time(), what))
+        deed()
+        begin += time.time() - done[-1][0]  # what comes later comes so much later
+        print(f"{done[-1][0] - first:7.1f} s {what}", flush=True)
+    return done
+
+
+def _wait_for(condition: Callable[[], bool], subject: Subject) -> None:
+    deadline = time.monotonic() + QUIET_S
+    while not condition():
+        subject.check()
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(2)
 
 
 def _answers(address: str) -> list[tuple[int, int]]:
@@ -189,11 +215,13 @@ def _tell_pauses(address: str, done: Sequence[tuple[float, str]]) -> None:
     """How long neither events nor predictions came, after what was done."""
     for topic in ("events", "predictions"):
         times = sorted(record.timestamp / 1000 for record in read(address, topic))
-        gaps = sorted(((b - a, a, b) for a, b in itertools.pairwise(times)), reverse=True)[:12]
+        gaps = sorted(
+            ((b - a, b) for a, b in itertools.pairwise([done[0][0], *times]) if a >= done[0][0]), reverse=True
+        )
         print(f"{topic}: the longest pauses")
-        for gap, begin, end in gaps:
-            before = [f"{begin - at:+.1f} s after {what}" for at, what in done if at <= end + 0.5][-2:]
-            print(f"  {gap:6.2f} s, from {'; '.join(before)}")
+        for gap, end in gaps[:12]:
+            before = [f"{end - gap - at:+.1f} s from {what}" for at, what in done if at <= end][-2:]
+            print(f"  {gap:6.2f} s, begun {', '.join(before)}")
 
 
 def main() -> None:
@@ -201,11 +229,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trial", choices=TRIALS)
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--alone", action="store_true", help="one broker")
     parser.add_argument("--spare", action="store_true", help="leave the run alone")
     parser.add_argument("--model", default="cpm")
     args = parser.parse_args()
-    trial(args.trial, args.seconds, args.alone, args.spare, args.model)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    trial(args.trial, args.seconds, args.spare, args.model)
 
 
 if __name__ == "__main__":
