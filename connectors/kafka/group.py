@@ -10,6 +10,7 @@ from typing import Any
 
 from connectors.events import ConnectorError
 from connectors.kafka.clients import ANSWER_S, admin, describe, logger
+from connectors.kafka.failures import passes
 
 _AGAIN_S = 0.2  # after which a broker is asked again that only begins to keep offsets
 _END_S = 2.0  # for the last offsets to be there at the end
@@ -71,7 +72,7 @@ class Lag:
                         raise kind(self._group)
                     return
                 except KafkaError as error:
-                    if not error.retriable or self._closed or time.monotonic() > deadline:
+                    if not passes(error) or self._closed or time.monotonic() > deadline:
                         raise
                 time.sleep(_AGAIN_S)
 

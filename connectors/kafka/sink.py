@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.events import ConnectorError, Position
 from connectors.kafka.clients import (
+    Topic,
     admin,
     client_options,
     describe_topic,
@@ -18,6 +21,7 @@ from connectors.kafka.clients import (
     server_list,
     talking,
 )
+from connectors.kafka.failures import START_S
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
@@ -58,8 +62,8 @@ class KafkaSink:
         `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
         `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
         committed; 0.01; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
-        trust the mark, or forget it), `client` (a TOML file with options of the client, such as credentials), and any
-        option of `kafka.KafkaProducer`.
+        trust the mark, or forget it), `patience` (as of the source), `client` (a TOML file with options of the client,
+        such as credentials), and any option of `kafka.KafkaProducer`.
 
     Raises
     ------
@@ -97,9 +101,11 @@ class KafkaSink:
         identity = asked.text("transactional_id") or default
         group = asked.text("mark_group") or identity
         interval = asked.seconds("commit_interval", 0.01)
+        patience = asked.seconds("patience", START_S) if asked.has("patience") else None
         trust = asked.choice("mark", ("check", "trust", "forget"), "check")
         del producer["transactional_id"]
-        client = client_options(asked, producer)
+        client = {} if patience is None else {"bootstrap_timeout_ms": patience * 1000}
+        client |= client_options(asked, producer)
         asked.finish()
         self._transactions = Transactions(
             self.name,
@@ -111,6 +117,7 @@ class KafkaSink:
             source=source,
             trust=trust,
             fresh=fresh,
+            patience_s=patience,
         )
         self._find_topic(listed, client, source)
         if source is not None and not resume:
@@ -129,14 +136,9 @@ class KafkaSink:
 
     def _find_topic(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> None:
         """What the topic takes; the mark of a source can only be kept in the cluster of the source."""
-        asking = admin(self.name, servers, client)
-        try:
-            found = describe_topic(asking, self.name, self.topic)
+        with contextlib.closing(admin(self.name, servers, client)) as asking:
+            found, cluster = self._transactions.starting.ask(functools.partial(self._ask_for_topic, asking))
             limit = largest_record(asking, self.topic)
-            with talking(self.name, "the cluster cannot be described"):
-                cluster = asking.describe_cluster()["cluster_id"]
-        finally:
-            asking.close()
         if found is None:
             raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first")
         if source is not None and source.cluster != cluster:
@@ -155,6 +157,11 @@ class KafkaSink:
                 if limit is not None and limit < most
                 else f"{self.name}: `max_request_size` leaves no room for a row: raise it"
             )
+
+    def _ask_for_topic(self, client: Any) -> tuple[Topic | None, str]:
+        found = describe_topic(client, self.name, self.topic)
+        with talking(self.name, "the cluster cannot be described"):
+            return found, client.describe_cluster()["cluster_id"]
 
     @property
     def _largest(self) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position
+from connectors.events import ConnectorError, Position, UnreachableError
 from connectors.kafka.clients import (
-    ANSWER_S,
     Watch,
     admin,
     connect,
@@ -21,11 +19,12 @@ from connectors.kafka.clients import (
     logger,
     talking,
 )
+from connectors.kafka.failures import START_S, Patience, kinds, passes, passes_anew
 from connectors.kafka.packing import can_pack, pack, send_packed, stretches
 from connectors.kafka.source import KafkaSource
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
-_MOST_REPAIRS = 20  # one after the other, with a broker that answers
+_MOST_REPAIRS = 20  # one after the other, of what no broker was away for
 _LOOK_S = 0.1  # between two looks whether to go on waiting
 _ASK_S = 3.0  # of a commit, between two questions whether its topics are still there
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
@@ -64,6 +63,8 @@ class Transactions:
         What to do where mark and checkpoint do not fit: check (stop), trust the mark, or forget it.
     fresh
         Whether a mark that is there is of no account, as the run starts over.
+    patience_s
+        How long brokers that are away, or pass their work on, are waited for; None for ever, and less at the start.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Transactions:
         source: KafkaSource | None,
         trust: str,
         fresh: bool,
+        patience_s: float | None,
     ) -> None:
         self.name, self.servers, self.client = name, servers, dict(client)
         self.identity, self._group, self._interval_s = transactional_id, group, interval_s
@@ -101,6 +103,8 @@ class Transactions:
         self._commit: _Call | None = None
         self._failed: Exception | None = None  # what went wrong in the transaction before its end
         self._deadline = float("inf")  # for brokers to answer
+        self.starting = Patience(START_S if patience_s is None else patience_s)
+        self._patience = Patience(float("inf") if patience_s is None else patience_s)
         self._repairs = 0  # since the last transaction that succeeded
         self._watch = Watch(self.name, self.servers, self.client)
 
@@ -118,14 +122,17 @@ class Transactions:
 
     def _read_mark(self) -> dict[int, int]:
         assert self._source is not None
-        client = admin(self.name, self.servers, self.client)
-        try:
-            with talking(self.name, f"the mark in group {self._group} cannot be read"):
-                offsets = _patiently(lambda: client.list_group_offsets({self._group: None})[self._group])
-        finally:
-            client.close()
+        # By a new client each time: one keeps asking the broker that once was responsible for a group.
+        with (
+            contextlib.closing(admin(self.name, self.servers, self.client)) as client,
+            talking(self.name, f"the mark in group {self._group} cannot be read"),
+        ):
+            offsets = client.list_group_offsets({self._group: None})[self._group]
         topic = self._source.topic
         return {tp.partition: found.offset for tp, found in offsets.items() if tp.topic == topic and found.offset >= 0}
+
+    def _mark_at_start(self) -> dict[int, int]:
+        return self.starting.ask(self._read_mark, self._check_patience)
 
     def check_unmarked(self) -> None:
         """Before a run without a checkpoint: refuse where an earlier one has left a mark."""
@@ -133,7 +140,7 @@ class Transactions:
             return
         assert self._source is not None
         begin = self._source.beginnings
-        if mark := {p: offset for p, offset in self._read_mark().items() if offset > begin.get(p, 0)}:
+        if mark := {p: offset for p, offset in self._mark_at_start().items() if offset > begin.get(p, 0)}:
             raise ConnectorError(
                 f"{self.name}: the group {self._group} says that events were answered up to {_shown(mark)}, but there "
                 "is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from the "
@@ -146,8 +153,8 @@ class Transactions:
         if self._producer is not None:
             return  # another sink of the same transactions has done it
         before = {int(partition): int(offset) for partition, offset in position["mark"].items()}
-        self._start()
-        mark = self._read_mark()
+        self.starting.ask(self._start, self._check_patience)
+        mark = self._mark_at_start()
         behind = {p: offset for p, offset in before.items() if mark.get(p, 0) < offset}
         if behind and self._trust != "forget":
             raise ConnectorError(
@@ -158,17 +165,19 @@ class Transactions:
             )
         self._committed = {p: max(offset, mark.get(p, 0)) for p, offset in (mark | before).items()}
         self._marks, self._skip = dict(self._committed), dict(self._committed)
+        self.starting.reward(self.name)
 
     def open(self) -> None:
         """Begin: fence off what wrote before, and put the mark where the source stands."""
         if self._producer is not None:
             return
-        self._start()
+        self.starting.ask(self._start, self._check_patience)
+        self.starting.reward(self.name)
         if self._source is None:
             return
         self.check_unmarked()  # again, as nobody else can write any more
         if self._trust == "trust":
-            self._committed = self._read_mark()
+            self._committed = self._mark_at_start()
             self._marks, self._skip = dict(self._committed), dict(self._committed)
         else:
             at = self._source.position[self._source.topic]
@@ -289,15 +298,14 @@ class Transactions:
         from kafka.errors import KafkaTimeoutError
 
         call, since = self._commit, time.monotonic()
-        said = asked = since
+        asked = since
         while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._refusal is None:
             self._check_patience()
             if time.monotonic() - asked > _ASK_S:
                 self._check_there()  # the client itself would ask for ever
                 asked = time.monotonic()
-            if time.monotonic() - said > _SAY_S:
-                said = time.monotonic()
-                logger.warning("%s: no broker answers for a commit: waiting for it", self.name)
+            if time.monotonic() - since > _SAY_S:
+                self._patience.bear(UnreachableError(f"{self.name}: a commit is not answered"))
         try:
             if not call.done and self._refusal is not None:
                 raise self._refusal
@@ -312,6 +320,7 @@ class Transactions:
                 return
         self._committed, self._sent, self._commit = self._target, [], None
         self._repairs = 0
+        self._patience.reward(self.name)
 
     @property
     def _refusal(self) -> Exception | None:
@@ -332,35 +341,31 @@ class Transactions:
     def _repair(self, error: Exception) -> None:
         """A new producer in the place of one that failed; after it, `_sent` holds what must be sent again."""
         self._check_fenced(error)
-        too_long = bool(_kinds(error) & _TOO_LONG)
-        if not too_long and not _worth_repeating(error):
+        too_long = bool(kinds(error) & _TOO_LONG)
+        if not too_long and not passes_anew(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
-        self._repairs += 1
-        if self._repairs > _MOST_REPAIRS:
-            raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
-        logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+        if passes(error):
+            self._patience.bear(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
+        else:
+            self._repairs += 1
+            if self._repairs > _MOST_REPAIRS:
+                raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
+            logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+            time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         self._check_there()
-        time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
-        said = time.monotonic()
-        while True:
-            self._check_patience()
-            try:
-                self._drop_producer()
-                self._start()
-                mark = self._read_mark() if self._source is not None else None
-                break
-            except ConnectorError as problem:
-                if problem.__cause__ is None or not _worth_repeating(problem.__cause__):
-                    raise
-                if time.monotonic() - said > _SAY_S:
-                    said = time.monotonic()
-                    logger.warning("%s: no broker answers: waiting for one", self.name)
+        mark = self._patience.ask(self._begin_anew, self._check_patience)
         if mark is not None and self._target and mark == self._target != self._committed:
             self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
         elif mark is not None:
             self._check_mark(mark, error)
         if too_long:
             self._refit()
+
+    def _begin_anew(self) -> dict[int, int] | None:
+        """A new producer, after which what the one before had begun has ended; and the mark."""
+        self._drop_producer()
+        self._start()
+        return self._read_mark() if self._source is not None else None
 
     def _check_mark(self, mark: Mapping[int, int], error: Exception) -> None:
         """Stop where the mark is not where this run has put it."""
@@ -422,7 +427,7 @@ class Transactions:
     def _check_fenced(self, error: Exception) -> None:
         """Fenced, and not because a transaction took longer than brokers allow: another one has taken over."""
         timed_out = time.monotonic() - self._began > self.client.get("transaction_timeout_ms", 60_000) / 2000
-        if _kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
+        if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
             raise self._fenced(error)
 
     def _fenced(self, error: Exception) -> ConnectorError:
@@ -443,7 +448,7 @@ class Transactions:
         self._failed = None
         self._producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
         self._packs = can_pack(self._producer)
-        with talking(self.name, f"transactions as {self.identity} cannot be begun"):
+        with talking(self.name, f"transactions as {self.identity} cannot be begun", passes_anew):
             self._producer.init_transactions()
 
     def _drop_producer(self) -> None:
@@ -465,20 +470,6 @@ class Transactions:
                 _Call(producer.abort_transaction, "abort").wait(5.0)
         with contextlib.suppress(Exception):
             producer.close(timeout=1)
-
-
-def _patiently(ask: Callable[[], Any]) -> Any:
-    """Ask again for a while: a broker makes its table of groups when it is first asked for one."""
-    from kafka.errors import KafkaError
-
-    deadline = time.monotonic() + ANSWER_S
-    while True:
-        try:
-            return ask()
-        except KafkaError as error:
-            if not error.retriable or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 class _Call:
@@ -510,24 +501,7 @@ class _Call:
             raise self._error
 
 
-def _kinds(error: BaseException) -> set[str]:
-    """The names of an error and of those that it tells about in its text, as a producer that has failed does."""
-    return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
-
-
-_PASSING = {"KafkaTimeoutError", "KafkaConnectionError", "NodeNotReadyError", "InvalidProducerEpochError"}
-_PASSING |= {"ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError", "UnknownProducerIdError"}
-_PASSING |= {"IllegalStateError", "InvalidProducerIdMappingError", "TransactionAbortedError", "BrokerNotAvailableError"}
-
-
 _TOO_LONG = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
-
-
-def _worth_repeating(error: BaseException) -> bool:
-    """Whether it may go well another time."""
-    if "not in an active transaction" in str(error):
-        return True  # the client has given the transaction up by itself, for something else that passes
-    return bool(_kinds(error) & _PASSING) or getattr(error, "retriable", False)
 
 
 def _shown(mark: Mapping[int, int]) -> str:

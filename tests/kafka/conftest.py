@@ -91,7 +91,9 @@ def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]]) ->
     """Send records: partition, key, value, timestamp."""
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=address, linger_ms=20, batch_size=1 << 17, max_request_size=1 << 22)
+    producer = KafkaProducer(
+        bootstrap_servers=address.split(","), linger_ms=20, batch_size=1 << 17, max_request_size=1 << 22
+    )
     futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
     producer.flush()
     for future in futures:
@@ -104,7 +106,7 @@ def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
     from kafka import KafkaConsumer, TopicPartition
 
     level = "read_committed" if committed else "read_uncommitted"
-    consumer = KafkaConsumer(bootstrap_servers=address, isolation_level=level, enable_auto_commit=False)
+    consumer = KafkaConsumer(bootstrap_servers=address.split(","), isolation_level=level, enable_auto_commit=False)
     with contextlib.closing(consumer):
         tps = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
         consumer.assign(tps)

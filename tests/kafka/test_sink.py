@@ -271,6 +271,30 @@ def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monk
     assert [row["offset"] for row in rows(broker, name)] == [*range(6), 20]
 
 
+def test_a_request_is_not_lost_where_its_broker_is_away(broker, topic, source, monkeypatch):
+    """As that of a transaction whose coordinator has died; the client would wait for ever for the answer."""
+    from kafka.errors import KafkaConnectionError
+    from kafka.net.compat import KafkaNetClient
+
+    name, away, is_ready = topic("out", 1), [True] * 3, KafkaNetClient.await_ready
+
+    def await_ready(self, *args, **options):
+        if away:
+            away.pop()
+            raise KafkaConnectionError("not ready")
+        return is_ready(self, *args, **options)
+
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=60", source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        monkeypatch.setattr(KafkaNetClient, "await_ready", await_ready)
+        monkeypatch.setattr(sink._transactions, "_repair", pytest.fail)
+        sink.write(table(0, range(3, 6)))
+        sink.flush()
+    assert not away
+    assert [row["offset"] for row in rows(broker, name)] == [*range(6)]
+
+
 def deleted(broker, name):
     from kafka import KafkaAdminClient
 
