@@ -204,14 +204,29 @@ class ParquetSink:
         arrays = {name: self._array(name, values) for name, values in self._columns.items()}
         part = self._part(self._parts)
         table = self._pa.table(arrays)
-        with open(part + ".tmp", "wb") as file:
-            self._pa.parquet.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part + ".tmp", part)
+        self._retype(table.schema)
+        self._write_table(table, part)
         self._parts += 1
         self._schema = table.schema
         self._columns = {name: [] for name in self._columns}
+
+    def _write_table(self, table: Any, path: str) -> None:
+        with open(path + ".tmp", "wb") as file:
+            self._pa.parquet.write_table(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+
+    def _retype(self, schema: Any) -> None:
+        """Give parts in which a column was empty the type that it has from now on: readers go by that of the first."""
+        null = self._pa.null()
+        before = [] if self._schema is None else self._schema.types
+        typed = [i for i, kind in enumerate(before) if kind == null != schema.types[i]]
+        for number in range(self._parts if typed else 0):  # the last one last: where this is cut short, it tells
+            table = self._pa.parquet.read_table(self._part(number))
+            for i in typed:
+                table = table.set_column(i, schema.field(i), table.column(i).cast(schema.types[i]))
+            self._write_table(table, self._part(number))
 
     def _array(self, name: str, values: list[Any]) -> Any:
         """Values in the type of the part before where they fit, else in their own, mixed ones as text."""

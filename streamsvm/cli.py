@@ -145,7 +145,8 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         type=_text,
         metavar="SOURCE",
         help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, synthetic:NAME, or "
-        "kafka://HOST:PORT/TOPIC; "
+        "kafka://HOST:PORT/TOPIC (where partitions that are ahead in time wait for the others in about "
+        "?max_held_bytes=67108864 of memory); "
         f"more options may follow as a query, as in a.csv?delimiter=; (default {DEFAULT_SOURCE})",
     )
     group.add_argument(
@@ -202,7 +203,8 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         "--out",
         type=_text,
         metavar="SINK",
-        help="where predictions go: a .csv, .tsv or .jsonl file, - (then CSV), or kafka://HOST:PORT/TOPIC",
+        help="where predictions go: a .csv, .tsv or .jsonl file, - (then CSV), or kafka://HOST:PORT/TOPIC; what "
+        "was predicted before any label was known is null there, and an empty cell in CSV",
     )
     group.add_argument(
         "--rejected",

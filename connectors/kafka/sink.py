@@ -34,7 +34,7 @@ _SMALLEST = 200  # bytes that a row takes without its texts
 class KafkaSink:
     """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
 
-    A column `key` becomes the record's key; what is None is left out. Rows of a Kafka partition go to the partition of
+    A column `key` becomes the record's key; what is None is null. Rows of a Kafka partition go to the partition of
     the same number (modulo their count): events with one key stay together, in their order. Others go by their keys,
     or where they have none, a table at a time to one partition after the other.
 
@@ -190,16 +190,7 @@ class KafkaSink:
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
-        names = list(columns)
-        rows = zip(*columns.values(), strict=True)
-        if any(None in column for column in columns.values()):
-            values = [
-                json_bytes({name: value for name, value in zip(names, row, strict=True) if value is not None})
-                for row in rows
-            ]
-        else:
-            values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
-        return values
+        return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def _fit(self, keys: list[bytes | None], values: list[bytes]) -> None:
         """Shorten what is longer than a record may be, its key included."""

@@ -62,6 +62,8 @@ class Report:
         Where snapshots are left, None for nowhere.
     lag
         How many events each part of a live source is behind, by its name; None where the source does not know.
+    stalls
+        How often this process got no event for long although the source was behind.
     """
 
     model: str
@@ -81,6 +83,7 @@ class Report:
     examples: list[Rejected] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
     lag: Mapping[Any, int] | None = None
+    stalls: int = 0
 
 
 class Observer(Protocol):
@@ -216,7 +219,7 @@ class Runner:
         for batch in self.source:
             self._take(batch)
             report.seconds = time.perf_counter() - began
-            report.lag = getattr(self.source, "lag", None)
+            report.lag, report.stalls = getattr(self.source, "lag", None), getattr(self.source, "stalls", 0)
             if self.observer is not None:
                 self.observer(report, self.source.fraction)
             if self._over():

@@ -87,13 +87,12 @@ def topic(broker: str) -> Make:
     return make
 
 
-def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]]) -> None:
+def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **options: Any) -> None:
     """Send records: partition, key, value, timestamp."""
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(
-        bootstrap_servers=address.split(","), linger_ms=20, batch_size=1 << 17, max_request_size=1 << 22
-    )
+    settings = {"linger_ms": 20, "batch_size": 1 << 17, "max_request_size": 1 << 22, **options}
+    producer = KafkaProducer(bootstrap_servers=address.split(","), **settings)
     futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
     producer.flush()
     for future in futures:
@@ -157,14 +156,18 @@ class Run:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def over(self) -> bool:
         return not self._process.is_alive()
 
     def signal(self, number: int) -> None:
         """Send a signal, unless it is over already."""
-        assert self._process.pid is not None
         if not self.over:
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def wait(self, seconds: float = 120.0) -> int:
         """The exit code."""

@@ -94,6 +94,8 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     ran(*arguments(broker, source, outs[0], deads[0], *end, N), cwd=plain)
     whole = results(plain, broker, outs[0], deads[0])
     assert len(whole["out"]) + len(whole["dead"]) == N
+    assert {tuple(row) for row in whole["out"].values()} == {("partition", "offset", "prediction", "score", "label")}
+    assert None in [row["prediction"] for row in whole["out"].values()]  # that of the first, which no label preceded
     dice = random.Random(5)
     kills = 0
     for share in sorted(dice.uniform(0.02, 0.9) for _ in range(KILLS)):
@@ -376,5 +378,6 @@ def test_prometheus_and_the_log_line(broker, topic, tmp_path):
     assert float(lines["streamsvm_events_total"]) + float(lines["streamsvm_rejected_total"]) == 2000
     assert float(lines["streamsvm_accuracy"]) > 0.7
     assert {lines[f'streamsvm_lag{{partition="{p}"}}'] for p in range(3)} == {"0.0"}
+    assert lines["streamsvm_stalls_total"] == "0.0"
     assert float(lines["streamsvm_checkpoint_age_seconds"]) < 60
     assert "streamsvm_events_per_second" in lines
