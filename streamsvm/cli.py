@@ -1,7 +1,9 @@
 """The command line: ``streamsvm run [SOURCE] …``.
 
 Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
-failed on the way, 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with checkpoint and report.
+failed on the way, 75 where brokers could not be reached for as long as they were to be waited for (the same run may be
+started again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand,
+with checkpoint and report.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
 DEFAULT_SOURCE = "synthetic:demo"
 DEFAULT_MODEL = "blend"
 _REJECTED = "rejected.jsonl"
-_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end")
+_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end", "patience")
 _FLAGS = ("follow", "until-end", "learn", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
+_TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
 
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guarded(arguments: list[str], started: float) -> int:
-    from connectors.events import ConnectorError
+    from connectors.events import ConnectorError, UnreachableError
     from streamsvm.run.errors import RunError, SetupError
 
     try:
@@ -57,6 +60,8 @@ def _guarded(arguments: list[str], started: float) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails again when it flushes at exit
         return _complain("standard output was closed by its reader", 1)
+    except UnreachableError as error:
+        return _complain(error, _TEMPORARY)
     except (RunError, ConnectorError, OSError) as error:
         return _complain(error, 1)
     except MemoryError as error:
@@ -119,7 +124,8 @@ def _parser() -> _Parser:
         help="predict every event of a stream, then learn from it",
         description="Predict every event of a stream before learning from its label; write the predictions, measure "
         "how good they were, keep the model. With no arguments: a generated stream whose concept changes twice.",
-        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 130 or 143 "
+        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 75 brokers "
+        "could not be reached for long, and the same run may be started again; 130 or 143 "
         "ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint and report (a second signal kills).",
         allow_abbrev=False,
     )
@@ -157,6 +163,13 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
+    group.add_argument(
+        "--patience",
+        type=_seconds,
+        metavar="S",
+        help="wait so many seconds for Kafka brokers that are away or pass their work on (default: at the start 10 for "
+        "one to answer at all and 30 for what is asked, then for ever)",
+    )
     group.add_argument(
         "--max-events", type=_count, metavar="N", help="stop after N events that could be read, resumed ones included"
     )
@@ -517,25 +530,32 @@ def _open_sinks(
 
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
     kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
-    out = _settled(open_sink, args.out, **kept) if args.out else None
+    out = _settled(open_sink, args.out, **kept, **_patience(args, args.out)) if args.out else None
     if out is not None:
         stack.enter_context(contextlib.closing(out))
     path = args.rejected or _rejected_path(args)
     if args.rejected:
-        rejected = _settled(open_sink, path, beside=out, **kept)
+        rejected = _settled(open_sink, path, beside=out, **kept, **_patience(args, path))
     else:
         _check_writable("rejected events go to", path)
         rejected = DeferredSink(path, open_sink, replace=path != _REJECTED)
     return [out, stack.enter_context(contextlib.closing(rejected))]
 
 
+def _patience(args: argparse.Namespace, url: str) -> dict[str, Any]:
+    """That of the source, for a sink on brokers too."""
+    return {"patience": args.patience} if args.patience is not None and url.startswith("kafka://") else {}
+
+
 def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
     """Open a stream; what is wrong with it now is wrong with the settings."""
-    from connectors.events import ConnectorError
+    from connectors.events import ConnectorError, UnreachableError
     from streamsvm.run.errors import SetupError
 
     try:
         return open_stream(url, **options)
+    except UnreachableError:
+        raise
     except ConnectorError as error:
         raise SetupError(str(error)) from error
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, UnreachableError
 from connectors.kafka.clients import (
     ANSWER_S,
     Topic,
@@ -18,7 +19,6 @@ from connectors.kafka.clients import (
     admin,
     client_options,
     connect,
-    describe,
     describe_topic,
     import_kafka,
     logger,
@@ -26,6 +26,8 @@ from connectors.kafka.clients import (
     server_list,
     talking,
 )
+from connectors.kafka.failures import START_S, Patience
+from connectors.kafka.group import Lag
 from connectors.kafka.order import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS
 from connectors.options import Options
@@ -42,6 +44,7 @@ _WAIT_S = 0.01  # for more records before results are to be made durable, once
 _IDLE_S = 0.05  # and then
 _LOOK_S = 30.0  # between two looks for new partitions
 _ASK_S = 5.0  # between two questions to a broker that sends nothing, and about what topics there are
+_ANSWER_S = 2.0  # for an answer while the run is on; then it is asked again
 _STALLED_S = (
     0.5  # that a partition may show nothing though its end is not reached, before an open transaction is thought of
 )
@@ -78,8 +81,10 @@ class KafkaSource:
         id, of which events were learned).
         *How*: `batch_size` (1024), `max_held_bytes` (64 MiB; what records of partitions that are ahead may take while
         they wait for the others; each partition has an equal share, and is not read while that is full), `group_id`
-        (streamsvm.TOPIC; offsets are committed to it, for others to see the lag, and never read), `client` (a TOML
-        file with options of the client, such as credentials), and any option of `kafka.KafkaConsumer`. Here
+        (streamsvm.TOPIC; offsets are committed to it, for others to see the lag, and never read; empty for none),
+        `patience` (seconds that brokers are waited for which are away or pass their work on; at the start 10 for one to
+        answer at all and 30 for what is asked, then for ever), `client` (a TOML file with options of the client, such
+        as credentials), and any option of `kafka.KafkaConsumer`. Here
         `isolation_level` is read_committed, `max_poll_records` 4000 and `fetch_max_wait_ms` 100; `fetch_max_bytes` is
         an eighth of `max_held_bytes`, `max_partition_fetch_bytes` that over the partitions, at most 1 MiB. A batch
         takes no more than an eighth either, or one record.
@@ -110,17 +115,21 @@ class KafkaSource:
         self._stable: dict[int, int] = {}
         self._lacking_since: dict[int, float] = {}
         self._looked = self._asked = self._stable_at = self._refreshed = time.monotonic()
-        self._waited = self._silent = self._commit_failed = self._stalled = False
+        self._waited = self._stalled = False
         self._waiting_since = time.monotonic()
         self._ahead: dict[int, int] = {}  # partitions that are not read for now, and from where on they will be
+        self._published = Lag(self.name, self.servers, self._client, self._group)
         self._watch = Watch(self.name, self.servers, self._client)
+        self._starting = Patience(START_S if self._patience_s is None else self._patience_s)
+        self._patience = Patience(float("inf") if self._patience_s is None else self._patience_s)
         found = self._find_topic()
         self._id = None if found is None else found.id
         settings = self._fetch_sizes(1 if found is None else len(found.partitions)) | self._client
         self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, settings)
         try:
             if found is not None:
-                self._open(found.partitions)
+                self._starting.ask(functools.partial(self._open, found.partitions))
+            self._starting.reward(self.name)
         except BaseException:
             self.close()
             raise
@@ -146,14 +155,17 @@ class KafkaSource:
         self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
         self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
-        group = {"group_id": f"streamsvm.{self.topic}"}
         self._client: dict[str, Any] = {
             "isolation_level": "read_committed",
             "max_poll_records": 4000,
             "metrics_enabled": False,
             "fetch_max_wait_ms": 100,  # for so long a broker answers nothing else
         }
-        self._client |= group | client_options(asked, defaults)
+        self._patience_s = asked.seconds("patience", START_S) if asked.has("patience") else None
+        if self._patience_s is not None:
+            self._client["bootstrap_timeout_ms"] = self._patience_s * 1000
+        self._client |= client_options(asked, defaults)
+        self._group = str(self._client.pop("group_id", f"streamsvm.{self.topic}") or "")
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
 
     def _fetch_sizes(self, partitions: int) -> dict[str, int]:
@@ -168,9 +180,7 @@ class KafkaSource:
         """The topic; None where it is to be waited for."""
         client = admin(self.name, self.servers, self._client)
         try:
-            found = describe_topic(client, self.name, self.topic)
-            with talking(self.name, "the cluster cannot be described"):
-                self.cluster = client.describe_cluster()["cluster_id"]
+            found = self._starting.ask(lambda: self._ask_for_topic(client))
             if found is None and not self._wait:
                 with talking(self.name, "topics cannot be listed"):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
@@ -182,6 +192,12 @@ class KafkaSource:
             client.close()
         if found is None:
             logger.warning("%s: there is no such topic yet: waiting for it", self.name)
+        return found
+
+    def _ask_for_topic(self, client: Any) -> Topic | None:
+        found = describe_topic(client, self.name, self.topic)
+        with talking(self.name, "the cluster cannot be described"):
+            self.cluster = client.describe_cluster()["cluster_id"]
         return found
 
     # Where it stands ---------------------------------------------------------------------------------------------
@@ -320,12 +336,16 @@ class KafkaSource:
     def _next_batch(self) -> Batch:
         self._check_same()
         deadline = time.monotonic() + (_IDLE_S if self._waited else _WAIT_S)
-        while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
-            self._poll(left)
-        self._waited = not self._ready
-        if self._waited:
-            self._look_around()
-        self._watch_for_stall()
+        try:
+            while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
+                self._poll(left)
+            self._waited = not self._ready
+            if self._waited:
+                self._look_around()
+            self._watch_for_stall()
+        except UnreachableError as error:
+            self._check_there()
+            self._patience.bear(error)
         n = self._fitting()
         records, self._ready = self._ready[:n], self._ready[n:]
         return self._batch(records)
@@ -438,7 +458,7 @@ class KafkaSource:
     def _reached(self, partition: int) -> int:
         """Up to where the client has read a partition."""
         with talking(self.name, "its position cannot be had"):
-            return int(self._consumer.position(self._tp(partition), timeout_ms=ANSWER_S * 1000) or 0)
+            return int(self._consumer.position(self._tp(partition), timeout_ms=_ANSWER_S * 1000) or 0)
 
     def _pass_over(self) -> None:
         """Count what is no event, such as the marks of transactions, as handed out once all before it is."""
@@ -487,12 +507,10 @@ class KafkaSource:
 
     def _look_for_partitions(self) -> None:
         """Begin with partitions that were not there before, at their beginning; with a topic that was not."""
-        try:
-            with talking(self.name, "its partitions cannot be had"):
-                there = self._consumer.partitions_for_topic(self.topic) or set()
-        except ConnectorError as error:
-            logger.warning("%s", error)
-            return
+        with talking(self.name, "its partitions cannot be had"):
+            there = self._consumer.partitions_for_topic(self.topic) or set()
+        if not self._next:
+            self._patience.reward(self.name)
         self._id = self._id or self._id_there()
         new = sorted(there - set(self._next))
         if not new or (self._until_end and self._next):
@@ -506,15 +524,8 @@ class KafkaSource:
 
     def _ask(self) -> None:
         """Tell silence from a broker that is away."""
-        try:
-            self._end_now = self._offsets("end_offsets", self.partitions, 2)
-        except ConnectorError as error:
-            self._check_there()
-            self._silent = True
-            reason = describe(error.__cause__) if error.__cause__ else error
-            logger.warning("%s: no broker answers (%s): waiting for one", self.name, reason)
-        else:
-            self._heard()
+        self._end_now = self._offsets("end_offsets", self.partitions, _ANSWER_S)
+        self._heard()
 
     def _id_there(self) -> str | None:
         """What the client last heard of the topic's id."""
@@ -541,9 +552,7 @@ class KafkaSource:
 
     def _heard(self) -> None:
         self._asked = time.monotonic()
-        if self._silent:
-            self._silent = False
-            logger.warning("%s: a broker answers again: going on", self.name)
+        self._patience.reward(self.name)
 
     # Events ------------------------------------------------------------------------------------------------------
 
@@ -596,25 +605,15 @@ class KafkaSource:
         """Commit a position, which a checkpoint now holds, to the group, for others to see; it is never read here."""
         from kafka.structs import OffsetAndMetadata
 
-        group = self._client["group_id"]
-        if group is None:
-            return
-        offsets = {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
-        try:
-            self._consumer.commit_async(offsets, callback=self._committed)
-        except Exception as error:  # whatever it is, only the sight of the lag is lost
-            self._committed(offsets, error)
-
-    def _committed(self, _: Any, response: Any) -> None:
-        if isinstance(response, Exception) and not self._commit_failed:
-            self._commit_failed = True
-            group = self._client["group_id"]
-            logger.warning("%s: offsets cannot be committed to group %s: %s", self.name, group, describe(response))
+        self._published.publish(
+            {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
+        )
 
     def close(self) -> None:
         """Leave the brokers."""
         if not self._closed:
             self._closed = True
+            self._published.close()
             with contextlib.suppress(Exception):
                 self._consumer.close(autocommit=False, timeout_ms=2000)
 

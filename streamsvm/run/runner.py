@@ -13,7 +13,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
+from connectors.events import (
+    Acknowledged,
+    Advancing,
+    Batch,
+    ConnectorError,
+    Position,
+    Rejected,
+    Sink,
+    Source,
+    UnreachableError,
+)
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History, leaders_of, relevance_of
@@ -357,6 +367,8 @@ class Runner:
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
                 sink.rewind(snapshot.sinks[role])
+        except UnreachableError:
+            raise  # nothing is wrong with what is there
         except (ConnectorError, KeyError, ValueError) as error:
             raise SetupError(f"cannot go on from the checkpoint in {directory}: {error}") from error
         self._position = snapshot.source

@@ -33,7 +33,8 @@ def _broker_module() -> ModuleType:
 starter = _broker_module()
 
 
-LOGIN = ("me", "hunter2")
+LOGINS = {"me": "hunter2", "poor": "hunter4"}
+"""Users and passwords; the first may do all, the other what ACLs allow."""
 
 
 def start_broker(**options: Any) -> Any:
@@ -53,7 +54,7 @@ def started() -> Iterator[Any]:
     if "STREAMSVM_KAFKA" in os.environ:
         yield None
         return
-    with contextlib.closing(start_broker(login=LOGIN if shutil.which("openssl") else None)) as broker:
+    with contextlib.closing(start_broker(logins=LOGINS if shutil.which("openssl") else None)) as broker:
         yield broker
 
 
@@ -69,7 +70,7 @@ def secured(started: Any, tmp_path: Path) -> str:
     if started is None or not hasattr(started, "secured"):
         pytest.skip("needs openssl, and a broker of its own")
     lines = {"security_protocol": "SASL_SSL", "ssl_cafile": started.certificate, "sasl_mechanism": "PLAIN"}
-    lines |= {"sasl_plain_username": LOGIN[0], "sasl_plain_password": LOGIN[1]}
+    lines |= {"sasl_plain_username": "me", "sasl_plain_password": LOGINS["me"]}
     (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))
     return started.secured
 
@@ -91,7 +92,7 @@ def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **
     from kafka import KafkaProducer
 
     settings = {"linger_ms": 20, "batch_size": 1 << 17, "max_request_size": 1 << 22, **options}
-    producer = KafkaProducer(bootstrap_servers=address, **settings)
+    producer = KafkaProducer(bootstrap_servers=address.split(","), **settings)
     futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
     producer.flush()
     for future in futures:
@@ -104,7 +105,7 @@ def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
     from kafka import KafkaConsumer, TopicPartition
 
     level = "read_committed" if committed else "read_uncommitted"
-    consumer = KafkaConsumer(bootstrap_servers=address, isolation_level=level, enable_auto_commit=False)
+    consumer = KafkaConsumer(bootstrap_servers=address.split(","), isolation_level=level, enable_auto_commit=False)
     with contextlib.closing(consumer):
         tps = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
         consumer.assign(tps)
