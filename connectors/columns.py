@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Features
+from connectors.events import Features, Table
 from connectors.options import Roles
 
 Cells = Sequence[str]
@@ -25,6 +25,9 @@ _USUAL_MISSING = _MISSING | {word.upper() for word in _MISSING} | {"NaN", "None"
 _NO_CATEGORY = frozenset({"", "?"})
 _MEMO_SIZE = 1 << 16
 _SHOWN = 80
+_NO_TIME = (math.nan,) * 4
+_DAY_MS = 86_400_000
+_THURSDAY = 3  # the day 1970 began with, where Monday is 0
 
 
 def is_missing(cell: str) -> bool:
@@ -149,9 +152,60 @@ def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
         try:
             times.append(time_of(str(value)))
         except (ValueError, OverflowError):
-            bad.setdefault(i, f"'{name}' is not a time (milliseconds since 1970 or ISO 8601): {shown(value)}")
+            bad.setdefault(i, _no_time(name, value))
             times.append(0)
     return times
+
+
+def circles_of(value: Any) -> Sequence[float] | None:
+    """A time as features: the hour of its day and the day of its week (UTC), as sine and cosine; None where missing.
+
+    On a circle, midnight is as near to eleven in the evening as to one in the morning. The time itself is no feature:
+    it never comes again.
+
+    Examples
+    --------
+    >>> [round(value, 3) for value in circles_of("1970-01-05T06:00")]  # a Monday
+    [1.0, 0.0, 0.0, 1.0]
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If it is not a time.
+    """
+    text = "" if value is None else str(value)
+    if is_missing(text):
+        return None
+    days, rest = divmod(time_of(text), _DAY_MS)
+    hour, weekday = 2.0 * math.pi * rest / _DAY_MS, 2.0 * math.pi * ((days + _THURSDAY) % 7) / 7.0
+    return math.sin(hour), math.cos(hour), math.sin(weekday), math.cos(weekday)
+
+
+def time_row(name: str, value: Any) -> dict[str, float]:
+    """The features that `circles_of` makes of a time, by name; none where it is missing."""
+    return dict(zip(time_names(name), circles_of(value) or (), strict=False))
+
+
+def time_names(name: str) -> list[str]:
+    """How the features of a time are named."""
+    return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
+
+
+def time_features(name: str, values: Iterable[Any], bad: Bad) -> dict[str, NDArray[np.float64]]:
+    """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
+    rows = []
+    for i, value in enumerate(values):
+        try:
+            rows.append(circles_of(value) or _NO_TIME)
+        except (ValueError, OverflowError):
+            bad.setdefault(i, _no_time(name, value))
+            rows.append(_NO_TIME)
+    columns = np.array(rows, np.float64).reshape(-1, len(_NO_TIME)).T
+    return dict(zip(time_names(name), map(np.ascontiguousarray, columns), strict=True))
+
+
+def _no_time(name: str, value: Any) -> str:
+    return f"'{name}' is not a time (milliseconds since 1970 or ISO 8601): {shown(value)}"
 
 
 def shown(value: Any) -> str:
@@ -210,7 +264,7 @@ class TextColumns:
         self._labels = _Labels(unknown_label)
         self._allowed = allowed or {}
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
-        """What is decided: number or category, by name."""
+        """What is decided: number, category or time, by name."""
 
     def decide(self, rows: Sequence[Cells]) -> None:
         """Decide the undecided columns by rows seen at the start."""
@@ -227,7 +281,9 @@ class TextColumns:
         """Rows, all of the same width, as columns."""
         cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
         bad: Bad = {}
-        table = {name: self._feature(name, cells[self._index[name]], bad) for name in self._features}
+        table: Table = {}
+        for name in self._features:
+            table |= self._feature(name, cells[self._index[name]], bad)
         label, key, time = self._roles.label, self._roles.key, self._roles.time
         if label is not None:
             self._check_allowed(label, cells[self._index[label]], bad)
@@ -239,14 +295,17 @@ class TextColumns:
             bad,
         )
 
-    def _feature(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
+    def _feature(self, name: str, cells: Cells, bad: Bad) -> Table:
         if name not in self.types:
             # The first cell there is decides, so that the size of batches does not matter.
             self._decide(name, [next((cell for cell in cells if not is_missing(cell)), "")])
-        if self.types.get(name) != "category":
-            return numbers(name, cells, bad)
+        kind = self.types.get(name)
+        if kind == "time":
+            return time_features(name, cells, bad)
+        if kind != "category":
+            return {name: numbers(name, cells, bad)}
         self._check_allowed(name, cells, bad)
-        return categories(cells)
+        return {name: categories(cells)}
 
     def _check_allowed(self, name: str, cells: Cells, bad: Bad) -> None:
         allowed = self._allowed.get(name)

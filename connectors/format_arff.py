@@ -78,8 +78,10 @@ class ArffFormat:
             roles.label = next(reversed(attributes))
         roles.check(self._source, attributes)
         for name, kind in attributes.items():
-            if isinstance(kind, str) and kind not in (*_NUMBERS, "string") and name in roles.features(attributes):
-                raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in ignore=")
+            known = kind in (*_NUMBERS, "string") or (kind == "date" and roles.types.get(name) == "time")
+            if isinstance(kind, str) and not known and name in roles.features(attributes):
+                way = f"ignore=, or say types={name}:time" if kind == "date" else "ignore="
+                raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in {way}")
         # In a sparse row, what is not written is zero: the number, or the first of the declared values.
         self._defaults = [
             "0" if kind in _NUMBERS else kind[0] if isinstance(kind, list) else "?" for kind in attributes.values()

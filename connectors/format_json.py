@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from connectors.columns import Bad, Events, number_of, shown, times_of
+from connectors.columns import Bad, Events, number_of, shown, time_row, times_of
 from connectors.events import ConnectorError, Table
 from connectors.formats import Records, line_records
 from connectors.options import Options, Roles
@@ -37,7 +37,7 @@ class JsonFormat:
         self._source = options.name
         self._roles = Roles.of(options)
         self._late_label = options.flag("late_label", False)
-        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in _CONVERT}
+        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
 
@@ -130,7 +130,7 @@ class JsonFormat:
         for name in self._roles.ignore:
             for row in rows:
                 row.pop(name, None)
-        names = list(rows[0]) if rows and "category" not in self._convert.values() else []
+        names = list(rows[0]) if rows and set(self._convert.values()) <= {"number"} else []
         if not names or set(map(len, rows)) != {len(names)}:
             return None
         try:
@@ -161,7 +161,10 @@ class JsonFormat:
 
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
-            if name in row:
+            if name in row and kind == "time":
+                row |= time_row(name, row[name])
+                del row[name]
+            elif name in row:
                 row[name] = _CONVERT[kind](row[name])
         except (TypeError, ValueError, OverflowError):
             bad.setdefault(i, f"'{name}' is not a {kind}: {shown(row[name])}")

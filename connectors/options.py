@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from connectors.events import ConnectorError
 
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
-KINDS = ("number", "category", "ignore")
+KINDS = ("number", "category", "ignore", "time")
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from connectors.columns import Bad, categories, numbers, times_of
-from connectors.events import Batch, ConnectorError, Origins, Position
+from connectors.columns import Bad, categories, numbers, time_features, times_of
+from connectors.events import Batch, ConnectorError, Origins, Position, Table
 from connectors.options import Options, Roles
 from connectors.sinks import columns_of, sync_directory
 
@@ -28,7 +27,7 @@ def _arrow(name: str) -> Any:
 
 
 class ParquetSource:
-    """Events by row batches. Numbers and truth values are numeric columns, texts are categories."""
+    """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
 
     def __init__(self, path: str, options: Options) -> None:
         self.name = path
@@ -66,8 +65,11 @@ class ParquetSource:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
 
     def _check_type(self, name: str, kind: Any) -> None:
-        if self._kind(kind) is None:
-            raise ConnectorError(f"{self.name}: column {name!r} is of type {kind}; name it in ignore= or time=")
+        types = self._pa.types
+        is_time = types.is_timestamp(kind) or types.is_date(kind)
+        if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
+            way = f"ignore= or time=, or say types={name}:time" if is_time else "ignore= or time="
+            raise ConnectorError(f"{self.name}: column {name!r} is of type {kind}; name it in {way}")
 
     def _kind(self, kind: Any) -> str | None:
         types = self._pa.types
@@ -105,7 +107,9 @@ class ParquetSource:
     def _batch(self, rows: Any) -> Batch:
         bad: Bad = {}
         start, self._row = self._row, self._row + len(rows)
-        table = {name: self._column(name, rows.column(name), bad) for name in self._features}
+        table: Table = {}
+        for name in self._features:
+            table |= self._column(name, rows.column(name), bad)
         label, keys, times = (None if name is None else rows.column(name) for name in self._others())
         batch = Batch(
             table,
@@ -117,14 +121,27 @@ class ParquetSource:
         )
         return batch.without(bad) if bad else batch
 
-    def _column(self, name: str, column: Any, bad: Bad) -> NDArray[Any]:
+    def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
         wanted = self._roles.types.get(name, kind)
+        if wanted == "time":
+            return time_features(name, self._milliseconds(column).to_pylist(), bad)
         if kind == wanted == "number":
             # A copy, since what pyarrow lends is read-only.
-            return np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+            return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        return numbers(name, texts, bad) if wanted == "number" else categories(texts)
+        return {name: numbers(name, texts, bad) if wanted == "number" else categories(texts)}
+
+    def _milliseconds(self, column: Any) -> Any:
+        """Times as milliseconds since 1970; a column of another type as it is."""
+        kind, types = column.type, self._pa.types
+        if types.is_date(kind):
+            column = column.cast(self._pa.timestamp("ms"))
+        elif types.is_timestamp(kind):
+            column = column.cast(self._pa.timestamp("ms", kind.tz), safe=False)
+        else:
+            return column
+        return column.cast(self._pa.int64())
 
     @property
     def position(self) -> Position:

@@ -152,7 +152,13 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--label", type=_text, metavar="NAME", help="the column to predict; events without are not learned"
     )
-    group.add_argument("--types", metavar="NAME:TYPE,…", help="declare columns as number, category or ignore")
+    group.add_argument(
+        "--types",
+        metavar="NAME:TYPE,…",
+        help="declare columns as number, category, time (ISO 8601 or milliseconds since 1970: becomes hour and weekday "
+        "in UTC, each as sine and cosine) or ignore. Texts not declared a category are left out with a warning where "
+        "nearly each is new, as of identifiers and times; numbers never are: --ignore those that only count up",
+    )
     group.add_argument("--ignore", metavar="NAME,…", help="columns to leave out")
     group.add_argument(
         "--key", type=_text, metavar="NAME", help="the column that names an event; written beside its prediction"
@@ -481,10 +487,28 @@ def _check_distinct(files: dict[str, str]) -> None:
 
 
 def _model(args: argparse.Namespace) -> Any:
+    model = _loaded(args.load) if args.load else _new_model(args)
+    if hasattr(model, "keep_categories"):
+        model.keep_categories(_declared_categories(args))
+    return model
+
+
+def _declared_categories(args: argparse.Namespace) -> list[str]:
+    from connectors.events import ConnectorError
+    from connectors.options import Options, split_url
+    from streamsvm.run.errors import SetupError
+
+    path, query = split_url(args.source)
+    try:
+        types = Options(path, query if args.types is None else {"types": args.types}).kinds("types")
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error
+    return [name for name, kind in types.items() if kind == "category"]
+
+
+def _new_model(args: argparse.Namespace) -> Any:
     from streamsvm.run.classifiers import build_classifier, parse_params
 
-    if args.load:
-        return _loaded(args.load)
     table = dict(args.model_table)
     configured = table.pop("name", DEFAULT_MODEL)
     name = args.model or configured

@@ -8,7 +8,8 @@ import math
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from itertools import compress, repeat
 from numbers import Integral, Real
 from types import ModuleType
@@ -21,7 +22,7 @@ from numba.core import event
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, is_nan
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Watch, is_nan
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena, Shape
 from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
@@ -33,6 +34,8 @@ SCALINGS = ("none", "standard", "decayed", "rank")
 RANKED_MOST = 512
 # So many events can be counted in a float64.
 MOST_EVENTS = 2.0**53
+# Where so many classes come with fewer than twice as many events, the label looks like an identifier.
+MANY_CLASSES = 250
 # The inverse root of the smallest square there is.
 MOST_SCALE = 1e162
 
@@ -54,6 +57,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     _changing: ClassVar[dict[Any, tuple[int, ...]]] = {layout.PARAMS: (layout.SEEN,)}
 
     max_features: int
+    categories: tuple[Hashable, ...] | None
 
     @property
     def _multiclass(self) -> bool:
@@ -78,8 +82,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def _reset(self) -> None:
         """Begin with nothing learned."""
-        self._space = FeatureSpace(self.max_features)
+        self._space = FeatureSpace(self.max_features, self.categories or ())
         self._codes: dict[Hashable, int] = {}
+        self._many_classes_at = 0
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._room = (min(16, self.max_features), 2)
@@ -94,6 +99,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def n_events_learned(self) -> int:
         """How many events have been learned."""
         return int(self._arena[layout.PARAMS][layout.SEEN])
+
+    @property
+    def notices(self) -> list[str]:
+        """What it has warned of, once each: features left out, and a label that looks like an identifier."""
+        doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
+        return self._space.notices() + doubts
+
+    def keep_categories(self, names: Sequence[Hashable]) -> None:
+        """Take the strings under these names for categories from now on, as `categories` does from the start."""
+        self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
+        self._space.keep(names)
 
     def _use(self, arena: Arena) -> None:
         """Work on this arena from now on, with what the fast path of single events needs at hand."""
@@ -140,6 +156,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._weight_class(label, code)
         return code
 
+    def _doubt_labels(self, n_before: int, labels: Sequence[Any]) -> None:
+        """Warn where with these labels, the next to be learned, very many classes have come: there were n_before."""
+        if n_before < MANY_CLASSES <= len(self._codes):
+            n_learned = self.n_events_learned + 1 + labels.index(self._answers[MANY_CLASSES - 1])
+            if n_learned < 2 * MANY_CLASSES:
+                self._many_classes_at = n_learned
+                logger.warning("%s", _label_notice(n_learned))
+
     # One event ---------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
@@ -178,7 +202,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._code(y)  # raises
         entries = self._space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
+            n_classes = len(self._codes)
             code = self._code(y)
+            self._doubt_labels(n_classes, [y])
             self._make_room()
             self._list(*entries)
             self._event(self._values, self._layout, code, w)
@@ -319,8 +345,10 @@ class OnlineClassifier(base.MiniBatchClassifier):
             learn &= known
         rows = self._space.encode(X, learn)
         if not all(map(self._codes.__contains__, distinct)):
-            for label in dict.fromkeys(compress(labels, learn.tolist())):
+            n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
+            for label in dict.fromkeys(learned):
                 self._code(label)
+            self._doubt_labels(n_classes, learned)
         if learn.all():
             numbers = np.fromiter(map(self._codes.__getitem__, labels), np.int64, len(labels))
         else:
@@ -385,6 +413,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "classes": [encode_label(label) for label in self.classes_],
             "names": [encode_label(name) for name in space.names],
             "n_refused": space.n_refused,
+            "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
+            "watched": [
+                [encode_label(name), watch.before, watch.seen, *sorted(watch.again)]
+                for name, watch in space.watched.items()
+            ],
+            "many_classes_at": self._many_classes_at,
         }
         arrays: dict[str, NDArray[Any]] = {name: tight[section].copy() for name, section in self._saved.items()}
         arrays["counters"] = tight.counters.copy()
@@ -406,7 +440,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
             is_indicator = np.zeros(len(header["names"]), bool)
             _fill(is_indicator, arrays["is_indicator"], "is_indicator")
-            self._space.restore(map(decode_label, header["names"]), is_indicator.tolist(), int(header["n_refused"]))
+            self._space.restore(
+                map(decode_label, header["names"]),
+                is_indicator.tolist(),
+                int(header["n_refused"]),
+                {decode_label(name): kind for name, kind in header.get("left_out", ())},
+                {
+                    decode_label(name): Watch(int(before), int(seen), set(map(int, again)))
+                    for name, before, seen, *again in header.get("watched", ())
+                },
+            )
+            self._many_classes_at = int(header.get("many_classes_at", 0))
             for label in map(decode_label, header["classes"]):
                 self._answers.insert(len(self._codes), label)
                 self._codes[label] = len(self._codes)
@@ -465,7 +509,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         for name in ("_arena", "_values", "_layout", "_row", "_listed", "_proba", "_fast", "_space"):
             del state[name]
         space = self._space
-        state["_columns"] = (space.names, space.is_indicator, space.n_refused)
+        state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))
         state["_memory"] = (self._values.copy(), self._arena.counters.copy())
         return state
 
@@ -473,7 +517,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         state = dict(state)
         columns, (values, counters) = state.pop("_columns"), state.pop("_memory")
         self.__dict__.update(state)
-        self._space = FeatureSpace(self.max_features)
+        self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
         arena = self._new_arena(*self._room)
         arena.values[:], arena.counters[...] = values, counters
@@ -537,6 +581,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._arena[layout.PARAMS][layout.SEEN] = seen if n else 0.0
 
 
+def _label_notice(n_learned: int) -> str:
+    return (
+        f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes came with the first "
+        f"{n_learned} learned events; every class costs time and memory (is --label the right one?)"
+    )
+
+
 def _entry(cls: type[OnlineClassifier]) -> Any:
     """The compiled step of single events as a class attribute, compiled when it is first called.
 
@@ -595,6 +646,15 @@ def set_scaling(arena: Arena, scaling: str, window: int, half_life: float) -> No
     params[layout.LIMIT] = layout.LARGEST if scaling == "none" else layout.CLIP
     if scaling == "none":
         stats[layout.SCALE] = 1.0
+
+
+def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
+    """Names as a tuple, whatever they came in; None where there are none, since River cannot clone an empty one."""
+    if categories is None:
+        return None
+    if isinstance(categories, str) or not isinstance(categories, Iterable):
+        raise TypeError(f"`categories` must be a tuple of feature names, got {categories!r}")
+    return tuple(categories) or None
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:

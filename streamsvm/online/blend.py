@@ -90,6 +90,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
     threads
         On how many threads members run where rows come in batches (`learn_many`, `predict_many`, `test_then_train`,
         `run_batch`), a few tens or more; the results are the same. More threads than members are of no use.
+    categories
+        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
+        out with a warning (see `FeatureSpace`).
 
     Attributes
     ----------
@@ -120,6 +123,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         seed: int = 0,
         max_features: int = 65_536,
         threads: int = 1,
+        categories: tuple[Hashable, ...] | None = None,
     ) -> None:
         base.check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:
@@ -140,6 +144,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         base.check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
         self.threads = threads
+        self.categories = base.check_categories(categories)
         self._reset()
 
     @classmethod
@@ -377,7 +382,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if total == 0.0:
             return {}
         values = np.exp(thetas / total)
-        return {self._space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable")}
+        space = self._space
+        return {
+            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
+        }
 
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
@@ -418,6 +426,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 "features": {
                     self._space.names[j]: self._unscaled(int(j), float(vectors[j, b]), bool(fields[kernels.ON_RANKS]))
                     for j in np.flatnonzero(vectors[: len(self._space), b])
+                    if not self._space.is_dead(int(j))
                 },
             }
             for b in np.argsort(-similarity, kind="stable")[:n]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features import Floats
 from streamsvm.kernels import apart
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels import rows as layout
@@ -102,6 +103,9 @@ class BSGDClassifier(base.OnlineClassifier):
         A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+    categories
+        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
+        out with a warning (see `FeatureSpace`).
 
     Attributes
     ----------
@@ -186,6 +190,7 @@ class BSGDClassifier(base.OnlineClassifier):
         scaling_window: int = 1_000,
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
+        categories: tuple[Hashable, ...] | None = None,
     ) -> None:
         base.check_number("budget", budget, 1, 1_000_000, whole=True)
         if gamma is not None:
@@ -232,6 +237,7 @@ class BSGDClassifier(base.OnlineClassifier):
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
+        self.categories = base.check_categories(categories)
         self._reset()
 
     @classmethod
@@ -369,9 +375,13 @@ class BSGDClassifier(base.OnlineClassifier):
     @property
     def relevance(self) -> dict[Any, float]:
         """The part of each column in the distance, by name; 1 for all where the metric is fixed."""
+        values = zip(self._space.names, self._relevances().tolist(), strict=True)
+        return {name: value for j, (name, value) in enumerate(values) if not self._space.is_dead(j)}
+
+    def _relevances(self) -> Floats:
+        """The relevance of each column."""
         n = len(self._space)
-        values = self._arena[kernels.METRIC][kernels.RELEVANCE, :n] if self.metric == "learned" else np.ones(n)
-        return dict(zip(self._space.names, values.tolist(), strict=True))
+        return self._arena[kernels.METRIC][kernels.RELEVANCE, :n] if self.metric == "learned" else np.ones(n)
 
     @property
     def model(self) -> KernelExpansion:
@@ -395,7 +405,7 @@ class BSGDClassifier(base.OnlineClassifier):
             biases,
             float(self._arena[layout.PARAMS][kernels.GAMMA_NOW]),
             # A column in which no value other than zero was learned has no part in the distance yet.
-            np.array(list(self.relevance.values())) * (np.arange(d) < self._layout[kernels.N_KNOWN]),
+            self._relevances() * (np.arange(d) < self._layout[kernels.N_KNOWN]),
             self._scaler(),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -63,6 +63,9 @@ class CPMClassifier(base.OnlineClassifier):
         A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+    categories
+        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
+        out with a warning (see `FeatureSpace`).
 
     Attributes
     ----------
@@ -124,6 +127,7 @@ class CPMClassifier(base.OnlineClassifier):
         scaling_window: int = 1_000,
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
+        categories: tuple[Hashable, ...] | None = None,
     ) -> None:
         base.check_number("n_faces", n_faces, 1, 10_000, whole=True)
         base.check_number("l2", l2, 1e-12, 1e6)
@@ -145,6 +149,7 @@ class CPMClassifier(base.OnlineClassifier):
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
+        self.categories = base.check_categories(categories)
         self._reset()
 
     @classmethod
@@ -224,7 +229,7 @@ class CPMClassifier(base.OnlineClassifier):
         weights = np.ones(len(labels)) if w is None else base._weights(w, len(labels))
         if not labels or any(map(is_nan, set(labels))):
             raise ValueError("there must be at least one row, and no label may be NaN")
-        space = FeatureSpace(self.max_features)
+        space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))
         self._reset()  # all is checked: what was learned is given up
         self._space = space

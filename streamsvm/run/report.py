@@ -35,6 +35,7 @@ def summary(report: Report) -> dict[str, Any]:
         "kappa": _figure(scores.kappa) if metrics.judged else None,
         "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
         "classes": [_class_figures(row) for row in scores.classes],
+        "notices": report.notices,
         "leaders": report.leaders,
         "relevance": [
             {"feature": encode_label(name), "relevance": value}
@@ -58,7 +59,7 @@ def text(report: Report) -> str:
         blocks += [_measures(report, scores), _class_table(scores.classes)]
     else:
         blocks.append(["no event had both a label and a prediction: nothing to measure (is --label the right one?)"])
-    blocks += [_knowledge(report), _set_aside(report)]
+    blocks += [_knowledge(report), report.notices, _set_aside(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 

@@ -46,6 +46,8 @@ class Report:
         All counts, and all samples of the model, those before a resumption included.
     relevance, leaders
         What the model knows at the end: the relevance of its features, and its heads, the leading first.
+    notices
+        What the model has warned of.
     ended
         Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
     resumed
@@ -74,6 +76,7 @@ class Report:
     history: History = field(default_factory=History)
     relevance: dict[Hashable, float] = field(default_factory=dict)
     leaders: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     ended: str = ""
     resumed: int | None = None
     events: int = 0
@@ -211,6 +214,7 @@ class Runner:
     def _look(self) -> None:
         """Note what the model has come to."""
         self.report.relevance, self.report.leaders = relevance_of(self.model), leaders_of(self.model)
+        self.report.notices = list(getattr(self.model, "notices", ()))
 
     def _loop(self, began: float) -> None:
         report = self.report
