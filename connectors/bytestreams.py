@@ -16,6 +16,7 @@ from connectors.events import ConnectorError
 _CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
 _POLL_S = 0.2
+_KNOWN_BYTES = 4096
 
 
 class ByteStream(Protocol):
@@ -98,25 +99,53 @@ class PlainFile:
 
 
 class GrowingFile(PlainFile):
-    """A file that another program appends to: at its end, wait for more."""
+    """A file that another program appends to: at its end, wait for more.
+
+    It may be emptied and grow past where reading stands before the next look, so that its size says nothing: whenever
+    there is more, the first bytes and those just before are looked at again.
+    """
 
     live = True
+
+    def __init__(self, fd: int, path: str) -> None:
+        super().__init__(fd, path)
+        self._head = self._before = b""
 
     def read(self, wait_s: float) -> bytes | None:
         deadline = time.monotonic() + wait_s
         while not (data := _read(self._fd, _CHUNK, self._path)):
-            self._check()
+            self._check_name()
             left = deadline - time.monotonic()
             if left <= 0:
-                break
+                return data
             time.sleep(min(_POLL_S, left))
+        self._check_content(os.lseek(self._fd, 0, os.SEEK_CUR) - len(data))  # after reading, or it could still change
+        self._head += data[: _KNOWN_BYTES - len(self._head)]
+        self._before = (self._before + data)[-_KNOWN_BYTES:]
         return data
 
-    def _check(self) -> None:
+    def seek(self, offset: int) -> bool:
+        self._head = os.pread(self._fd, min(offset, _KNOWN_BYTES), 0)
+        self._before = os.pread(self._fd, size := min(offset, _KNOWN_BYTES), offset - size)
+        return super().seek(offset)
+
+    def _check_content(self, offset: int) -> None:
+        """Stop when what stands before the offset is no longer what was read."""
+        size = len(self._before)
+        if (
+            os.pread(self._fd, len(self._head), 0) != self._head
+            or os.pread(self._fd, size, offset - size) != self._before
+        ):
+            raise self._truncated()
+
+    def _truncated(self) -> ConnectorError:
+        return ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
+
+    def _check_name(self) -> None:
         """Stop when the name no longer leads to what has been read so far."""
         here = os.fstat(self._fd)
         if here.st_size < os.lseek(self._fd, 0, os.SEEK_CUR):
-            raise ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
+            raise self._truncated()
         try:
             there = os.stat(self._path)
         except OSError:
