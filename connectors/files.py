@@ -204,8 +204,9 @@ class TextSource:
 
     @property
     def position(self) -> Position:
-        """Where to resume: offset and line, the decided column types, a fingerprint of the first bytes."""
-        return self._reader.position | {"types": dict(self._format.types), "cut": self._cut}
+        """Where to resume: offset and line, what is decided about columns, fingerprints of bytes read."""
+        decided = {"types": dict(self._format.types), "strays": dict(self._format.strays)}
+        return self._reader.position | decided | {"cut": self._cut}
 
     @property
     def fraction(self) -> float | None:
@@ -220,8 +221,9 @@ class TextSource:
                 self._reader.seek(self._start)
                 return
             self._reader.seek(position)
-            self._format.types.clear()
-            self._format.types.update(position["types"])
+            for decided in ("types", "strays"):
+                getattr(self._format, decided).clear()
+                getattr(self._format, decided).update(position[decided])
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error

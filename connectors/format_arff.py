@@ -40,6 +40,11 @@ class ArffFormat:
         """The declared column types."""
         return {} if self._columns is None else self._columns.types
 
+    @property
+    def strays(self) -> dict[str, int]:
+        """How close columns of numbers are to being mixed."""
+        return {} if self._columns is None else self._columns.strays
+
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the declarations down to ``@data``."""
         attributes: dict[str, str | list[str]] = {}
@@ -91,7 +96,7 @@ class ArffFormat:
             for name, kind in attributes.items()
             if isinstance(kind, list) and roles.types[name] == "category"
         }
-        self._columns = TextColumns(list(attributes), roles, unknown_label=frozenset({"", "?"}), allowed=nominal)
+        self._columns = TextColumns(list(attributes), roles, allowed=nominal)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """One event a line, few at a time where they have very many columns."""

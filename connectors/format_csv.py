@@ -39,6 +39,11 @@ class CsvFormat:
         """The column types decided so far."""
         return {} if self._columns is None else self._columns.types
 
+    @property
+    def strays(self) -> dict[str, int]:
+        """How close columns of numbers are to being mixed."""
+        return {} if self._columns is None else self._columns.strays
+
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Take the names from the first record, which is left to the events with `header=no`."""
         feed = _Feed(lines)

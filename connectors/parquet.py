@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns import Bad, categories, numbers, times_of
+from connectors.columns import Bad, Labels, categories, numbers, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position
 from connectors.options import Options, Roles
 from connectors.sinks import columns_of, sync_directory
@@ -35,6 +35,7 @@ class ParquetSource:
         self._pa = _arrow(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._roles = Roles.of(options)
+        self._labels = Labels(self._roles.missing, str)
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
@@ -109,13 +110,18 @@ class ParquetSource:
         label, keys, times = (None if name is None else rows.column(name) for name in self._others())
         batch = Batch(
             table,
-            [None] * len(rows) if label is None else [None if y != y else y for y in label.to_pylist()],
+            [None] * len(rows) if label is None else [self._label(y) for y in label.to_pylist()],
             Origins({"file": self.name}, {"row": range(start, self._row)}),
             self.position,
             keys=None if keys is None else keys.to_pylist(),
             times=None if times is None else times_of(str(self._roles.time), times.to_pylist(), bad),
         )
         return batch.without(bad) if bad else batch
+
+    def _label(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._labels[value]
+        return None if value != value else value
 
     def _column(self, name: str, column: Any, bad: Bad) -> NDArray[Any]:
         kind = self._kind(column.type)
@@ -124,7 +130,8 @@ class ParquetSource:
             # A copy, since what pyarrow lends is read-only.
             return np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        return numbers(name, texts, bad) if wanted == "number" else categories(texts)
+        missing = self._roles.missing
+        return numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)
 
     @property
     def position(self) -> Position:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 from pathlib import Path
 
@@ -32,12 +33,13 @@ def test_missing_numbers_are_left_out(tmp_path: Path, gap: str) -> None:
     assert rows(write(tmp_path / "a.csv", f"x,z\n1,1\n{gap},2\n")) == [{"x": 1.0, "z": 1.0}, {"z": 2.0}]
 
 
-def test_missing_categories_are_empty_or_a_question_mark(tmp_path: Path) -> None:
-    assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n")) == [
+def test_missing_categories_are_those_texts_as_they_stand(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n ,5\n")) == [
         {"x": "a", "z": 1.0},
         {"z": 2.0},
         {"z": 3.0},
-        {"x": "NA", "z": 4.0},
+        {"z": 4.0},
+        {"x": " ", "z": 5.0},
     ]
 
 
@@ -47,7 +49,7 @@ def test_infinity_is_handed_on(tmp_path: Path) -> None:
 
 def test_labels_are_whole_numbers_only_where_written_so(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x,y\n1,7\n1,07\n1,+7\n1,7.0\n1,\n1,NA\n1,-3\n")
-    assert labels(url, label="y") == [7, "07", "+7", "7.0", None, "NA", -3]
+    assert labels(url, label="y", missing="-") == [7, "07", "+7", "7.0", None, "NA", -3]
 
 
 def test_without_label_option_events_are_unlabelled(tmp_path: Path) -> None:
@@ -167,6 +169,50 @@ def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path: Pa
         (5, "'x' is not a number: '_'"),
     ]
     assert (first == "1_0") == (bad[0][:2] == (2, "'x' is not a number: '1_0'"))
+
+
+class TestTextsAfterNumbers:
+    """A column of numbers, by its first lines, in which texts come later."""
+
+    TURNS = "x,y\n" + "1,0\n" * 1200 + "red,1\n7,0\nNA,0\nblue,1\n" * 300
+
+    def test_the_column_takes_them_once_they_are_more_than_strays(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y")
+        assert [(line, reason) for line, reason, _ in bad][:2] == [
+            (1202, "'x' is not a number: 'red'"),
+            (1205, "'x' is not a number: 'blue'"),
+        ]
+        assert len(bad) < 15
+        assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
+
+    @pytest.mark.parametrize("sizes", [(1, 1), (7, 1024), (1024, 5), (4096, 100)])
+    @pytest.mark.parametrize("cut", [1203, 1212, 1221, 1700])
+    def test_batches_and_resuming_make_no_difference(self, tmp_path: Path, sizes: tuple[int, int], cut: int) -> None:
+        url = write(tmp_path / "a.csv", self.TURNS)
+        first = open_source(url, label="y", batch_size=sizes[0])
+        batches = []
+        for batch in first:
+            batches.append(batch)
+            if batch.position["line"] >= cut:
+                break
+        resumed = open_source(url, label="y", batch_size=sizes[1])
+        resumed.seek(json.loads(json.dumps(batches[-1].position)))
+        batches += list(resumed)
+        assert (events(batches), rejects(batches)) == read(url, label="y", batch_size=64)
+
+    def test_a_few_now_and_then_are_malformed(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.csv", "x\n" + ("oops\n" + "1\n" * 9) * 300)
+        seen, bad = read(url)
+        assert (len(seen), len(bad)) == (2700, 300)
+
+    def test_of_numbers_that_were_declared_texts_are_always_malformed(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y", types="x:number")
+        assert (len(seen), len(bad)) == (1800, 600)
+
+    def test_a_model_learns_from_it_as_from_json_lines(self, tmp_path: Path) -> None:
+        csv_rows = rows(write(tmp_path / "a.csv", self.TURNS), label="y")
+        lines = (json.dumps(row) for row in csv_rows)
+        assert rows(write(tmp_path / "a.jsonl", "\n".join(lines))) == csv_rows
 
 
 def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -77,7 +79,9 @@ class TestJsonLines:
 
     def test_what_python_writes_beside_json_is_read(self, tmp_path: Path) -> None:
         given = [{"x": math.nan, "z": 1, "y": "NaN"}, {"x": math.inf, "z": -math.inf, "y": math.nan}]
-        seen, bad = read(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y")
+        seen, bad = read(
+            write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y", missing="-"
+        )
         assert [e[:2] for e in seen] == [({"z": 1}, "NaN"), ({"x": math.inf, "z": -math.inf}, None)]
         assert bad == []
 
@@ -128,7 +132,7 @@ class TestLibsvm:
             ("1_0 1:1", "the label is not a number: '1_0'"),
             ("1 99999999999999999999:1", "not a pair index:value: '99999999999999999999:1'"),
             ("spam 1:2", "the label is not a number: 'spam'"),
-            ("nan 1:2", "the label is not a number: 'nan'"),
+            ("inf 1:2", "the label is not a number: 'inf'"),
             ("1,2 1:2", "the label is not a number: '1,2'"),
         ],
     )
@@ -258,6 +262,63 @@ class TestArff:
             tmp_path / "a.arff", "@attribute d date yyyy\n@attribute x real\n@attribute y real\n@data\n1999,1,2\n"
         )
         assert read(url, ignore="d")[0][0][:2] == ({"x": 1.0}, 2)
+
+
+GAPS = ["", "?", "NA", "nan", "NaN", "NULL", "null", "None", "none"]
+
+
+def column(suffix: str, folder: Path, cells: list[str]) -> str:
+    """A file with these texts as both a category `c` and a label `y`, and a number `x`."""
+    url = str(folder / f"a.{suffix}")
+    if suffix == "jsonl":
+        write(Path(url), "".join(json.dumps({"x": 1, "c": cell, "y": cell}) + "\n" for cell in cells))
+    elif suffix == "arff":
+        header = "@attribute x real\n@attribute c string\n@attribute y string\n@data\n"
+        write(Path(url), header + "".join(f"1,'{cell}','{cell}'\n" for cell in cells))
+    elif suffix == "parquet":
+        table = pyarrow.table({"x": [1] * len(cells), "c": cells, "y": cells})
+        pyarrow.parquet.write_table(table, url)
+    else:
+        mark = "," if suffix == "csv" else "\t"
+        write(Path(url), "\n".join(mark.join(row) for row in [("x", "c", "y"), *(("1", c, c) for c in cells)]))
+    return url
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "arff", "parquet"])
+class TestMissing:
+    """One rule for every format: which texts stand for no value, whatever they stand in."""
+
+    def test_texts_that_stand_for_no_value(self, tmp_path: Path, suffix: str) -> None:
+        seen, bad = read(column(suffix, tmp_path, ["up", *GAPS, "Nano", "down"]), label="y")
+        assert bad == []
+        gap = ({"x": 1}, None)
+        known = [({"x": 1, "c": text}, text) for text in ("up", "Nano", "down")]
+        assert [e[:2] for e in seen] == [known[0], *[gap] * len(GAPS), *known[1:]]
+
+    def test_other_texts_by_choice(self, tmp_path: Path, suffix: str) -> None:
+        url = column(suffix, tmp_path, ["up", "none", "n/a", "-", ""])
+        assert labels(url, label="y", missing="n/a,-") == ["up", "none", None, None, None]
+        assert [row.get("c") for row in rows(url, label="y", missing=["up"])] == [None, "none", "n/a", "-", None]
+
+    def test_a_label_that_may_be_meant_is_named_once(
+        self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "connectors"):
+            read(column(suffix, tmp_path, ["up", "none", "?", "none"]), label="y")
+        assert [r.getMessage().split(" is taken")[0] for r in caplog.records] == ["the label 'none'"]
+
+
+def test_missing_labels_of_libsvm_and_numbers_of_csv(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.libsvm", "1 1:1\n" + "".join(f"{gap} 1:1\n" for gap in GAPS) + "-9 1:1\n")
+    assert labels(url) == [1, *[None] * len(GAPS), -9]
+    assert labels(url, missing="NA,-9")[-1] is None
+    url = write(tmp_path / "a.csv", "x\n-999\n2\n")
+    assert rows(url, missing="-999") == [{}, {"x": 2.0}]
+
+
+def test_a_value_that_arff_declares_is_one(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.arff", "@attribute c {none,a}\n@attribute y {none,NA}\n@data\nnone,NA\n?,none\n")
+    assert [e[:2] for e in read(url)[0]] == [({"c": "none"}, "NA"), ({}, "none")]
 
 
 BODIES = {
