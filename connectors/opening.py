@@ -28,8 +28,9 @@ def open_source(url: str, **options: Any) -> Source:
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
         or ignore by name). Of labels and features, `missing`: the texts that stand for no value beside the empty one
-        (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``). JSON: `late_label` (no; the
-        label may be absent from the first 1,000 events, which otherwise is taken for a misspelt name).
+        (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``).
+        JSON: `late_label` (no; the label may be absent from the first 1,000 events, which otherwise is taken for a
+        misspelt name).
         Synthetic: `n` (100,000), `seed` (1), `drift` (event numbers), `width` (0), and the generator's own.
         Kafka: see `connectors.kafka.KafkaSource`.
 
