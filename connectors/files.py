@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from connectors.bytestreams import is_packed, open_bytes
+from connectors.arrays import ArrayLines
+from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
 from connectors.format_arff import ArffFormat
@@ -70,7 +71,9 @@ class TextSource:
         packed = is_packed(path)
         if follow and (packed or path == "-"):
             raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
-        self._stream = open_bytes(path, packed=packed, follow=follow)
+        self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
+        if format_ == "jsonl":
+            self._stream = ArrayLines(self._stream)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
         self._closed = False
@@ -145,7 +148,7 @@ class TextSource:
         numbers = (
             range(line + 1, line + 1 + len(starts)) if isinstance(starts, range) else [line + 1 + i for i in starts]
         )
-        origins = Origins({"file": self.name}, {"line": numbers})
+        origins = Origins({"file": self.name}, {self._unit: numbers})
         raw = [text.removesuffix("\r") for text in found.raw]
         rejected = [
             Rejected(reason, self._origin(line + 1 + i), text.removesuffix("\r")) for i, reason, text in found.rejected
@@ -153,7 +156,7 @@ class TextSource:
         batch = Batch(events.features, events.labels, origins, self.position, rejected, raw, events.keys, events.times)
         if events.bad:
             batch = batch.without(events.bad)
-            batch.rejected.sort(key=lambda one: one.origin["line"])
+            batch.rejected.sort(key=lambda one: one.origin[self._unit])
         return batch
 
     def _finish(self) -> Batch | None:
@@ -168,8 +171,13 @@ class TextSource:
         batch.rejected.append(Rejected(damage, self._origin(self._reader.line + 1), tail))
         return batch
 
+    @property
+    def _unit(self) -> str:
+        """What is counted."""
+        return "element" if isinstance(self._stream, ArrayLines) and self._stream.is_array else "line"
+
     def _origin(self, line: int) -> dict[str, Any]:
-        return {"file": self.name, "line": line}
+        return {"file": self.name, self._unit: line}
 
     def _decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
         """Lines as text without their newlines, and the numbers of those that are damaged, with reasons."""

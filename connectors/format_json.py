@@ -1,4 +1,4 @@
-"""JSON lines: one flat object an event.
+"""JSON lines, or an array: one flat object an event.
 
 Labels keep their JSON types, so that ``"1"`` and ``1`` are two classes; but ``true``, ``1`` and ``1.0`` are one, as are
 ``false``, ``0`` and ``0.0``, since Python holds them equal. Whole numbers beyond 64 bits stay exact where they name
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -29,6 +30,7 @@ _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+_FIELD = re.compile(r'\s*"[^"]*"\s*:')
 _BEYOND_INTEGERS = float(1 << 63)
 
 
@@ -56,7 +58,15 @@ class JsonFormat:
         return {}
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """There is none."""
+        """There is none, but a look at the first lines tells an object that is spread over several."""
+        if lines and lines[0].strip() == "{":
+            if len(lines) == 1 and not last:
+                return None
+            if _FIELD.match("".join(lines[1:2])):
+                raise ConnectorError(
+                    f"{self._source}: an object goes on in line 2, but each must be in one line (or in an array of "
+                    f"objects): make it so by jq -c . {self._source}"
+                )
         return 0
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:

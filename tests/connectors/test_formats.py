@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -103,6 +105,82 @@ class TestJsonLines:
         )
         assert (len(seen), number) == (1, 2)
         assert why.startswith(reason)
+
+
+OBJECTS = [
+    {"x": 1, "c": 'a "quoted\\\\", [{', "y": "é"},
+    {"x": 2.5, "junk": [{"a": [1, 2]}, {}], "y": "\\"},
+    {"c": "\n,]", "y": None},
+    {"x": -3, "y": "}"},
+] * 5
+LAYOUTS = {
+    "in one line": json.dumps(OBJECTS),
+    "compact": json.dumps(OBJECTS, separators=(",", ":"), ensure_ascii=False),
+    "pretty": json.dumps(OBJECTS, indent=2),
+    "without indents": json.dumps(OBJECTS, indent=0) + "\n",
+    "an element a line": "[\r\n" + ",\r\n".join(map(json.dumps, OBJECTS)) + "\r\n]\r\n",
+    "commas first": " [" + "\n, ".join(map(json.dumps, OBJECTS)) + "\n]",
+    "with a mark": "\ufeff" + json.dumps(OBJECTS),
+}
+
+
+class TestJsonArrays:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 18])
+    def test_elements_are_the_events_whatever_the_layout(
+        self, tmp_path: Path, layout: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("connectors.bytestreams._CHUNK", chunk)
+        options = {"label": "y", "ignore": "junk"}
+        expected = read(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, OBJECTS))), **options)
+        seen, bad = read(write(tmp_path / "a.json", LAYOUTS[layout]), **options)
+        assert bad == []
+        assert [e[:2] for e in seen] == [e[:2] for e in expected[0]]
+        assert [e[2]["element"] for e in seen] == list(range(1, len(OBJECTS) + 1))
+
+    @pytest.mark.parametrize("suffix", ["json", "json.gz"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (7, 100)])
+    def test_resuming_anywhere(self, tmp_path: Path, suffix: str, layout: str, sizes: tuple[int, int]) -> None:
+        data = (LAYOUTS[layout] + '\n{"x": 7, "y": "after"}\n{"x": 8, "y": "after"}\n').encode()
+        url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
+        options = {"label": "y", "ignore": "junk"}
+        whole, bad = read(url, **options)
+        assert (len(whole), bad) == (len(OBJECTS) + 2, [])
+        source = open_source(url, batch_size=sizes[0], **options)
+        n = 0
+        for batch in source:
+            n += len(batch)
+            resumed = open_source(url, batch_size=sizes[1], **options)
+            resumed.seek(json.loads(json.dumps(batch.position)))
+            assert events(resumed) == whole[n:]
+
+    def test_what_is_no_flat_object_costs_itself_only(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.json", '[{"x": 1}, 5, {"x": nil}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]')
+        source = open_source(url)
+        batches = list(source)
+        assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 2}]
+        assert [(r.origin["element"], r.reason.split(":")[0]) for batch in batches for r in batch.rejected] == [
+            (2, "not a JSON object"),
+            (3, "not JSON"),
+            (4, "field 'x' is nested"),
+            (5, "not JSON"),
+        ]
+
+    def test_an_empty_one_has_no_events(self, tmp_path: Path) -> None:
+        assert read(write(tmp_path / "a.json", " [ ]\n")) == ([], [])
+
+    def test_lines_that_begin_with_a_bracket_are_lines(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.jsonl", '[1, 2]\n{"x": 1}\n[{"x": 5}, 3\n{"x": 2, "z": 1}\n'))
+        assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 2), ({"x": 2, "z": 1}, 4)]
+        assert [line for line, _, _ in bad] == [1, 3]
+
+    @pytest.mark.parametrize("indent", [0, 2, "\t"])
+    def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path: Path, indent: Any) -> None:
+        url = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row, indent=indent) for row in OBJECTS))
+        with pytest.raises(ConnectorError, match=r"an object goes on in line 2, .* jq -c \. "):
+            open_source(url)
+        assert rows(write(tmp_path / "b.jsonl", '{\n{"x": 1}\n')) == [{"x": 1}]
 
 
 class TestLibsvm:

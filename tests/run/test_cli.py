@@ -246,6 +246,24 @@ def test_what_fails_on_the_way(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert "ended by an error" in result.stdout
 
 
+def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
+    streamsvm: Streamsvm, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
+    run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
+    for _ in range(2):  # the second time all was taken before
+        result = streamsvm(*run)
+        assert result.returncode == 3
+        assert "more than half of all events were set aside, 1,001 of 2,001" in result.stderr
+        assert "Traceback" not in result.stderr
+        run = (*run, "--summary", "s.json")
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 2500 + "1,2,3\n" * 4000)
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were set aside, .*: 3 fields instead of 2", line)
+
+
 def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 3000)
     results = ("--save", "m", "--summary", "s.json", "--plot", "p.png")
