@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from connectors.format_json import JsonFormat
 from connectors.format_libsvm import LibsvmFormat
 from connectors.formats import Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
-from connectors.options import Options
+from connectors.options import Options, printable
 
 SUFFIXES = {
     ".csv": "csv",
@@ -43,6 +44,8 @@ _MAKERS: dict[str, Callable[[Options], TextFormat]] = {
 }
 _SAMPLE = 1000
 
+logger = logging.getLogger("connectors")
+
 
 def file_format(path: str, options: Options) -> str:
     """The format named by the option, else by the suffix."""
@@ -62,11 +65,13 @@ class TextSource:
     """
 
     def __init__(self, path: str, format_: str, options: Options) -> None:
-        self.name = "standard input" if path == "-" else path
+        self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
         follow = options.flag("follow", False)
         self._format = _MAKERS[format_](options)
+        if options.has("until_end"):
+            raise ConnectorError(f"{self.name}: until_end is for Kafka; a file that is not followed is read to its end")
         options.finish()
         packed = is_packed(path)
         if follow and (packed or path == "-"):
@@ -90,6 +95,8 @@ class TextSource:
         most = _SAMPLE
         while True:
             lines = reader.peek(most, least)
+            if fault := _no_lines(reader.head):
+                raise ConnectorError(f"{self.name}: {fault}")
             texts, bad = self._decode(lines)
             last = reader.is_last(len(lines))
             if last and not lines and reader.damage:
@@ -103,6 +110,8 @@ class TextSource:
         if any(i < size for i in bad):
             raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}; set encoding=")
         self._begun = True
+        if last and not lines:
+            logger.warning("%s: is empty", self.name)
         reader.consume(size)
         self._start = reader.position
         if not self._stream.live:
@@ -241,6 +250,21 @@ class TextSource:
         if not self._closed:
             self._closed = True
             self._stream.close()
+
+
+def _no_lines(head: bytes) -> str | None:
+    """Why a stream that begins so cannot be read as lines of text, and what to do."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
+        return "the header is not valid utf-8 but UTF-16: convert it first: iconv -f UTF-16 -t UTF-8 FILE"
+    if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
+        return "the lines end in carriage returns alone: convert them first: tr '\\r' '\\n' < FILE"
+    return None
+
+
+def _every_other_is_zero(head: bytes) -> bool:
+    """Whether this looks like plain letters of two bytes each."""
+    zeros = [head[0::2].count(0), head[1::2].count(0)]
+    return min(zeros) == 0 and max(zeros) > 0.4 * len(head)
 
 
 def _encoding(source: str, name: str) -> str:

@@ -73,7 +73,14 @@ class ArffFormat:
         if values is None:
             attributes[name] = match[5].lower()
         else:
-            attributes[name] = _cells(values) if "," in values else _spaced_cells(values.strip())
+            attributes[name] = self._values(values, number)
+
+    def _values(self, text: str, number: int) -> list[str]:
+        """The values of a nominal attribute."""
+        try:
+            return _cells(text) if "," in text else _spaced_cells(text.strip())
+        except ValueError as error:
+            raise ConnectorError(f"{self._source}: line {number}: {error}") from None
 
     def _declare(self, attributes: dict[str, str | list[str]]) -> None:
         if not attributes:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from connectors.columns import Bad, Events, Labels, number_of, shown
-from connectors.events import SparseRows
+from connectors.events import ConnectorError, SparseRows
 from connectors.formats import Records, line_records
 from connectors.options import MISSING, Options
 
@@ -18,6 +18,12 @@ class LibsvmFormat:
     """Sparse rows. A line may end in a comment after ``#``; one that begins with a pair is unlabelled."""
 
     def __init__(self, options: Options) -> None:
+        for key in ("label", "key", "time", "ignore", "types"):
+            if options.has(key):
+                raise ConnectorError(
+                    f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label stands first "
+                    "in each line; leave it out"
+                )
         self._labels = Labels(options.texts("missing", MISSING), _label)
 
     @property

@@ -74,6 +74,11 @@ class LineReader:
         return self._stream.damage if self._ended else None
 
     @property
+    def head(self) -> bytes:
+        """The first bytes of the stream, as far as they came."""
+        return self._head
+
+    @property
     def tail(self) -> bytes:
         """What stands after the last whole line."""
         return b"".join(self._tail)

@@ -36,6 +36,11 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
     return path, dict(parse_qsl(query, keep_blank_values=True))
 
 
+def printable(path: str) -> str:
+    """A path as a text for every encoding, with the bytes of its name that are none as ``\\xff``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 class Options:
     """Options of one stream; every one must be asked for before `finish`, which refuses the others.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.columns import Bad, Labels, categories, numbers, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position
-from connectors.options import Options, Roles
+from connectors.options import Options, Roles, printable
 from connectors.sinks import columns_of, sync_directory
 
 _PART_ROWS = 1 << 17
@@ -31,7 +31,7 @@ class ParquetSource:
     """Events by row batches. Numbers and truth values are numeric columns, texts are categories."""
 
     def __init__(self, path: str, options: Options) -> None:
-        self.name = path
+        self.name = printable(path)
         self._pa = _arrow(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._roles = Roles.of(options)

@@ -455,6 +455,8 @@ def _check(args: argparse.Namespace) -> None:
         raise SetupError("--load brings the model and its parameters: leave out --model and --param")
     if not args.learn and not args.load:
         raise SetupError("--no-learn only predicts: say with --load what")
+    if args.follow and args.until_end:
+        raise SetupError("--follow waits for more of a file, --until-end stops at the end of a Kafka topic: not both")
     needing = ("checkpoint_every", "checkpoint_seconds", "fresh")
     for name in needing:
         if getattr(args, name) and not args.checkpoint:

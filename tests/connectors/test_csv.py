@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import math
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors import ConnectorError, open_source
+from connectors import Batch, ConnectorError, open_sink, open_source
 from tests.connectors.streams import events, labels, read, rejects, rows, write
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -199,6 +204,8 @@ class TestTextsAfterNumbers:
         resumed.seek(json.loads(json.dumps(batches[-1].position)))
         batches += list(resumed)
         assert (events(batches), rejects(batches)) == read(url, label="y", batch_size=64)
+        first.close()
+        resumed.close()
 
     def test_a_few_now_and_then_are_malformed(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.csv", "x\n" + ("oops\n" + "1\n" * 9) * 300)
@@ -358,6 +365,76 @@ def test_fraction_rises_to_one(tmp_path: Path) -> None:
     assert shares == sorted(shares)
     assert shares[0] < 0.2
     assert source.fraction == 1.0
+
+
+class TestHints:
+    """What is likely meant by a file that cannot be read as it stands."""
+
+    def test_gzip_of_any_name_is_unpacked(self, tmp_path: Path) -> None:
+        assert rows(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
+        with pytest.raises(ConnectorError, match=r"is packed by gzip, but follow=yes is for growing files"):
+            open_source(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n")), follow=True)
+
+    @pytest.mark.parametrize(
+        ("head", "message"),
+        [
+            (bz2.compress(b"x\n1\n"), "is packed by bzip2: unpack it first, or pipe it in"),
+            (lzma.compress(b"x\n1\n"), "is packed by xz"),
+            (b"\x28\xb5\x2f\xfd rest", "is packed by zstd"),
+            (b"PK\x03\x04 rest", "is a ZIP archive, as spreadsheets are too"),
+            (b"PAR1\x15\x04 rest", "is Parquet: say format=parquet"),
+        ],
+    )
+    def test_what_holds_no_text_is_named(self, tmp_path: Path, head: bytes, message: str) -> None:
+        with pytest.raises(ConnectorError, match=message):
+            open_source(write(tmp_path / "a.csv", head))
+
+    @pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+    def test_utf_16(self, tmp_path: Path, suffix: str, encoding: str) -> None:
+        with pytest.raises(ConnectorError, match=r"not valid utf-8 but UTF-16: .* iconv -f UTF-16 -t UTF-8"):
+            open_source(write(tmp_path / f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding)))
+
+    def test_carriage_returns_alone(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.csv", "x,y\r1,2\r3,4\r")
+        for options in ({}, {"follow": True}):
+            with pytest.raises(ConnectorError, match="carriage returns alone: convert them first: tr "):
+                open_source(url, **options)
+        assert rows(write(tmp_path / "b.csv", b"x\r\n1\r\n")) == [{"x": 1.0}]
+
+    @pytest.mark.parametrize(("mark", "name"), [(";", ";"), ("\t", "tab"), ("|", "|")])
+    def test_another_delimiter(self, tmp_path: Path, mark: str, name: str) -> None:
+        url = write(tmp_path / "a.csv", f"x{mark}y\n1{mark}2\n")
+        with pytest.raises(ConnectorError, match=rf"single name, .*: say delimiter={re.escape(name)} .*or delimiter=, if not"):
+            open_source(url, label="y")
+        assert labels(url, label="y", delimiter=name) == [2]
+        assert labels(url, delimiter=",") == [None]
+
+    @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
+    def test_an_empty_file(self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+        assert rows(url := write(tmp_path / f"a.{suffix}", "")) == []
+        assert caplog.messages == [f"{url}: is empty"]
+
+    def test_until_end(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match="until_end is for Kafka; a file that is not followed is read to its"):
+            open_source(write(tmp_path / "a.csv", "x\n1\n"), until_end=True)
+
+
+def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path: Path) -> None:
+    path = os.path.join(os.fsencode(tmp_path), b"a\xff.csv")
+    with open(path, "w") as file:
+        file.write("x,y\n1,a\n1\n")
+    source = open_source(os.fsdecode(path), label="y")
+    (batch,) = source
+    assert source.name == str(tmp_path / "a\\xff.csv")
+    sink = open_sink(str(tmp_path / "out.jsonl"))
+    sink.write(rejection_of(batch))
+    sink.close()
+    assert json.loads((tmp_path / "out.jsonl").read_text())["file"] == source.name
+
+
+def rejection_of(batch: Batch) -> dict[str, list[Any]]:
+    return {name: [one.origin[name] for one in batch.rejected] for name in batch.rejected[0].origin}
 
 
 class TestGzip:

@@ -154,6 +154,8 @@ class TestJsonArrays:
             resumed = open_source(url, batch_size=sizes[1], **options)
             resumed.seek(json.loads(json.dumps(batch.position)))
             assert events(resumed) == whole[n:]
+            resumed.close()
+        source.close()
 
     def test_what_is_no_flat_object_costs_itself_only(self, tmp_path: Path) -> None:
         url = write(tmp_path / "a.json", '[{"x": 1}, 5, {"x": nil}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]')
@@ -329,6 +331,8 @@ class TestArff:
             ("@attribute x\n@data\n", "line 1 is no attribute declaration"),
             ("@attribute x real\n@attribute x real\n@data\n", "declared twice"),
             ("@attribute x date yyyy\n@attribute y real\n@data\n", "type date; name it in ignore="),
+            ("@attribute c {a,'b}\n@data\n", "line 1: a quote is not closed or not alone"),
+            ("@attribute c {'a b}\n@data\n", "line 1: a quote is not closed or not alone"),
         ],
     )
     def test_headers_that_cannot_be_read_stop_at_once(self, tmp_path: Path, header: str, message: str) -> None:
