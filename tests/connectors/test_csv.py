@@ -405,7 +405,8 @@ class TestHints:
     @pytest.mark.parametrize(("mark", "name"), [(";", ";"), ("\t", "tab"), ("|", "|")])
     def test_another_delimiter(self, tmp_path: Path, mark: str, name: str) -> None:
         url = write(tmp_path / "a.csv", f"x{mark}y\n1{mark}2\n")
-        with pytest.raises(ConnectorError, match=rf"single name, .*: say delimiter={re.escape(name)} .*or delimiter=, if not"):
+        message = rf"single name, .*: say delimiter={re.escape(name)} .*or delimiter=, if not"
+        with pytest.raises(ConnectorError, match=message):
             open_source(url, label="y")
         assert labels(url, label="y", delimiter=name) == [2]
         assert labels(url, delimiter=",") == [None]
