@@ -20,7 +20,7 @@ def open_source(url: str, **options: Any) -> Source:
     Parameters
     ----------
     url
-        A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory of parts),
+        A path (CSV, TSV, JSON lines or an array, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory),
         ``-`` for standard input (unpacked if it is gzip), ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
         rbf, rbfdrift, sea, sine, stagger, tree, waveform), or ``kafka://HOST:PORT,HOST:PORT/TOPIC``. Options may follow
         as a query: ``a.csv?label=y&types=x:category``.
