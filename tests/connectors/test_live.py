@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from connectors import Batch, ConnectorError, open_source
+from connectors.bytestreams import Pipe
 from tests.connectors.streams import write
 
 
@@ -169,6 +172,22 @@ def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
         os.close(writer)
     assert list(batches) == []  # all writers have gone
     source.close()
+
+
+def test_a_pipe_may_have_any_descriptor() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    low, writer = os.pipe()
+    pipe = Pipe(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "pipe", owned=True)  # beyond what select() takes
+    try:
+        assert pipe.read(0.0) == b""
+        os.write(writer, b"x")
+        assert pipe.read(1.0) == b"x"
+    finally:
+        pipe.close()
+        os.close(low)
+        os.close(writer)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path: Path) -> None:
