@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns import Bad, categories, numbers, time_features, times_of
+from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position, Table
-from connectors.options import Options, Roles
+from connectors.options import Options, Roles, printable
 from connectors.sinks import columns_of, sync_directory
 
 _PART_ROWS = 1 << 17
@@ -30,10 +30,11 @@ class ParquetSource:
     """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
 
     def __init__(self, path: str, options: Options) -> None:
-        self.name = path
+        self.name = printable(path)
         self._pa = _arrow(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._roles = Roles.of(options)
+        self._labels = Labels(self._roles.missing, str)
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
@@ -113,13 +114,18 @@ class ParquetSource:
         label, keys, times = (None if name is None else rows.column(name) for name in self._others())
         batch = Batch(
             table,
-            [None] * len(rows) if label is None else [None if y != y else y for y in label.to_pylist()],
+            [None] * len(rows) if label is None else [self._label(y) for y in label.to_pylist()],
             Origins({"file": self.name}, {"row": range(start, self._row)}),
             self.position,
             keys=None if keys is None else keys.to_pylist(),
             times=None if times is None else times_of(str(self._roles.time), times.to_pylist(), bad),
         )
         return batch.without(bad) if bad else batch
+
+    def _label(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._labels[value]
+        return None if value != value else value
 
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
@@ -130,7 +136,8 @@ class ParquetSource:
             # A copy, since what pyarrow lends is read-only.
             return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        return {name: numbers(name, texts, bad) if wanted == "number" else categories(texts)}
+        missing = self._roles.missing
+        return {name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)}
 
     def _milliseconds(self, column: Any) -> Any:
         """Times as milliseconds since 1970; a column of another type as it is."""

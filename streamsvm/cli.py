@@ -1,9 +1,9 @@
 """The command line: ``streamsvm run [SOURCE] …``.
 
 Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
-failed on the way, 75 where brokers could not be reached for as long as they were to be waited for (the same run may be
-started again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand,
-with checkpoint and report.
+failed on the way, 3 where it came to its end but more than half of all events were set aside, 75 where brokers could
+not be reached for as long as they were to be waited for (the same run may be started again, and goes on from its
+checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with checkpoint and report.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 DEFAULT_SOURCE = "synthetic:demo"
 DEFAULT_MODEL = "blend"
 _REJECTED = "rejected.jsonl"
-_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end", "patience")
+_STREAM_OPTIONS = (
+    *("label", "types", "missing", "ignore", "key", "time", "format", "delimiter", "follow", "until_end", "patience"),
+)
 _FLAGS = ("follow", "until-end", "learn", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
 _TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
@@ -124,8 +126,9 @@ def _parser() -> _Parser:
         help="predict every event of a stream, then learn from it",
         description="Predict every event of a stream before learning from its label; write the predictions, measure "
         "how good they were, keep the model. With no arguments: a generated stream whose concept changes twice.",
-        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 75 brokers "
-        "could not be reached for long, and the same run may be started again; 130 or 143 "
+        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 3 done, but "
+        "more than half of all events were set aside (while it runs, a warning comes where more than half of the last "
+        "100 or more are); 75 brokers could not be reached for long, and the same run may be started again; 130 or 143 "
         "ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint and report (a second signal kills).",
         allow_abbrev=False,
     )
@@ -159,13 +162,28 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         "in UTC, each as sine and cosine) or ignore. Texts not declared a category are left out with a warning where "
         "nearly each is new, as of identifiers and times; numbers never are: --ignore those that only count up",
     )
+    group.add_argument(
+        "--missing",
+        metavar="TEXT,…",
+        help="the texts that are no label, category or number but stand for a missing one, as the empty one always "
+        "does (default ?,NA,NaN,null,None in any case)",
+    )
     group.add_argument("--ignore", metavar="NAME,…", help="columns to leave out")
     group.add_argument(
         "--key", type=_text, metavar="NAME", help="the column that names an event; written beside its prediction"
     )
-    group.add_argument("--time", type=_text, metavar="NAME", help="the column with the time of an event")
+    group.add_argument(
+        "--time",
+        type=_text,
+        metavar="NAME",
+        help="the column with the time of an event, in milliseconds since 1970 or as ISO 8601: it is no feature, and "
+        "an event in which it cannot be read is set aside; events are taken in the order of the stream all the same",
+    )
     group.add_argument(
         "--format", type=_text, metavar="FORMAT", help="csv, tsv, jsonl, libsvm, arff or parquet, instead of the suffix"
+    )
+    group.add_argument(
+        "--delimiter", type=_text, metavar="CHAR", help="what separates the fields of CSV (default , or of TSV a tab)"
     )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
@@ -430,7 +448,21 @@ def _run(args: argparse.Namespace, started: float) -> int:
         _complain(later, 1)
     if failures:
         raise failures[0]
-    return 128 + caught[0] if report.ended == "stopped" else 0
+    if report.ended == "stopped":
+        return 128 + caught[0]
+    return _complain(_rejects(report), 3) if report.mostly_rejected else 0
+
+
+def _rejects(report: Report) -> str:
+    """That most events were set aside, with the first reason that is known."""
+    rejected, events = report.metrics.rejected, report.metrics.events
+    text = f"more than half of all events were set aside, {rejected:,} of {rejected + events:,}"
+    if not report.examples:
+        return text
+    first = report.examples[0]
+    return (
+        f"{text}; the first one: {', '.join(f'{name} {value}' for name, value in first.origin.items())}: {first.reason}"
+    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -442,6 +474,8 @@ def _check(args: argparse.Namespace) -> None:
         raise SetupError("--load brings the model and its parameters: leave out --model and --param")
     if not args.learn and not args.load:
         raise SetupError("--no-learn only predicts: say with --load what")
+    if args.follow and args.until_end:
+        raise SetupError("--follow waits for more of a file, --until-end stops at the end of a Kafka topic: not both")
     needing = ("checkpoint_every", "checkpoint_seconds", "fresh")
     for name in needing:
         if getattr(args, name) and not args.checkpoint:

@@ -33,8 +33,8 @@ from connectors.kafka.values import ALIASES, FORMATS
 from connectors.options import Options
 
 MEANING = (
-    *("label", "key", "time", "ignore", "types", "format", "late_label", "names", "delimiter", "schema", "framed"),
-    *("order", "max_value_bytes", "isolation_level"),
+    *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
+    *("framed", "order", "max_value_bytes", "isolation_level"),
 )
 """The options that say what the events are, in which order; the others say how to reach them."""
 

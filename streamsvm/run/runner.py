@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -32,6 +33,10 @@ from streamsvm.run.metrics import Metrics
 
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
+_LOOK = 100  # events from one look at how many are set aside to the next
+_WARN_AGAIN_S = 60.0
+
+logger = logging.getLogger("streamsvm.run")
 
 
 @dataclass(slots=True)
@@ -87,6 +92,11 @@ class Report:
     checkpoint: Checkpoint | None = None
     lag: Mapping[Any, int] | None = None
     stalls: int = 0
+
+    @property
+    def mostly_rejected(self) -> bool:
+        """Whether more than half of all events were set aside."""
+        return self.metrics.rejected > self.metrics.events
 
 
 class Observer(Protocol):
@@ -185,6 +195,8 @@ class Runner:
         self._position: Position = {}
         self._stopping = self._inside_batch = self._unflushed = False
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
+        self._looked = (0, 0)  # events predicted and set aside at the last look at how many are
+        self._warn_at = -math.inf
 
     def stop(self) -> None:
         """Ask the run to finish the batch in hand and end; may be called from a signal handler or another thread."""
@@ -199,6 +211,7 @@ class Runner:
         self._begin()
         began = time.perf_counter()
         self._saved = (self.report.metrics.taken, began)
+        self._looked = (self.report.metrics.events, self.report.metrics.rejected)
         try:
             self._loop(began)
             self._finish()
@@ -269,6 +282,21 @@ class Runner:
         if kept.rejected:
             self._write("rejected", rejection_table(kept.rejected))
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
+            self._warn_of_rejects(kept.rejected[-1].reason)
+
+    def _warn_of_rejects(self, reason: str) -> None:
+        """Say so where of late more than half of the events were set aside, now and then."""
+        metrics, now = self.report.metrics, time.monotonic()
+        predicted, rejected = metrics.events - self._looked[0], metrics.rejected - self._looked[1]
+        if predicted + rejected < _LOOK:
+            return
+        self._looked = (metrics.events, metrics.rejected)
+        if rejected > predicted and now >= self._warn_at:
+            self._warn_at = now + _WARN_AGAIN_S
+            logger.warning(
+                "%s: of the last %s events %s were set aside, the last one because: %s",
+                *(self.report.source, f"{predicted + rejected:,}", f"{rejected:,}", reason),
+            )
 
     def _check_hope(self, kept: Batch) -> None:
         """Stop where the model could not learn a single one of the first events, rather than set aside the stream."""

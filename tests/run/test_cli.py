@@ -226,6 +226,9 @@ REFUSED = [
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
+    (["--follow", "--until-end"], [], "--follow waits for more of a file, --until-end .*: not both"),
+    (["--until-end"], [], r"in\.csv: until_end is for Kafka; a file that is not followed is read to its end"),
+    (["--delimiter", ";;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn only predicts: say with --load what"),
     (["--load", "m"], [], "--load m: No such file or directory"),
     (["--load", "in.csv"], [], r"--load in\.csv: in\.csv is not a whole streamsvm file"),
@@ -308,6 +311,24 @@ def test_what_fails_on_the_way(streamsvm: Streamsvm, tmp_path: Path) -> None:
     result = streamsvm("run", "in.csv", "--label", "y", *model, "--out", "o.csv")
     assert "tells only two classes apart" in error(result, 1)
     assert "ended by an error" in result.stdout
+
+
+def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
+    streamsvm: Streamsvm, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
+    run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
+    for _ in range(2):  # the second time all was taken before
+        result = streamsvm(*run)
+        assert result.returncode == 3
+        assert "more than half of all events were set aside, 1,001 of 2,001" in result.stderr
+        assert "Traceback" not in result.stderr
+        run = (*run, "--summary", "s.json")
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 2500 + "1,2,3\n" * 4000)
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were set aside, .*: 3 fields instead of 2", line)
 
 
 def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path) -> None:
