@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.models import LinearModel, Scaler
@@ -252,9 +253,10 @@ def column_statistics(X: Any) -> tuple[Floats, Floats] | None:
     None where they are beyond what numbers can hold.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if hasattr(X, "getnnz"):
-            squares = np.asarray(X.multiply(X).sum(axis=0), np.float64).ravel()
-            mean, spread = np.zeros(X.shape[1]), np.sqrt(squares / np.maximum(X.getnnz(axis=0), 1))
+        if scipy.sparse.issparse(X):
+            d = X.shape[1]
+            squares = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=d)
+            mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(np.bincount(X.indices, minlength=d), 1))
         else:
             mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     return (mean, spread) if np.isfinite(mean).all() and np.isfinite(spread).all() else None

@@ -472,7 +472,6 @@ class BSGDClassifier(base.OnlineClassifier):
         for b in range(n):
             arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)
 
-
     def _mapped(self, model: KernelExpansion, scaler: Scaler) -> KernelExpansion:
         """A model for rows as they are, mapped into a scaling; gamma takes what all relevances share, if it may."""
         model = model.scaled_by(scaler)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.batch import SampledCuts, SmoothedNewton
@@ -75,6 +76,17 @@ def test_a_linear_model_is_adopted_and_learned_on(scale, shift, scaling, class_w
     model.adopt(solved.model_.polytopes())
     np.testing.assert_array_equal(model.predict_many(X), solved.predict(X))
     assert halves(model, X, y).min() > 0.98
+
+
+def test_a_linear_model_of_sparse_rows_is_adopted():
+    X, y = line([1.0, 100.0, 1e4], 0.0)
+    X[np.random.default_rng(3).random(X.shape) < 0.7] = 0.0
+    rows = scipy.sparse.csr_array(X)
+    solved = SmoothedNewton().fit(rows, y)
+    model = CPMClassifier(n_faces=1)
+    model.adopt(solved.model_.polytopes())
+    np.testing.assert_array_equal(model.predict_many(rows), solved.predict(rows))
+    assert halves(model, rows, y).min() > np.mean(solved.predict(rows) == y) - 0.05
 
 
 def test_a_learners_own_statistics_are_used_where_it_has_learned():
