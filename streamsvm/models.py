@@ -15,7 +15,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ class Scaler:
     windows
         Where values are scaled by rank instead, the sorted values each column ranks among; those with none are scaled
         as above. A rank r, from 0 to 1, becomes (r - 1/2) * sqrt(12).
+    mean, spread
+        Where numbers stay as they are, what is known of the rows a model was fitted on, shape (d,); not saved.
     """
 
     names: list[Any]
@@ -63,12 +65,20 @@ class Scaler:
     count: NDArray[np.float64]
     limit: float = math.inf
     windows: list[NDArray[np.float64]] | None = None
+    mean: NDArray[np.float64] | None = None
+    spread: NDArray[np.float64] | None = None
 
     @classmethod
     def identity(cls, names: Sequence[Any]) -> Scaler:
         """One that leaves numbers as they are."""
         d = len(names)
         return cls(list(names), np.zeros(d, bool), np.zeros(d), np.ones(d), np.zeros(d))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it leaves numbers as they are."""
+        same = bool((self.shift == 0.0).all() and (self.scale == 1.0).all())
+        return same and self.windows is None and math.isinf(self.limit)
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scale raw rows, shape (n, d), NaN where missing."""
@@ -110,6 +120,11 @@ class Polytopes:
             )
         if not (np.isfinite(self.faces).all() and np.isfinite(self.biases).all()):
             raise ValueError("faces and biases must be finite")
+
+    def scaled_by(self, scaler: Scaler) -> Polytopes:
+        """The same function of raw rows in which no value is missing or cut, for one of rows as they are."""
+        faces = self.faces * np.divide(1.0, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
+        return Polytopes(self.classes, faces, self.biases + self.faces @ scaler.shift, scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
@@ -188,6 +203,12 @@ class KernelExpansion:
             raise ValueError(f"`gamma` must be positive and `relevance` at least 0, got gamma={self.gamma!r}")
         if self.kernel not in ("gaussian", "laplacian", "polynomial", "linear"):
             raise ValueError(f"{self.kernel!r} is not a kernel known here")
+
+    def scaled_by(self, scaler: Scaler) -> KernelExpansion:
+        """The same Gaussian function of raw rows in which no value is missing or cut, for one of rows as they are."""
+        squares = np.divide(1.0, scaler.scale**2, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
+        vectors = (self.vectors - scaler.shift) * scaler.scale
+        return replace(self, vectors=vectors, relevance=self.relevance * squares, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""

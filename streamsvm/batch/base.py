@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.models import LinearModel, Scaler
@@ -205,6 +206,12 @@ class LinearClassifier(BatchClassifier):
     init: LinearModel | None
     coef_: Floats
     intercept_: Floats
+    _statistics: tuple[Floats, Floats] | None = None
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
+        X, codes, weights = super()._prepare(X, y, sample_weight)
+        self._statistics = column_statistics(X)
+        return X, codes, weights
 
     def decision_function(self, X: Any) -> Floats:
         X = self._validated(X)
@@ -219,7 +226,10 @@ class LinearClassifier(BatchClassifier):
         coef, intercept = self.coef_, self.intercept_
         if len(coef) == 1:
             coef, intercept = np.vstack([-coef, coef]), np.concatenate([-intercept, intercept])
-        return LinearModel(self.classes_.tolist(), coef, intercept, Scaler.identity(names))
+        scaler = Scaler.identity(names)
+        if self._statistics is not None:
+            scaler.mean, scaler.spread = self._statistics
+        return LinearModel(self.classes_.tolist(), coef, intercept, scaler)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
         """Coefficients and intercepts to start from: the last fit's or the given model's; None for zeros."""
@@ -235,3 +245,18 @@ class LinearClassifier(BatchClassifier):
                 f"{self.classes_.tolist()} and {shape[1]}: start from a model of the same ones"
             )
         return self.init.coef[-shape[0] :].copy(), self.init.intercept[-shape[0] :].copy()
+
+
+def column_statistics(X: Any) -> tuple[Floats, Floats] | None:
+    """Means and standard deviations of columns; of sparse ones 0 and the root mean square of what they hold.
+
+    None where they are beyond what numbers can hold.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if scipy.sparse.issparse(X):
+            d = X.shape[1]
+            squares = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=d)
+            mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(np.bincount(X.indices, minlength=d), 1))
+        else:
+            mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    return (mean, spread) if np.isfinite(mean).all() and np.isfinite(spread).all() else None

@@ -897,6 +897,7 @@ class IndexedBCD(LinearClassifier):
 
     def _prepare_forest(self, forest: MetricForest, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
         """Labels and weights by row of the source, or the forest's own, by position."""
+        self._statistics = None
         n, d = forest.shape
         if y is None:
             check_classification_targets(np.asarray(forest.classes))

@@ -9,8 +9,15 @@ and the *lift* log M_ORDERS(c) - log M_0(c) is what the order says beyond the cl
 probabilities p of a vote as p'(c) ~ p(c)^POWER exp(TRUST lift(c)), both exponents learned by the log loss of p'; p' is
 heard only while its log loss of late is less than that of p.
 
-An event is counted under the labels that were known when it was *predicted*: where labels come late these are not the
-ones before it. So a note of each prediction is kept until its event is learned.
+An event is counted under the labels that were known when it was last *predicted*: where labels come late these are not
+the ones before it. So a note of each prediction is kept until its event is learned, or one predicted after it: labels
+come in the order of events. An event without a note was not predicted, and follows the labels of now, unless its note
+may have been lost: pushed out by others, passed over, or made before its columns were seen.
+
+Events are told apart by their rows alone. Where a note waits when another of an equal row is learned, either that event
+was predicted again, or an equal one waits for its own label, and then notes go by in the order they were made. What
+becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
+row was not predicted since the last label.
 
 Notes
 -----
@@ -32,17 +39,21 @@ ORDERS, CONTEXTS = 3, 256
 N_ROWS = 1 + ORDERS * CONTEXTS
 
 # The numbers kept: the exponents; decayed log losses without and with the order; what a count is raised by, and the
-# labels learned last, -1 where there are none; where the oldest note is, how many there are, and whether nothing has
-# been learned since the newest; the key of the event learned last, -1 where there is none.
+# labels learned last, -1 where there are none; where the oldest note is, how many there are, and how many of them
+# were made since an event was learned; the key of the event learned last, -1 where there is none; how many
+# events may yet be learned whose notes are lost; the decayed share of equal rows that were events of their own.
 POWER, TRUST, PLAIN_LOSS, ORDERED_LOSS, RAISE, RECENT = range(6)
-OLDEST, N_NOTES, IS_FRESH, LAST_KEY, N_FIELDS = range(RECENT + ORDERS, RECENT + ORDERS + 5)
+OLDEST, N_NOTES, N_FRESH, LAST_KEY, N_LOST, DISTINCT, N_FIELDS = range(RECENT + ORDERS, RECENT + ORDERS + 7)
 # Rows of the scratch: the vote's probabilities and their logarithms, the lift, and the probabilities with it.
 PLAIN, LOGS, LIFT, ORDERED, N_SCRATCH = range(5)
-# Notes of predictions: first all keys, then ORDERS labels each.
-NOTES, NOTE_FIELDS = 1024, 1 + ORDERS
+# Notes of predictions: first all keys, then ORDERS labels each, then whether each waited when its row was learned.
+NOTES, NOTE_FIELDS = 1024, 2 + ORDERS
+LEFT = NOTES * (1 + ORDERS)
 
 DECAY, LOSS_RATE = 0.999, 0.002
 STEP, LEAST_POWER, MOST_POWER, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
+# How fast it shows whether equal rows are events of their own.
+DISTINCT_RATE = 1.0 / 16.0
 # By so much log loss the order must be better to be heard.
 MARGIN = 0.003
 LEAST_PROBABILITY = 1e-6
@@ -70,41 +81,64 @@ def row_key(values, columns, start, end, shared, present):
 @kernel
 def note(order, notes, key):
     """Note that an event is predicted, with the labels known by now."""
-    n, oldest = int(order[N_NOTES]), int(order[OLDEST])
-    if order[IS_FRESH] > 0.0 and n > 0 and notes[(oldest + n - 1) % NOTES] == key:
+    n, oldest, n_fresh = int(order[N_NOTES]), int(order[OLDEST]), order[N_FRESH]
+    if n_fresh > 0.0 and n > 0 and notes[(oldest + n - 1) % NOTES] == key:
         return
+    order[N_FRESH] = min(n_fresh + 1.0, NOTES)
     at = (oldest + n) % NOTES
     if n == NOTES:
         order[OLDEST] = (oldest + 1) % NOTES
+        if n_fresh < NOTES:
+            order[N_LOST] += 1.0
     else:
         order[N_NOTES] = n + 1
-    order[IS_FRESH] = 1.0
-    notes[at] = key
+    notes[at], notes[LEFT + at] = key, 0.0
     for k in range(ORDERS):
         notes[NOTES + at * ORDERS + k] = order[RECENT + k]
 
 
 @kernel
 def recall(order, notes, key):
-    """Where the oldest note of an event is; NOW if no event waits for its label, UNKNOWN if only others do."""
+    """Where the note an event goes by is; NOW if it was not predicted, or since the last label; UNKNOWN if perhaps."""
+    n = order[N_NOTES]
+    first = find(order, notes, key, False)
+    if first < 0:
+        return UNKNOWN if n > 0.0 and order[N_LOST] > 0.0 and order[N_FRESH] < NOTES else NOW
+    return first if order[DISTINCT] > 0.5 else find(order, notes, key, True)
+
+
+@inlined
+def find(order, notes, key, newest):
+    """Where the oldest or the newest note of an event is, -1 if there is none."""
     n, oldest = int(order[N_NOTES]), int(order[OLDEST])
     for i in range(n):
-        at = (oldest + i) % NOTES
+        at = (oldest + (n - 1 - i if newest else i)) % NOTES
         if notes[at] == key:
             return at
-    return NOW if n == 0 else UNKNOWN
+    return -1
 
 
 @kernel
-def drop(order, notes, at):
-    """Drop a note and those before it: labels come in the order of events."""
-    n, oldest = int(order[N_NOTES]), int(order[OLDEST])
+def drop(order, notes, key):
+    """Drop the oldest note of an event that is learned and those before it: labels come in the order of events.
+
+    Those that were left by an equal row before say whether such rows are events of their own.
+    """
+    n, oldest, at = int(order[N_NOTES]), int(order[OLDEST]), find(order, notes, key, False)
+    is_fresh = (find(order, notes, key, True) - oldest) % NOTES >= n - order[N_FRESH]
     n_dropped = (at - oldest) % NOTES + 1
-    for i in range(n_dropped):
+    for i in range(n):
         slot = (oldest + i) % NOTES
-        notes[slot] = 0.0
+        if i >= n_dropped:
+            if notes[slot] == key:
+                notes[LEFT + slot] = 1.0
+            continue
+        if notes[LEFT + slot] > 0.0 and not (slot == at and is_fresh):
+            order[DISTINCT] += DISTINCT_RATE * ((1.0 if slot == at else 0.0) - order[DISTINCT])
+        notes[slot] = notes[LEFT + slot] = 0.0
         for k in range(ORDERS):
             notes[NOTES + slot * ORDERS + k] = 0.0
+    order[N_LOST] = n - 1
     order[N_NOTES] = n - n_dropped
     order[OLDEST] = (at + 1) % NOTES if n_dropped < n else 0
 
@@ -184,7 +218,8 @@ def is_heard(order):
 def learn_order(counts, order, notes, scratch, key, n, label):
     """Learn the label of an event predicted among n classes."""
     at = recall(order, notes, key)
-    if at < 0 and key == order[LAST_KEY] and label == order[RECENT]:
+    is_spent = at < 0 or (order[DISTINCT] <= 0.5 and order[N_FRESH] == 0.0)
+    if is_spent and key == order[LAST_KEY] and label == order[RECENT]:
         return  # learned once more, as ensembles do that weigh events by repeating them: it does not follow itself
     if n >= 2 and label < n and at != UNKNOWN:
         room = scratch.size // N_SCRATCH
@@ -197,10 +232,12 @@ def learn_order(counts, order, notes, scratch, key, n, label):
     else:
         count_label(counts, order, notes, NOTES + at * ORDERS, label, ORDERS if at >= 0 else 0)
     if at >= 0:
-        drop(order, notes, at)
+        drop(order, notes, key)
+    elif at == UNKNOWN:
+        order[N_LOST] -= 1.0
     for k in range(ORDERS - 1, 0, -1):
         order[RECENT + k] = order[RECENT + k - 1]
-    order[RECENT], order[IS_FRESH], order[LAST_KEY] = label, 0.0, key
+    order[RECENT], order[N_FRESH], order[LAST_KEY] = label, 0.0, key
 
 
 @inlined

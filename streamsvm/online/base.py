@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 SCALINGS = ("none", "standard", "decayed", "rank")
 # Ranks keep two windows of values a column, so only the first so many columns have them.
 RANKED_MOST = 512
+# What a model was fitted on scales it as if so many events had been learned.
+MAPPED = 1_000.0
 # So many events can be counted in a float64.
 MOST_EVENTS = 2.0**53
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
@@ -547,6 +549,30 @@ class OnlineClassifier(base.MiniBatchClassifier):
             layout.CLIP if scaled else math.inf,
             windows,
         )
+
+    def _scaler_for(self, given: Scaler) -> Scaler:
+        """The scaling to adopt a model of given scaling with: its own, or running statistics for rows as they are.
+
+        These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events.
+        """
+        if not given.is_identity or self._layout[layout.SCALING] != layout.STANDARD:
+            self._check_scaler(given)
+            return given
+        own = self._scaler()
+        columns = {name: j for j, name in enumerate(own.names) if own.count[j] > 1.0}
+        d = len(given.names)
+        if all(name in columns for name in given.names):
+            at = [columns[name] for name in given.names]
+            shift, scale, count = own.shift[at], own.scale[at], own.count[at]
+        elif given.mean is not None and given.spread is not None:
+            shift, count = given.mean.copy(), np.full(d, MAPPED)
+            scale = np.divide(1.0, given.spread, out=np.zeros(d), where=given.spread > 0.0)
+        else:
+            raise ValueError(
+                "the model is for values as they are, and nothing is known of their scale: let this learner learn some "
+                'events first, which then scale the model, or take `scaling="none"`'
+            )
+        return Scaler(given.names, given.is_indicator, shift, scale, count, layout.CLIP)
 
     def _check_scaler(self, scaler: Scaler) -> None:
         """Refuse columns and statistics that do not fit."""

@@ -59,7 +59,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
     stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
     often right. The power the blend's probabilities are raised to is learned by their log loss, which calibrates them.
     Last, which labels tend to follow the three before is weighed in where that makes probabilities better
-    (`label_order`); an event follows those labels that had come when it was predicted, however late its own comes.
+    (`label_order`); an event follows those labels that had come when it was last predicted, however late its own comes
+    (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other predictions
+    change nothing of what is learned.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
@@ -580,8 +582,10 @@ def _check_order(arena: Arena) -> None:
     base.within("the order of labels", fields[order.RAISE], 1.0, order.LARGE)
     base.within("the order of labels", arena[kernels.COUNTS], 0.0, math.inf)
     most = len(notes) // order.NOTE_FIELDS
-    base.within("notes of predictions", fields[[order.OLDEST, order.N_NOTES]], 0.0, most)
-    labels = [*fields[order.RECENT : order.RECENT + order.ORDERS], *notes[most:]]
+    base.within("notes of predictions", fields[[order.OLDEST, order.N_NOTES, order.N_FRESH]], 0.0, order.NOTES)
+    base.within("notes of predictions", fields[order.N_LOST], 0.0, base.MOST_EVENTS)
+    base.within("notes of predictions", fields[order.DISTINCT], 0.0, 1.0)
+    labels = [*fields[order.RECENT : order.RECENT + order.ORDERS], *notes[most : most * (1 + order.ORDERS)]]
     # Places of notes that were never written hold the class 0, even where there is none yet.
     base.within("labels in order", np.array(labels), -1.0, max(arena[kernels.COUNTS].shape[1] - 1.0, 0.0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from streamsvm.kernels import apart
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels import rows as layout
 from streamsvm.kernels.arena import Arena
-from streamsvm.models import ArchiveError, KernelExpansion
+from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
 
 LOSSES = {"hinge": kernels.HINGE, "log": kernels.LOG}
@@ -165,7 +166,7 @@ class BSGDClassifier(base.OnlineClassifier):
     }
 
     _changing: ClassVar[dict[Any, tuple[int, ...]]] = {
-        layout.PARAMS: (layout.SEEN, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES)
+        layout.PARAMS: (layout.SEEN, kernels.GAMMA, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES)
     }
 
     def __init__(
@@ -307,6 +308,7 @@ class BSGDClassifier(base.OnlineClassifier):
         fields[:, [kernels.A, kernels.Q]] = 1.0
         fields[:, kernels.VOTE] = 1.0 / len(heads)
         arena[layout.PARAMS][kernels.GAMMA_NOW] = 1.0 if self.gamma is None else self.gamma
+        arena[layout.PARAMS][kernels.GAMMA] = self.gamma or 0.0
         self._set_params(arena)
         return arena
 
@@ -323,7 +325,6 @@ class BSGDClassifier(base.OnlineClassifier):
         params[kernels.BIAS] = self.bias
         params[kernels.ABSORB] = self.absorb
         params[kernels.METRIC_RATE] = self.metric_rate if self.metric == "learned" else 0.0
-        params[kernels.GAMMA] = self.gamma or 0.0
         params[kernels.GAMMA_FACTOR] = self.gamma_factor
         params[kernels.MERGES] = self.merges
         params[kernels.MAINTENANCE] = MAINTENANCES[self.maintenance]
@@ -341,7 +342,7 @@ class BSGDClassifier(base.OnlineClassifier):
         if not 0 <= known <= n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
         heads, metric, params = arena[kernels.HEADS], arena[kernels.METRIC], arena[layout.PARAMS]
-        base.within("gamma", params[[kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES]], 0.0, 1e300)
+        base.within("gamma", params[[kernels.GAMMA, kernels.GAMMA_NOW, kernels.SUM_OF_SQUARES]], 0.0, 1e300)
         base.within("coefficients", arena[kernels.COEFS], -MOST_COEF, MOST_COEF)
         base.within("coefficients", arena[kernels.AVERAGED], -MOST_COEF, MOST_COEF)
         base.within("biases", arena[kernels.BIASES], -1e300, 1e300)
@@ -415,6 +416,10 @@ class BSGDClassifier(base.OnlineClassifier):
         Two classes keep half the difference of their coefficients, which leaves the decision as it is. With Pegasos'
         steps, these go on as after a long stream. Where gamma follows the data, it starts from the model's.
 
+        An expansion for numbers as they are, as batch solvers have them, keeps its gamma, and is mapped into this
+        learner's running scaling: by its own statistics where it has learned events with all the model's columns, else
+        by those of the support vectors. It says the same of any row where no value is missing or cut off as an outlier.
+
         Raises
         ------
         ValueError
@@ -429,9 +434,22 @@ class BSGDClassifier(base.OnlineClassifier):
             raise ValueError(f"the model has {n} support vectors, the budget is {self.budget}")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
             raise ValueError(f"the model's gamma is {model.gamma}, this learner's {self.gamma}")
+        held = model.scaler.is_identity
+        if held and model.scaler.mean is None and n > 1:
+            mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
+            model = replace(model, scaler=replace(model.scaler, mean=mean, spread=spread))
+        scaler = self._scaler_for(model.scaler)
+        if scaler is not model.scaler:
+            model = self._mapped(model, scaler)
+        self._check_scaler(scaler)
         known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
         if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
-            raise ValueError("the model's metric is a learned one, this learner's is fixed (see `metric`)")
+            raise ValueError(
+                "the model's metric is a learned one, or its columns differ in scale; this learner's is fixed (see "
+                "`metric`)"
+            )
+        if model.relevance.max(initial=0.0) > math.exp(kernels.MOST_THETA) * 1.001:
+            raise ValueError("the model's relevances are too large beside this learner's gamma: take `gamma=None`")
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
@@ -448,8 +466,10 @@ class BSGDClassifier(base.OnlineClassifier):
         if self.average:
             arena[kernels.AVERAGED][:, :c, :n] = coefs
         arena[kernels.HEADS][:, kernels.STEPS] = self.horizon
+        arena[kernels.CLASSES][:c, kernels.LEARNED] = self.n_events_learned / c
         params = arena[layout.PARAMS]
         params[kernels.GAMMA_NOW] = model.gamma
+        params[kernels.GAMMA] = model.gamma if held else self.gamma or 0.0
         params[kernels.SUM_OF_SQUARES] = self.gamma_factor * params[layout.SEEN] / model.gamma
         if self.metric == "learned":
             fields = arena[kernels.METRIC]
@@ -461,6 +481,19 @@ class BSGDClassifier(base.OnlineClassifier):
         mark_touched(arena)
         for b in range(n):
             arena[kernels.NORMS][b] = kernels.vector_norm(self._values, self._layout, b)
+
+    def _mapped(self, model: KernelExpansion, scaler: Scaler) -> KernelExpansion:
+        """A model for rows as they are, mapped into a scaling; gamma takes what all relevances share, if it may."""
+        model = model.scaled_by(scaler)
+        positive = model.relevance > 0.0
+        if self.gamma is not None or not positive.any():
+            return model
+        logs = np.log(model.relevance[positive])
+        shared = math.exp(max(float(logs.mean()), float(logs.max()) - kernels.MOST_THETA))
+        relevance = model.relevance / shared
+        if np.ptp(logs) < 1e-9:
+            relevance[positive] = 1.0
+        return replace(model, gamma=model.gamma * shared, relevance=relevance)
 
 
 @cache

@@ -264,6 +264,10 @@ class CPMClassifier(base.OnlineClassifier):
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
 
+        Polytopes for numbers as they are, as batch solvers have them, are mapped into this learner's running scaling:
+        by its own statistics where it has learned events with all their columns, else by those of the rows they were
+        fitted on. They say the same of any row where no value is missing or cut off as an outlier.
+
         Raises
         ------
         ValueError
@@ -272,7 +276,9 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, d = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
-        self._check_scaler(model.scaler)
+        scaler = self._scaler_for(model.scaler)
+        model = model if scaler is model.scaler else model.scaled_by(scaler)
+        self._check_scaler(scaler)
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
@@ -283,5 +289,6 @@ class CPMClassifier(base.OnlineClassifier):
         weights[1 : d + 1, :n_classes] = model.faces.transpose(2, 0, 1)
         weights[0, :n_classes] = model.biases
         fields[:n_classes, kernels.STEPS] = self.horizon
+        fields[:n_classes, kernels.LEARNED] = self.n_events_learned / n_classes
         if self.average:
             self._arena[kernels.U][:] = weights

@@ -124,7 +124,7 @@ def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
             event = waiting.pop(0)
             at = order.recall(fields, notes, float(event))
             assert notes[order.NOTES + at * order.ORDERS] == event % N_CLASSES
-            order.drop(fields, notes, at)
+            order.drop(fields, notes, float(event))
 
 
 def test_too_many_notes_push_out_the_oldest():
@@ -132,10 +132,10 @@ def test_too_many_notes_push_out_the_oldest():
     for i in range(order.NOTES + 10):
         order.note(fields, notes, float(i))
         order.note(fields, notes, float(i))  # the same event again: no second note
+        fields[order.N_FRESH] = 0.0  # an event is learned
     assert order.recall(fields, notes, 9.0) == order.UNKNOWN
     assert order.recall(fields, notes, 10.0) >= 0
-    newest = order.recall(fields, notes, order.NOTES + 9.0)
-    order.drop(fields, notes, newest)
+    order.drop(fields, notes, order.NOTES + 9.0)
     assert order.recall(fields, notes, 11.0) == order.NOW
     assert not notes.any()
 
