@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
+from streamsvm.models import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History, leaders_of, relevance_of
@@ -354,7 +355,7 @@ class Runner:
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
                 sink.rewind(snapshot.sinks[role])
-        except (ConnectorError, KeyError, ValueError) as error:
+        except (ConnectorError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {directory}: {error}") from error
         self._position = snapshot.source
         self.report.resumed = self.report.metrics.taken
