@@ -17,7 +17,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.base import BatchClassifier, Floats, Ints, Iteration, Progress, Solution
+from streamsvm.batch.base import BatchClassifier, Floats, Ints, Iteration, Progress, Solution, check_scale
 from streamsvm.batch.reduction import METHODS, reduce
 from streamsvm.batch.similarity import KERNELS, Similarity, Singles
 from streamsvm.kernels import cuts as kernels
@@ -1068,6 +1068,7 @@ def _cost(cost: Any, n_classes: int) -> Floats:
         raise ValueError(f"`cost` must have shape {(n_classes, n_classes)}, got {matrix.shape}")
     if not np.isfinite(matrix).all() or (matrix < 0.0).any() or matrix.diagonal().any() or not matrix.any():
         raise ValueError("`cost` must be finite, 0 or more, zero on the diagonal, and not zero everywhere")
+    check_scale("the largest `cost`", matrix.max(), "rescale them")
     return matrix
 
 
@@ -1084,6 +1085,7 @@ def _fingerprint(X: Any, codes: Ints, weights: Floats) -> str:
 def _check_number(name: str, value: Any) -> None:
     if not isinstance(value, Real) or not 0.0 < float(value) < math.inf:
         raise ValueError(f"`{name}` must be a positive number, got {value!r}")
+    check_scale(f"`{name}`", value, "give another")
 
 
 def _check_whole(name: str, value: Any) -> None:

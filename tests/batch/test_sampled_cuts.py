@@ -598,6 +598,26 @@ def test_bad_parameters_are_refused():
         _ = callable_.model_
 
 
+@pytest.mark.parametrize("sample_size", [None, 50])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda a, b: np.zeros(3),
+        lambda a, b: np.zeros((len(a), len(b) + 1)),
+        lambda a, b: 1.0,
+        lambda a, b: "text",
+        lambda a, b: (a @ b.T).astype(complex),
+        lambda a, b: np.full((len(a), len(b)), np.nan),
+        lambda a, b: np.full((len(a), len(b)), 1e300),
+    ],
+    ids=["vector", "too wide", "scalar", "text", "complex", "NaN", "too large"],
+)
+def test_a_kernel_that_gives_something_else_is_told(kernel, sample_size):
+    X, y = board(120)
+    with pytest.raises(ValueError, match=r"the kernel gave (an array of shape .* in shape|values that are not finite)"):
+        SampledCuts(kernel=kernel, sample_size=sample_size).fit(X, y)
+
+
 def test_it_survives_a_pickle():
     X, y = board(1000)
     model = SampledCuts(1e3, gamma=20.0, sample_size=100, max_iter=20, warm_start=True).fit(X, y)
