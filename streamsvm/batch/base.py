@@ -137,11 +137,18 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )
         check_classification_targets(y)
-        check_magnitudes(X)
+        self._check_magnitudes(X)
         codes = self._encode(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
         weights /= max(float(weights.max(initial=0.0)), 5e-324)  # so that their sum is a number, whatever they are
         return X, codes, self._by_class(codes, weights)
+
+    def _check_magnitudes(self, X: Any) -> None:
+        """Raise ValueError for rows with values too large, or all too small, to compute with."""
+        values = X.data if scipy.sparse.issparse(X) else X
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+        if largest > 0.0:
+            check_scale("the largest value of X", largest, "scale its columns, as StandardScaler does")
 
     def _encode(self, y: Any) -> Ints:
         """Labels by number; sets `classes_`."""
@@ -201,20 +208,6 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Rows to predict for."""
         check_is_fitted(self)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-
-
-def check_magnitudes(X: Any) -> None:
-    """Refuse rows with values too large, or all too small, to compute with.
-
-    Raises
-    ------
-    ValueError
-        Saying how large they are, and what to do.
-    """
-    values = X.data if scipy.sparse.issparse(X) else X
-    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
-    if largest > 0.0:
-        check_scale("the largest value of X", largest, "scale its columns, as StandardScaler does")
 
 
 def check_scale(name: str, value: Any, advice: str) -> None:

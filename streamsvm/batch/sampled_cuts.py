@@ -6,6 +6,7 @@ import copy
 import hashlib
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.base import BatchClassifier, Floats, Ints, Iteration, Progress, Solution, check_scale
@@ -848,6 +850,13 @@ class SampledCuts(BatchClassifier):
         _check_choice("reduction", self.reduction, METHODS)
         if self.budget is not None and self.reduction == "merge" and self.kernel != "gaussian":
             raise ValueError(f"only Gaussian vectors can be merged, the kernel is {self.kernel!r}")
+
+    def _check_magnitudes(self, X: Any) -> None:
+        """Warn of such rows: they are cut to where kernel values are numbers."""
+        try:
+            super()._check_magnitudes(X)
+        except ValueError as error:
+            warnings.warn(f"rows may not be told apart: {error}", ConvergenceWarning, stacklevel=4)
 
     # Fitting -----------------------------------------------------------------------------------------------------
 

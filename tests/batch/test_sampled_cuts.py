@@ -269,7 +269,7 @@ def test_few_rows_without_settings_are_learned_as_well_as_by_svc_and_better_wher
 def test_weights_count_as_repeated_rows_and_classes_can_weigh():
     X, y = blobs(60, 2, seed=3)
     times = np.random.default_rng(3).integers(1, 4, 60)
-    make = lambda **more: SampledCuts(40.0, gamma=0.2, tol=1e-4, max_iter=2000, average=False, **more)  # noqa: E731
+    make = lambda **more: SampledCuts(40.0, gamma=0.2, sample_size=500, tol=1e-4, max_iter=2000, average=False, **more)  # noqa: E731
     weighted = make().fit(X, y, sample_weight=times)
     repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1.5e-4)
