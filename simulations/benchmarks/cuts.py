@@ -39,6 +39,7 @@ from simulations import data
 from simulations import sampled_cuts as figures
 from simulations.benchmarks import keep, rounded
 from streamsvm import BSGDClassifier, SampledCuts
+from streamsvm.batch.sampled_cuts import SAMPLE
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy", "clarabel")
 SEEDS = range(5)
