@@ -26,6 +26,9 @@ except ImportError as error:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+# The products of six values between these are neither infinite nor zero.
+SMALLEST, LARGEST = 1e-50, 1e50
+
 
 class Iteration(NamedTuple):
     """Where a solver stood after an iteration.
@@ -134,9 +137,18 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )
         check_classification_targets(y)
+        self._check_magnitudes(X)
         codes = self._encode(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
+        weights /= max(float(weights.max(initial=0.0)), 5e-324)  # so that their sum is a number, whatever they are
         return X, codes, self._by_class(codes, weights)
+
+    def _check_magnitudes(self, X: Any) -> None:
+        """Raise ValueError for rows with values too large, or all too small, to compute with."""
+        values = X.data if scipy.sparse.issparse(X) else X
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+        if largest > 0.0:
+            check_scale("the largest value of X", largest, "scale its columns, as StandardScaler does")
 
     def _encode(self, y: Any) -> Ints:
         """Labels by number; sets `classes_`."""
@@ -167,6 +179,8 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
             if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
                 raise ValueError(f"`class_weight` must be finite and not negative, got {self.class_weight!r}")
+            if factors.any():
+                check_scale("the largest `class_weight`", factors.max(), "rescale them")
         n_present = np.count_nonzero(by_class * factors)
         if n_present < 2:
             raise ValueError(
@@ -194,6 +208,18 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Rows to predict for."""
         check_is_fitted(self)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+
+def check_scale(name: str, value: Any, advice: str) -> None:
+    """Refuse what is too large or too small to compute with.
+
+    Raises
+    ------
+    ValueError
+        Saying how large it is, and what to do.
+    """
+    if not SMALLEST <= float(value) <= LARGEST:
+        raise ValueError(f"{name} is {float(value):.3g}, not between {SMALLEST:g} and {LARGEST:g}: {advice}")
 
 
 class LinearClassifier(BatchClassifier):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,18 @@ from numpy.typing import DTypeLike, NDArray
 from streamsvm.kernels.rows import COUNT_AT, N_CHANGING, N_COUNTERS, N_SECTIONS, WORK
 
 Shape = tuple[int, ...]
+
+_most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
+
+
+@contextmanager
+def at_most(n_bytes: int) -> Iterator[None]:
+    """Refuse arenas of more bytes: what asks for them may not be trusted."""
+    token = _most_bytes.set(n_bytes)
+    try:
+        yield
+    finally:
+        _most_bytes.reset(token)
 
 
 class Arena:
@@ -40,11 +54,14 @@ class Arena:
         self.shapes = list(shapes)
         self.dtypes = [np.dtype((dtypes or {}).get(i, np.float64)) for i in range(len(self.shapes))]
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
+        if sum(sizes) > _most_bytes.get():
+            raise ValueError(f"an arena of {sum(sizes)} bytes, of which at most {_most_bytes.get()} are allowed")
         offsets = np.cumsum([0] + [-(-size // 8) for size in sizes])
         if len(offsets) > N_SECTIONS:
             raise ValueError(f"{len(self.shapes)} sections, at most {N_SECTIONS - 1}")
-        self.buffer = bytearray(8 * max(int(offsets[-1]), 1))
-        self.values: NDArray[np.float64] = np.frombuffer(self.buffer, np.float64)
+        # Memory that nothing is written to takes no room.
+        self.values: NDArray[np.float64] = np.zeros(max(int(offsets[-1]), 1))
+        self.buffer = self.values.data
         count_at = WORK + n_columns + 1
         self.layout = np.zeros(count_at + n_columns + 1, np.int64)
         self.layout[N_COUNTERS : N_COUNTERS + len(offsets)] = offsets

@@ -24,8 +24,18 @@ from river import base
 
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Watch, is_nan
 from streamsvm.kernels import rows as layout
-from streamsvm.kernels.arena import Arena, Shape
-from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
+from streamsvm.kernels.arena import Arena, Shape, at_most
+from streamsvm.models import (
+    DAMAGED,
+    ArchiveError,
+    Scaler,
+    check_names,
+    decode_label,
+    decode_labels,
+    encode_label,
+    read_archive,
+    write_archive,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +50,8 @@ MOST_EVENTS = 2.0**53
 MANY_CLASSES = 250
 # The inverse root of the smallest square there is.
 MOST_SCALE = 1e162
+# What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
+ROOM_BYTES, ROOM_TIMES = 64 << 20, 32
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -436,49 +448,72 @@ class OnlineClassifier(base.MiniBatchClassifier):
         ArchiveError
             Where header or arrays are not those of such a learner.
         """
+        most = ROOM_BYTES + ROOM_TIMES * sum(array.nbytes for array in arrays.values())
         try:
-            if header["class"] != cls.__name__:
-                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
-            self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
-            is_indicator = np.zeros(len(header["names"]), bool)
-            _fill(is_indicator, arrays["is_indicator"], "is_indicator")
-            self._space.restore(
-                map(decode_label, header["names"]),
-                is_indicator.tolist(),
-                int(header["n_refused"]),
-                {decode_label(name): kind for name, kind in header.get("left_out", ())},
-                {
-                    decode_label(name): Watch(int(before), int(seen), set(map(int, again)))
-                    for name, before, seen, *again in header.get("watched", ())
-                },
-            )
-            self._many_classes_at = int(header.get("many_classes_at", 0))
-            for label in map(decode_label, header["classes"]):
-                self._answers.insert(len(self._codes), label)
-                self._codes[label] = len(self._codes)
-            self._room = (max(len(self._space), 1), max(len(self._codes), 1))
-            arena = self._new_arena(len(self._space), len(self._codes))
-            settings = {section: arena[section].copy() for section in self._changing}
-            for name, section in self._saved.items():
-                _fill(arena[section], arrays[name], name)
-            for section, changing in self._changing.items():
-                settings[section][list(changing)] = arena[section][list(changing)]
-                arena[section][:] = settings[section]
-            _fill(arena.counters, arrays["counters"], "counters")
-            n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
-            if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
-                raise ArchiveError("the counters do not fit the classes and columns")
-            check_statistics(arena, self._space)
-            self._settle(arena)
-            roomy = self._new_arena(*self._room)
-            roomy.take(arena)
+            with at_most(most):
+                return cls._from_state(header, arrays)
         except ArchiveError:
             raise
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except DAMAGED as error:
             raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        if header["class"] != cls.__name__:
+            raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+        self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
+        check_names(arrays, {*self._saved, "counters", "is_indicator"})
+        self._restore_space(header, arrays["is_indicator"])
+        self._many_classes_at = int(header["many_classes_at"])
+        for label in decode_labels(header["classes"]):
+            self._answers.insert(len(self._codes), label)
+            self._codes[label] = len(self._codes)
+        self._room = (max(len(self._space), 1), max(len(self._codes), 1))
+        arena = self._new_arena(len(self._space), len(self._codes))
+        settings = {section: arena[section].copy() for section in self._changing}
+        for name, section in self._saved.items():
+            _fill(arena[section], arrays[name], name)
+        for section, changing in self._changing.items():
+            settings[section][list(changing)] = arena[section][list(changing)]
+            arena[section][:] = settings[section]
+        _fill(arena.counters, arrays["counters"], "counters")
+        n_classes, row_length = (int(arena.layout[i]) for i in (layout.N_CLASSES, layout.ROW_LENGTH))
+        if not 0 <= n_classes <= len(self._codes) or row_length != len(self._space):
+            raise ArchiveError("the counters do not fit the classes and columns")
+        check_statistics(arena, self._space)
+        self._settle(arena)
+        if self._room != (len(self._space), len(self._codes)):
+            tight, arena = arena, self._new_arena(*self._room)
+            arena.take(tight)
         self._n_prepared = len(self._space)
-        self._use(roomy)
+        self._use(arena)
         return self
+
+    def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
+        """Take over the columns of an archive, and what is known of names that take none."""
+        names, n_refused = header["names"], header["n_refused"]
+        indicators = np.zeros(len(names), bool)
+        _fill(indicators, is_indicator, "is_indicator")
+        columns = [decode_label(name) for name in names]
+        for name, indicator in zip(columns, indicators.tolist(), strict=True):
+            if indicator and not (type(name) is tuple and len(name) == 2 and type(name[1]) is str):
+                raise ArchiveError(f"{name!r} is not the name of an indicator")
+        if type(names) is not list or len(set(zip(columns, indicators.tolist(), strict=True))) < len(columns):
+            raise ArchiveError("two columns have the same name")
+        if type(n_refused) is not int or not 0 <= n_refused <= MOST_EVENTS:
+            raise ArchiveError(f"{n_refused!r} columns were refused")
+        if len(columns) > self.max_features:
+            raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
+        self._space.restore(
+            columns,
+            indicators.tolist(),
+            n_refused,
+            {decode_label(name): kind for name, kind in header["left_out"]},
+            {
+                decode_label(name): Watch(int(before), int(seen), set(map(int, again)))
+                for name, before, seen, *again in header["watched"]
+            },
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.

@@ -13,7 +13,7 @@ from typing import IO, Any, TypeAlias
 from numpy.typing import NDArray
 
 from connectors.events import Position
-from streamsvm.models import read_archive, write_archive
+from streamsvm.models import check_names, read_archive, write_archive
 from streamsvm.run.errors import SetupError
 
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
@@ -124,6 +124,9 @@ class Checkpoint:
                 raise ValueError(f"{self.path} is not a checkpoint but holds a {header.get('class')}")
             if absent := {*_PLAIN, *_STATES} - set(header):
                 raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
+            if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
+                raise ValueError(f"{self.path} is not a whole checkpoint")
+            check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _STATES))})
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
         states = ((header[name], _under(name, arrays)) for name in _STATES)

@@ -133,6 +133,11 @@ class History:
         history = cls()
         history._step, history._due = header["step"], header["due"]
         history.at, history._leaders = arrays["at"].tolist(), list(header["leaders"])
+        samples = {len(history._leaders), len(history.at), len(arrays["counts"])}
+        if len(samples) > 1 or any(type(n) is not int or n < 1 for n in (history._step, history._due)):
+            raise ValueError(f"a history of {samples} samples, each {history._step!r} events")
+        if (arrays["features"] < 0).any() or not all(type(name) is str for name in history._leaders):
+            raise ValueError("a history of features or members that are not known")
         names = [decode_label(name) for name in header["names"]]
         codes, values = (_split(arrays[name], arrays["counts"]) for name in ("features", "relevances"))
         history._relevances = [

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import decode_label, encode_label
+from streamsvm.models import decode_labels, encode_label
 
 CURVE_LINES = ("model", "no_change", "majority")
 """What the curve follows: the model, "the label before", and "the most frequent label so far"."""
@@ -108,6 +108,10 @@ class Curve:
         """What `state` gave."""
         curve = cls()
         curve.events, curve.width = header["events"], header["width"]
+        if type(curve.events) is not int or type(curve.width) is not int or curve.width < 1:
+            raise ValueError(f"a curve of {curve.events!r} events in buckets of {curve.width!r}")
+        if hits.shape != (-(-curve.events // curve.width), len(CURVE_LINES)) or hits.dtype != np.int64:
+            raise ValueError(f"a curve of {curve.events} events, and hits of shape {hits.shape}")
         curve._hits[: len(hits)] = hits
         return curve
 
@@ -259,12 +263,26 @@ class Metrics:
         metrics = cls()
         for name in _COUNTS:
             setattr(metrics, name, header[name])
-        for label in header["labels"]:
-            metrics._code[decode_label(label)]
+        for label in decode_labels(header["labels"]):
+            metrics._code[label]
         metrics._seen, metrics._recent = arrays["seen"], arrays["recent"]
         metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
         metrics.curve = Curve.from_state(header["curve"], arrays["curve"])
+        metrics._check(arrays["pairs"])
         return metrics
+
+    def _check(self, pairs: NDArray[Any]) -> None:
+        """Refuse what no run can have left in an archive."""
+        n, codes = len(self._code), (pairs[:, 0] >> _SHIFT, pairs[:, 0] & (1 << _SHIFT) - 1)
+        counts = [getattr(self, name) for name in _COUNTS]
+        if any(type(count) is not int or not -1 <= count < 1 << 62 for count in counts) or self.window < 1:
+            raise ValueError(f"counts of {counts}")
+        if not all(((code >= 0) & (code < n)).all() for code in codes) or max(self.last, self.leader) >= n:
+            raise ValueError("metrics of labels that are not known")
+        if self._seen.dtype != np.int64 or self._seen.ndim != 1 or not self.leader < len(self._seen) <= n:
+            raise ValueError("counts of labels that are not known")
+        if self._recent.dtype != bool or self._recent.ndim != 1 or len(self._recent) > self.window:
+            raise ValueError("recent hits that do not fit their window")
 
 
 def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:

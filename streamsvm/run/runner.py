@@ -25,6 +25,7 @@ from connectors.events import (
     Source,
     UnreachableError,
 )
+from streamsvm.models import DAMAGED
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History, leaders_of, relevance_of
@@ -401,7 +402,7 @@ class Runner:
                 sink.rewind(snapshot.sinks[role])
         except UnreachableError:
             raise  # nothing is wrong with what is there
-        except (ConnectorError, KeyError, ValueError) as error:
+        except (ConnectorError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {directory}: {error}") from error
         self._position = snapshot.source
         self.report.resumed = self.report.metrics.taken
