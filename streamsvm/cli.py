@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
+import itertools
 import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -370,11 +373,18 @@ def _config_text(value: Any) -> str:
 
 
 def _run(args: argparse.Namespace, started: float) -> int:
-    from streamsvm.run.runner import Runner, check_persistence
+    from streamsvm.run.runner import check_persistence
 
     _check(args)
     model = _model(args)
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
+    with _locked(args):
+        return _run_model(args, model, started)
+
+
+def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
+    from streamsvm.run.runner import Runner
+
     failures: list[Exception] = []
     caught: list[int] = []
     report: Report | None = None
@@ -427,17 +437,12 @@ def _check(args: argparse.Namespace) -> None:
             raise SetupError(f"--{name.replace('_', '-')} needs --checkpoint DIR")
     if args.plot:
         check_plot(args.plot)
-    files = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
-    for option, path in files.items():
-        _check_writable(option, path)
+    for name in ("save", "summary", "plot"):
+        if getattr(args, name):
+            _check_writable(f"--{name}", getattr(args, name))
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise SetupError(f"--save {args.save}: is not a regular file")
-    if args.out:
-        files["--out"] = args.out
-    rejected = (
-        {"--rejected": args.rejected} if args.rejected else {"the file for rejected events": _rejected_path(args)}
-    )
-    _check_distinct({"SOURCE": args.source, **files, **rejected})
+    _check_distinct(args)
 
 
 def _check_writable(option: str, path: str) -> None:
@@ -450,19 +455,62 @@ def _check_writable(option: str, path: str) -> None:
         raise SetupError(f"{option} {path}: cannot be written")
 
 
-def _check_distinct(files: dict[str, str]) -> None:
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to write over what is read, or twice to one file, whatever names it goes by."""
     from connectors.options import split_url
     from streamsvm.run.errors import SetupError
 
-    seen: dict[str, str] = {}
-    for option, url in files.items():
-        path = split_url(url)[0]
-        place = os.path.realpath(path)
-        if path == "-" or place == os.path.realpath(os.devnull):
-            continue
-        if place in seen:
-            raise SetupError(f"{seen[place]} and {option} are the same file {path}")
-        seen[place] = option
+    source, results = split_url(args.source)[0], _results(args)
+    snapshot = os.path.join(args.checkpoint, "checkpoint.npz") if args.checkpoint else None
+    used = {"SOURCE": source, "--load": args.load, "--config": args.config, "--checkpoint": snapshot}
+    seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
+    for option, path in results.items():
+        places = _places(path, 1)
+        for place in places:
+            if place in seen and (seen[place], option) != ("--load", "--save"):  # a model is replaced whole
+                raise SetupError(f"{seen[place]} and {option} are the same file {path}")
+        seen |= dict.fromkeys(places, option)
+    folder = os.path.dirname(os.path.realpath(source))
+    if held := next((option for option, path in results.items() if os.path.realpath(path) == folder), None):
+        raise SetupError(f"SOURCE lies in the directory {folder}, whose parts {held} replaces")
+
+
+def _results(args: argparse.Namespace) -> dict[str, str]:
+    """Where results go, by the option that says so."""
+    from connectors.options import split_url
+
+    given = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
+    sinks = {"--out": args.out, "--rejected": args.rejected}
+    given |= {option: split_url(url)[0] for option, url in sinks.items() if url}
+    return given if args.rejected else given | {"the file for rejected events": _rejected_path(args)}
+
+
+def _places(path: str, descriptor: int) -> set[Any]:
+    """What tells a file from others: its name in full, and where it is there what the system knows it by."""
+    if path == "-":
+        found = os.fstat(descriptor)  # a terminal may well be both read and written
+        return {(found.st_dev, found.st_ino)} if stat.S_ISREG(found.st_mode) else set()
+    real = os.path.realpath(path)
+    if path == "null:" or real == os.path.realpath(os.devnull):
+        return set()
+    try:
+        found = os.stat(real)
+    except OSError:
+        return {real}
+    return {real, (found.st_dev, found.st_ino)}
+
+
+@contextlib.contextmanager
+def _locked(args: argparse.Namespace) -> Iterator[None]:
+    """Keep other runs from the files of results; the default for rejected events is taken when it is needed."""
+    from connectors.sinks import is_pipe
+    from streamsvm.run.locks import held
+
+    with contextlib.ExitStack() as stack:
+        for option, path in _results(args).items():
+            if path != _REJECTED and not is_pipe(path) and "://" not in path and path != "null:":
+                stack.enter_context(held(option, path))
+        yield
 
 
 def _model(args: argparse.Namespace) -> Any:
@@ -523,8 +571,28 @@ def _open_sinks(
         rejected = _settled(open_sink, path, beside=out, **kept)
     else:
         _check_writable("rejected events go to", path)
-        rejected = DeferredSink(path, open_sink, replace=path != _REJECTED)
+        opened = functools.partial(_open_unshared, stack) if path == _REJECTED else open_sink
+        rejected = DeferredSink(path, opened, replace=path != _REJECTED)
     return [out, stack.enter_context(contextlib.closing(rejected))]
+
+
+def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool) -> Sink:
+    """Open the default file for rejected events; where another run of this directory writes it, one beside it."""
+    from connectors import open_sink
+    from streamsvm.run.errors import SetupError
+    from streamsvm.run.locks import held
+
+    stem, _, suffix = _REJECTED.partition(".")
+    others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
+    for name in itertools.chain((path,), others):
+        try:
+            stack.enter_context(held("rejected events to", name))
+        except SetupError:
+            if resume:
+                raise
+        else:
+            break
+    return open_sink(name, resume=resume)
 
 
 def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:

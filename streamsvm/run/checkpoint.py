@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from connectors.events import Position
 from streamsvm.models import read_archive, write_archive
 from streamsvm.run.errors import SetupError
+from streamsvm.run.locks import lock
 
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
@@ -80,16 +80,13 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.directory / "lock", "ab")
+            self._lock = lock(self.directory / "lock")
         except OSError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
+        if self._lock is None:
             raise SetupError(
                 f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
-            ) from None
+            )
         for halfway in self.directory.glob(f".{self.path.name}.*.tmp"):
             halfway.unlink()  # left by a run that was killed while it wrote
         return self

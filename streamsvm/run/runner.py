@@ -198,6 +198,8 @@ class Runner:
     def _look(self) -> None:
         """Note what the model has come to."""
         self.report.relevance, self.report.leaders = relevance_of(self.model), leaders_of(self.model)
+        rejected = self.sinks.get("rejected")
+        self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
 
     def _loop(self, began: float) -> None:
         report = self.report

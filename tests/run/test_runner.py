@@ -292,7 +292,7 @@ class FusedSink:
     can_rewind = True
 
     def __init__(self, path: Path, fuse: Fuse, resume: bool) -> None:
-        self.name, self._fuse = path.name, fuse
+        self.name, self._fuse = str(path), fuse
         self._sink = open_sink(str(path), resume=resume)
 
     def write(self, table: Any) -> None:
