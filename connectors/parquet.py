@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from connectors.columns import Bad, categories, numbers, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position
 from connectors.options import Options, Roles
-from connectors.sinks import columns_of, sync_directory
+from connectors.sinks import columns_of, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 
@@ -204,11 +204,12 @@ class ParquetSink:
         arrays = {name: self._array(name, values) for name, values in self._columns.items()}
         part = self._part(self._parts)
         table = self._pa.table(arrays)
-        with open(part + ".tmp", "wb") as file:
-            self._pa.parquet.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part + ".tmp", part)
+        with writing(part):
+            with open(part + ".tmp", "wb") as file:
+                self._pa.parquet.write_table(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part + ".tmp", part)
         self._parts += 1
         self._schema = table.schema
         self._columns = {name: [] for name in self._columns}

@@ -42,7 +42,7 @@ class TextSink:
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
         self._made = not os.path.exists(path)
-        with _writing(path):
+        with writing(path):
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
         self._touched = False
         self._fresh = not resume
@@ -71,11 +71,11 @@ class TextSink:
             self._cut(0)
 
     def _cut(self, size: int) -> None:
-        with _writing(self.name):
+        with writing(self.name):
             self._file.truncate(size)
 
     def _sync(self) -> None:
-        with _writing(self.name):
+        with writing(self.name):
             os.fsync(self._file.fileno())
 
     def _append(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class OutputPipe:
         options.finish()
         self._lines = LINE_WRITERS[format_]
         self._written = 0
-        with _writing(self.name):
+        with writing(self.name):
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
     def write(self, table: Rows) -> None:
@@ -261,18 +261,18 @@ def _plain(value: Any) -> Any:
 
 def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
     view = memoryview(data)
-    with _writing(name):
+    with writing(name):
         while view:
             view = view[file.write(view) :]
 
 
 @contextlib.contextmanager
-def _writing(name: str) -> Iterator[None]:
+def writing(name: str) -> Iterator[None]:
     """Errors of the system name what could not be written."""
     try:
         yield
     except OSError as error:
-        raise ConnectorError(f"{name}: cannot be written: {error.strerror}") from error
+        raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}") from error
 
 
 def _open_standard_output() -> io.FileIO:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import functools
 import importlib.util
+import io
 import itertools
 import os
 import signal
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     started = time.perf_counter() - _age()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _fill_descriptors()
+    _prepare_streams()
     try:
         _check_connectors()
         return _guarded(arguments, started)
@@ -66,13 +67,19 @@ def _guarded(arguments: list[str], started: float) -> int:
         return _complain(f"out of memory: {error}".removesuffix(": "), 1)
 
 
-def _fill_descriptors() -> None:
-    """Put the null device where a standard stream is closed, or a file opened later would be taken for that stream."""
+def _prepare_streams() -> None:
+    """Make standard streams fit to be written.
+
+    Where one is closed the null device takes its place, or a file opened later would be taken for that stream.
+    """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal need not know all letters of a label
 
 
 def _age() -> float:
@@ -85,7 +92,8 @@ def _age() -> float:
 
 
 def _complain(error: object, code: int) -> int:
-    print(f"streamsvm: error: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # such as a full disk that standard error goes to
+        print(f"streamsvm: error: {error}", file=sys.stderr)
     return code
 
 
@@ -148,8 +156,8 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--label", type=_text, metavar="NAME", help="the column to predict; events without are not learned"
     )
-    group.add_argument("--types", metavar="NAME:TYPE,…", help="declare columns as number, category or ignore")
-    group.add_argument("--ignore", metavar="NAME,…", help="columns to leave out")
+    group.add_argument("--types", metavar="NAME:TYPE,...", help="declare columns as number, category or ignore")
+    group.add_argument("--ignore", metavar="NAME,...", help="columns to leave out")
     group.add_argument(
         "--key", type=_text, metavar="NAME", help="the column that names an event; written beside its prediction"
     )
@@ -565,7 +573,7 @@ def _open_sinks(
     kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
     out = _settled(open_sink, args.out, **kept) if args.out else None
     if out is not None:
-        stack.enter_context(contextlib.closing(out))
+        stack.enter_context(_closing(out))
     path = args.rejected or _rejected_path(args)
     if args.rejected:
         rejected = _settled(open_sink, path, beside=out, **kept)
@@ -573,7 +581,21 @@ def _open_sinks(
         _check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == _REJECTED else open_sink
         rejected = DeferredSink(path, opened, replace=path != _REJECTED)
-    return [out, stack.enter_context(contextlib.closing(rejected))]
+    return [out, stack.enter_context(_closing(rejected))]
+
+
+@contextlib.contextmanager
+def _closing(sink: Sink) -> Iterator[Sink]:
+    """Close a sink at the end; after an error that is the one to be told, and closing may well fail for the same."""
+    from connectors.events import ConnectorError
+
+    try:
+        yield sink
+    except BaseException:
+        with contextlib.suppress(ConnectorError, OSError):
+            sink.close()
+        raise
+    sink.close()
 
 
 def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool) -> Sink:
@@ -697,11 +719,14 @@ def _report(args: argparse.Namespace, report: Report) -> list[Exception]:
     from streamsvm.run.errors import RunError
 
     failures: list[Exception] = []
-    for path, write in ((None, _print_text), (args.summary, _write_summary), (args.plot, _draw)):
+    for name, write in (("report", _print_text), ("summary", _write_summary), ("plot", _draw)):
         try:
             write(args, report)
+        except BrokenPipeError as error:
+            failures.append(error)
         except OSError as error:
-            failures.append(error if path is None else RunError(f"{path}: cannot be written: {error.strerror}"))
+            place = getattr(args, name, None) or "standard output"
+            failures.append(RunError(f"{name}: {place}: cannot be written: {error.strerror or error}"))
     return failures
 
 
@@ -711,7 +736,17 @@ def _print_text(args: argparse.Namespace, report: Report) -> None:
 
     taken = any(split_url(url or "")[0] == "-" for url in (args.out, args.rejected))
     if not args.quiet:
-        print(text(report), file=sys.stderr if taken else sys.stdout, flush=True)
+        stream = sys.stderr if taken else sys.stdout
+        print(_encodable(text(report), stream), file=stream, flush=True)
+
+
+def _encodable(text: str, stream: Any) -> str:
+    """A text in letters that a terminal knows."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate({ord("µ"): "u", ord("…"): "..."})
+    return text
 
 
 def _write_summary(args: argparse.Namespace, report: Report) -> None:
@@ -721,7 +756,7 @@ def _write_summary(args: argparse.Namespace, report: Report) -> None:
 
     if args.summary:
         text = json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n"
-        Path(args.summary).write_text(text, encoding="utf-8")
+        Path(args.summary).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _draw(args: argparse.Namespace, report: Report) -> None:

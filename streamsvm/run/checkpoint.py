@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Position
 from streamsvm.models import read_archive, write_archive
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
 
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
@@ -38,6 +38,8 @@ class Snapshot:
         What was durable of each sink, by its role.
     model, metrics, history
         What their `state` gave.
+    begun
+        What has been taken of the events after `source`, as `Begun.state` has it.
     """
 
     identity: dict[str, str]
@@ -46,6 +48,7 @@ class Snapshot:
     model: State
     metrics: State
     history: State
+    begun: dict[str, Any] = field(default_factory=dict)
 
 
 class Checkpoint:
@@ -123,8 +126,9 @@ class Checkpoint:
                 raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
-        states = ((header[name], _under(name, arrays)) for name in _STATES)
-        snapshot = Snapshot(header["identity"], header["source"], header["sinks"], *states)
+        identity, source, sinks = (header[name] for name in _PLAIN)
+        model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
+        snapshot = Snapshot(identity, source, sinks, model, metrics, history, header.get("begun", {}))
         self._compare(snapshot.identity, identity)
         return snapshot
 
@@ -135,12 +139,15 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
-        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in _PLAIN}}
+        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun")}}
         arrays: dict[str, NDArray[Any]] = {}
         for part in _STATES:
             header[part], held = getattr(snapshot, part)
             arrays |= {f"{part}/{name}": array for name, array in held.items()}
-        write_archive(self.path, header, arrays)
+        try:
+            write_archive(self.path, header, arrays)
+        except OSError as error:
+            raise RunError(f"checkpoint: {self.path}: cannot be written: {error.strerror or error}") from error
         self.written_at = time.time()
 
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
+from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.history import History, leaders_of, relevance_of
+from streamsvm.run.history import History, leaders_of, order_of, relevance_of
 from streamsvm.run.learners import as_learner
 from streamsvm.run.metrics import Metrics
 
+_PURPOSES = {"out": "predictions", "rejected": "events set aside"}  # of sinks, by their role
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
 
@@ -34,8 +37,9 @@ class Report:
         Names for messages; None where there is no such sink.
     metrics, history
         All counts, and all samples of the model, those before a resumption included.
-    relevance, leaders
-        What the model knows at the end: the relevance of its features, and its heads, the leading first.
+    relevance, leaders, order
+        What the model knows at the end: the relevance of its features, its heads, the leading first, and what the order
+        of labels does; None where that has no say.
     ended
         Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
     resumed
@@ -62,6 +66,7 @@ class Report:
     history: History = field(default_factory=History)
     relevance: dict[Hashable, float] = field(default_factory=dict)
     leaders: list[dict[str, Any]] = field(default_factory=list)
+    order: dict[str, float] | None = None
     ended: str = ""
     resumed: int | None = None
     events: int = 0
@@ -167,7 +172,8 @@ class Runner:
         )
         self._started = time.perf_counter() if started is None else started
         self._position: Position = {}
-        self._stopping = self._inside_batch = self._unflushed = False
+        self._begun = Begun()
+        self._stopping = self._unflushed = False
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
 
     def stop(self) -> None:
@@ -198,6 +204,8 @@ class Runner:
     def _look(self) -> None:
         """Note what the model has come to."""
         self.report.relevance, self.report.leaders = relevance_of(self.model), leaders_of(self.model)
+        self.report.order = order_of(self.model)
+        self.report.history.end(self.model, self.report.metrics.judged)
         rejected = self.sinks.get("rejected")
         self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
 
@@ -224,17 +232,17 @@ class Runner:
         return bool(self.report.ended)
 
     def _take(self, batch: Batch) -> None:
-        room = self.max_events - self.report.metrics.taken
-        if len(batch) > room:
-            # A source cannot be resumed inside a batch: the last checkpoint is of the moment before this one, and a
-            # run that goes on from it takes these events again, with the same results.
-            self._snapshot()
-            self._inside_batch = True
-            batch = _head(batch, int(room))
-        self._process(batch)
+        rest, begun = self._begun.split(batch)
         metrics = self.report.metrics
+        room = self.max_events - metrics.taken
+        if len(rest) > room:
+            # A source cannot be resumed inside a batch: the position stays, and beside it what was taken after it.
+            part, self._begun = self._begun.first(rest, int(room))
+            self._process(part)
+            return
+        self._process(rest)
         self.report.history.take(self.model, metrics.taken, metrics.judged)
-        self._position = batch.position
+        self._position, self._begun = batch.position, begun
 
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics
@@ -267,11 +275,13 @@ class Runner:
         sink = self.sinks.get(role)
         if sink is None:
             return
-        sink.write(table)
+        with _for(role):
+            sink.write(table)
         if sink.can_rewind or isinstance(sink, Advancing):
             self._unflushed = True
         else:
-            sink.flush()  # somebody reads along
+            with _for(role):
+                sink.flush()  # somebody reads along
 
     def _keep(self, *, idle: bool) -> None:
         """Between two batches: a checkpoint where it is due; while nothing arrives, results are made durable."""
@@ -284,22 +294,23 @@ class Runner:
             self._advance(idle)
 
     def _advance(self, idle: bool) -> None:
-        for sink in self.sinks.values():
-            if isinstance(sink, Advancing):
-                sink.advance()
-            elif idle and self._unflushed:
-                sink.flush()
+        for role, sink in self.sinks.items():
+            with _for(role):
+                if isinstance(sink, Advancing):
+                    sink.advance()
+                elif idle and self._unflushed:
+                    sink.flush()
         self._unflushed &= not idle
 
     def _flush(self) -> None:
-        for sink in self.sinks.values():
-            sink.flush()
+        for role, sink in self.sinks.items():
+            with _for(role):
+                sink.flush()
         self._unflushed = False
 
     def _finish(self) -> None:
         self._flush()
-        if not self._inside_batch:
-            self._snapshot()
+        self._snapshot()
 
     def _save(self) -> None:
         if self.save is None:
@@ -321,7 +332,7 @@ class Runner:
         self._flush()
         sinks = {role: sink.position for role, sink in self.sinks.items()}
         states = self.model.state(), self.report.metrics.state(), self.report.history.state()
-        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states))
+        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states, begun=self._begun.state()))
         self._saved = (self.report.metrics.taken, time.perf_counter())
         if isinstance(self.source, Acknowledged):
             self.source.acknowledge(self._position)
@@ -353,6 +364,7 @@ class Runner:
             self.report.metrics = Metrics.from_state(*snapshot.metrics)
             self.report.history = History.from_state(*snapshot.history)
             self._learner = as_learner(self.model, scored="out" in self.sinks)
+            self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
                 sink.rewind(snapshot.sinks[role])
@@ -412,6 +424,16 @@ def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
     return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **places}
 
 
+@contextlib.contextmanager
+def _for(role: str) -> Iterator[None]:
+    """Errors of a sink say what was to be written there."""
+    try:
+        yield
+    except ConnectorError as error:
+        error.args = (f"{_PURPOSES[role]}: {error}",)
+        raise
+
+
 def _check_rewind(sinks: Any) -> None:
     for sink in sinks:
         if not sink.can_rewind:
@@ -430,14 +452,3 @@ def _with_labels(batch: Batch) -> Batch:
         kinds = {i: type(label).__name__ for i, label in labels if not isinstance(label, Hashable)}
         return batch.without({i: f"the label is a {kind}, not one value" for i, kind in kinds.items()})
     return batch
-
-
-def _head(batch: Batch, n: int) -> Batch:
-    """The first events, and of what was set aside that which does not stand after the others."""
-    *part, number = batch.origins.columns  # such as the partition and the offset in it
-    rest = (batch.origins[i] for i in reversed(range(n, len(batch))))
-    ends = {tuple(origin[name] for name in part): origin[number] for origin in rest}
-    before = [
-        r for r in batch.rejected if r.origin[number] < ends.get(tuple(r.origin[name] for name in part), math.inf)
-    ]
-    return replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=before)

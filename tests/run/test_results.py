@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +18,7 @@ import pytest
 
 from streamsvm.run.locks import held
 from tests.run.conftest import Streamsvm, command, environment, write_stream
-from tests.run.test_cli import CPM, error
+from tests.run.test_cli import CPM, GAUSSIAN, error
 
 READING = ("--label", "y", "--types", "a:number")
 
@@ -118,3 +122,119 @@ def test_runs_in_one_directory_set_events_aside_in_files_of_their_own(streamsvm:
         assert "kept in rejected-2.jsonl" in resumed.stdout
         assert len((tmp_path / "rejected-2.jsonl").read_text().splitlines()) == 4
     assert len((tmp_path / "rejected.jsonl").read_text().splitlines()) == 4
+
+
+# What fails is named ---------------------------------------------------------------------------------------------
+
+SMALL = 4096  # bytes that a file may have
+
+
+def full_disk() -> None:
+    """Writing beyond a few thousand bytes of a file fails, as on a disk that is full."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, SMALL))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--out", "o.csv"), "predictions: o.csv: cannot be written: File too large"),
+        (("--out", "o.csv.gz"), "predictions: o.csv.gz: cannot be written: File too large"),
+        (("--out", "o.parquet"), "predictions: o.parquet/part-000000.parquet: cannot be written: File too large"),
+        (
+            ("--types", "a:number", "--rejected", "r.jsonl"),
+            "events set aside: r.jsonl: cannot be written: File too large",
+        ),
+        (("--checkpoint", "ck"), "checkpoint: ck/checkpoint.npz: cannot be written: File too large"),
+        (("--save", "m"), "the model could not be saved as m: File too large"),
+        (("--plot", "p.svg"), "plot: p.svg: cannot be written: File too large"),
+        (("--summary", "s.json"), "summary: s.json: cannot be written: File too large"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_full_disk_says_which_file_of_which_purpose(
+    streamsvm: Streamsvm, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    write_stream(tmp_path / "in.csv", 20_000 if ".gz" in options[1] else 6000, broken="--rejected" in options)
+    # A label of a few thousand letters makes the summary large.
+    label = "--key" if "--summary" in options else "--label"
+    if "--summary" in options:
+        (tmp_path / "in.csv").write_text("x,y\n" + f"1,{'a' * 5000}\n2,b\n" * 10)
+        label = "--label"
+    model = ("--model", "bsgd", "--param", "budget=20") if {"--save", "--checkpoint", "--plot"} & {*options} else CPM
+    result = streamsvm("run", "in.csv", label, "y", *model, *options, "--quiet", preexec_fn=full_disk)
+    assert error(result, 1) == message
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_report_that_finds_no_room_is_no_traceback(tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 100)
+    arguments = command("run", "in.csv", "--label", "y", *CPM)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            arguments, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "streamsvm: error: report: standard output: cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("moment", [0.02, 0.1, 0.3, 0.6, 1.0])
+def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: float) -> None:
+    # The interpreter's own start is not ours to guard.
+    program = "import streamsvm.__main__, sys; print('begun', flush=True); sys.exit(streamsvm.__main__.main())"
+    arguments = [sys.executable, "-c", program, "run", "--quiet", "--plot", "p.png"]
+    process = subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(moment)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert complaint == ""
+
+
+# What is said ----------------------------------------------------------------------------------------------------
+
+
+def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    label = f"two\nlines{'x' * 100_000}"
+    (tmp_path / "in.csv").write_text("x,y\n" + f'1,"{label}"\n2,b\n' * 20)
+    result = streamsvm("run", "in.csv", "--label", "y", *GAUSSIAN, "--out", "o.jsonl")
+    assert result.returncode == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) < 120
+    assert "two\\nlinesxx" in result.stdout
+    assert json.loads((tmp_path / "o.jsonl").read_text().splitlines()[2])["label"] == label
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "said"),
+    [
+        ("x,y\n", ("--label", "y"), "no event came: nothing to measure"),
+        ("x,y\n1,\n2,\n", ("--label", "y"), "no event had a label: nothing to learn or to measure"),
+        ("x,y\n1,a\n", ("--label", "y"), "no event had both a label and a prediction: nothing to measure"),
+    ],
+)
+def test_nothing_to_measure_says_why(
+    streamsvm: Streamsvm, tmp_path: Path, lines: str, options: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "in.csv").write_text(lines)
+    result = streamsvm("run", "in.csv", *options, *GAUSSIAN)
+    assert said in result.stdout
+    assert ("--label" in result.stdout) == ("had a label" in said)
+
+
+@pytest.mark.parametrize(
+    "terminal", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}], ids=str
+)
+def test_a_terminal_without_micro_signs(tmp_path: Path, terminal: dict[str, str]) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,änderung\n2,b\n" * 20, encoding="utf-8")
+    plain = {key: value for key, value in environment().items() if key != "PYTHONIOENCODING"}
+    arguments = command("run", "in.csv", "--label", "y", *CPM)
+    for asked in (arguments, command("run", "--help")):
+        done = subprocess.run(asked, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert b"Traceback" not in done.stderr
+    done = subprocess.run(arguments, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
+    assert b" us an event" in done.stdout
+    assert b"\\xe4nderung" in done.stdout
