@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
     from matplotlib import rc_context
 
     # Names are taken as they are: a dollar sign begins no formula.
-    with rc_context({"text.parse_math": False, "text.usetex": False}):
+    with rc_context({"text.parse_math": False, "text.usetex": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn in its place
         _draw(report, path)
 
 
