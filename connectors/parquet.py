@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from connectors.columns import Bad, categories, numbers, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position
 from connectors.options import Options, Roles
-from connectors.sinks import columns_of, sync_directory, writing
+from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 
@@ -192,7 +192,7 @@ class ParquetSink:
             self._columns = {name: [] for name in known}
         if list(table) != list(self._columns):
             raise ConnectorError(f"{self.name}: has columns {list(self._columns)}, but the rows given {list(table)}")
-        for held, column in zip(self._columns.values(), columns_of(table), strict=True):
+        for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
             held += column
         if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:
             self._write_part()

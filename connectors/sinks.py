@@ -200,6 +200,18 @@ def columns_of(table: Rows) -> list[Sequence[Any]]:
     return columns
 
 
+def flat_columns(table: Rows) -> list[Sequence[Any]]:
+    """The same for what holds one value a cell: objects are written as JSON."""
+    return [_flat(column) for column in columns_of(table)]
+
+
+def _flat(column: Sequence[Any]) -> Sequence[Any]:
+    first = next((value for value in column if value is not None), None)
+    if not isinstance(first, dict):
+        return column
+    return [None if value is None else json_bytes(value).decode() for value in column]
+
+
 class LineWriter(Protocol):
     """Writes tables as lines."""
 
@@ -220,7 +232,7 @@ class CsvLines:
         return self._encode([names])
 
     def body(self, table: Rows) -> bytes:
-        return self._encode(list(zip(*columns_of(table), strict=True)))
+        return self._encode(list(zip(*flat_columns(table), strict=True)))
 
     def _encode(self, rows: list[Any]) -> bytes:
         text = self._format(rows, csv.QUOTE_MINIMAL)

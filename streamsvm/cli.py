@@ -31,7 +31,7 @@ DEFAULT_SOURCE = "synthetic:demo"
 DEFAULT_MODEL = "blend"
 _REJECTED = "rejected.jsonl"
 _STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end")
-_FLAGS = ("follow", "until-end", "learn", "fresh", "quiet")
+_FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
@@ -168,7 +168,10 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
     group.add_argument(
-        "--max-events", type=_count, metavar="N", help="stop after N events that could be read, resumed ones included"
+        "--max-events",
+        type=_count,
+        metavar="N",
+        help="stop after N events that could be read, resumed ones included; a checkpoint is left there",
     )
 
 
@@ -180,6 +183,11 @@ def _add_model(run: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="blend, bsgd, cpm (the most accurate first, the fastest last), or the path of any River classifier, as "
         f"river.linear_model.LogisticRegression (default {DEFAULT_MODEL})",
+    )
+    group.add_argument(
+        "--effort",
+        choices=("low", "normal", "high"),
+        help="of blend: which members it has, and so its accuracy and time (default normal)",
     )
     group.add_argument(
         "--param",
@@ -201,6 +209,12 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         type=_text,
         metavar="SINK",
         help="where predictions go: a .csv, .tsv or .jsonl file, - (then CSV), or kafka://HOST:PORT/TOPIC",
+    )
+    group.add_argument(
+        "--proba",
+        action=_FLAG,
+        help="write the probabilities of all classes known by then, too, in a field `proba`: an object, as in "
+        '{"up": 0.9, "down": 0.1}; in CSV and Parquet its JSON as a text',
     )
     group.add_argument(
         "--rejected",
@@ -307,11 +321,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.exit(2)
     config = _read_config(args.config) if args.config else {}
     model = _config_model(config.pop("model", {}), args.config)
-    source = _config_source(config.pop("source", DEFAULT_SOURCE), args.config)
+    source = _config_source(config.pop("source", None), args.config)
     if config:
         given = _config_arguments(config, args.config, set(vars(args)) - {"command", "version", "config", "param"})
         args = parser.parse_args(["run", *given, *arguments[1:]])
-    args.source = args.source or source
+    args.has_source = bool(args.source or source)
+    args.source = args.source or source or DEFAULT_SOURCE
     args.model_table = model
     return args
 
@@ -330,10 +345,10 @@ def _read_config(path: str) -> dict[str, Any]:
         raise SetupError(f"--config {path}: {error}") from error
 
 
-def _config_source(source: Any, path: str) -> str:
+def _config_source(source: Any, path: str) -> str | None:
     from streamsvm.run.errors import SetupError
 
-    if not isinstance(source, str) or not source:
+    if source is not None and (not isinstance(source, str) or not source):
         raise SetupError(f"--config {path}: `source` must be a text, got {source!r}")
     return source
 
@@ -385,6 +400,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
 
     _check(args)
     model = _model(args)
+    _check_source(args)
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
     with _locked(args):
         return _run_model(args, model, started)
@@ -409,6 +425,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
                 checkpoint=checkpoint,
                 save=args.save,
                 learn=args.learn,
+                proba=bool(args.proba),
                 max_events=args.max_events,
                 window=args.window,
                 identity=_identity(args),
@@ -435,8 +452,10 @@ def _check(args: argparse.Namespace) -> None:
     from streamsvm.run.errors import SetupError
     from streamsvm.run.plot import check_plot
 
-    if args.load and (args.model or args.param or args.model_table):
-        raise SetupError("--load brings the model and its parameters: leave out --model and --param")
+    if args.load and (args.model or args.param or args.effort or args.model_table):
+        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
+    if args.proba and not args.out:
+        raise SetupError("--proba needs --out: say where predictions go")
     if not args.learn and not args.load:
         raise SetupError("--no-learn only predicts: say with --load what")
     needing = ("checkpoint_every", "checkpoint_seconds", "fresh")
@@ -451,6 +470,40 @@ def _check(args: argparse.Namespace) -> None:
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise SetupError(f"--save {args.save}: is not a regular file")
     _check_distinct(args)
+
+
+def _check_source(args: argparse.Namespace) -> None:
+    """Refuse a stream that nobody named, and one that nothing can be learned from."""
+    from connectors.options import split_url
+    from streamsvm.run.errors import SetupError
+
+    if not args.has_source and (args.config or any(getattr(args, name) is not None for name in _STREAM_OPTIONS)):
+        where = f"nor `source` in {args.config}" if args.config else "which these settings are for"
+        raise SetupError(
+            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it"
+        )
+    path, query = split_url(args.source)
+    if args.learn and not (args.label or "label" in query) and not _labels_itself(path, args.format, query):
+        raise SetupError(
+            f"{path}: nothing can be learned, as it is not said what to predict: name the column with --label NAME "
+            "(or only predict, with --load FILE --no-learn)"
+        )
+
+
+def _labels_itself(path: str, given: str | None, query: dict[str, Any]) -> bool:
+    """Whether a stream says by itself what its labels are; also where only opening it can tell."""
+    from connectors.events import ConnectorError
+    from connectors.files import file_format
+    from connectors.options import Options
+
+    if path.startswith("kafka://"):
+        return False
+    if "://" in path or path.startswith("synthetic:") or not (path == "-" or os.path.exists(path)):
+        return True
+    try:
+        return file_format(path, Options(path, {"format": given} | query)) in ("libsvm", "arff")
+    except ConnectorError:
+        return True
 
 
 def _check_writable(option: str, path: str) -> None:
@@ -530,7 +583,8 @@ def _model(args: argparse.Namespace) -> Any:
     configured = table.pop("name", DEFAULT_MODEL)
     name = args.model or configured
     base = table if name == configured else {}  # the file's parameters are those of the file's model
-    return build_classifier(name, parse_params(args.param, base))
+    params = parse_params(args.param, base) | ({"effort": args.effort} if args.effort else {})
+    return build_classifier(name, params)
 
 
 def _loaded(path: str) -> Any:

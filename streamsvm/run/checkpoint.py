@@ -126,10 +126,10 @@ class Checkpoint:
                 raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
-        identity, source, sinks = (header[name] for name in _PLAIN)
+        settings, source, sinks = (header[name] for name in _PLAIN)
         model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
-        snapshot = Snapshot(identity, source, sinks, model, metrics, history, header.get("begun", {}))
-        self._compare(snapshot.identity, identity)
+        snapshot = Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}))
+        self._compare(settings, identity)
         return snapshot
 
     def discard(self) -> None:

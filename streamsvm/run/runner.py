@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
 from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History, leaders_of, order_of, relevance_of
-from streamsvm.run.learners import as_learner
+from streamsvm.run.learners import Answers, as_learner
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.names import ClassNames
 
 _PURPOSES = {"out": "predictions", "rejected": "events set aside"}  # of sinks, by their role
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
@@ -117,6 +117,8 @@ class Runner:
         A file for the model at the end, also where that is an error.
     learn
         False only predicts.
+    proba
+        Whether predictions come with the probabilities of all classes.
     max_events
         Stop after so many events of the stream, those before a resumption included.
     window
@@ -147,6 +149,7 @@ class Runner:
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
         learn: bool = True,
+        proba: bool = False,
         max_events: int | None = None,
         window: int = 1000,
         identity: Mapping[str, Any] | None = None,
@@ -156,6 +159,7 @@ class Runner:
         self.model, self.source = model, source
         self.sinks = {role: sink for role, sink in (("out", out), ("rejected", rejected)) if sink is not None}
         self.checkpoint, self.save, self.learn = checkpoint, save, learn
+        self._proba, self._names = proba and out is not None, ClassNames()
         self.max_events = math.inf if max_events is None else max_events
         self.observer = observer
         check_persistence(model, checkpoint=checkpoint is not None, save=save is not None)
@@ -248,15 +252,16 @@ class Runner:
         report, metrics = self.report, self.report.metrics
         batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
-        kept, codes, scores = self._learner.step(batch, self.learn)
+        answers = self._learner.step(batch, self.learn)
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
+        kept, codes = answers.batch, answers.codes
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
         metrics.update(kept.labels, codes, self._learner.classes)
         self._check_hope(kept)
         if len(kept):
-            self._write("out", prediction_table(kept, codes, scores, self._learner.classes))
+            self._write("out", prediction_table(answers, self._learner.classes, self._names))
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
         if kept.rejected:
@@ -343,7 +348,7 @@ class Runner:
         if self.checkpoint is not None and snapshot is not None:
             self._resume(snapshot, self.checkpoint.directory)
             return
-        self._learner = as_learner(self.model, scored="out" in self.sinks)
+        self._learner = as_learner(self.model, scored="out" in self.sinks, proba=self._proba)
         if self.checkpoint is not None:
             self._check_seek()
             self.checkpoint.discard()
@@ -363,7 +368,7 @@ class Runner:
             self.model = type(self.model).from_state(*snapshot.model)
             self.report.metrics = Metrics.from_state(*snapshot.metrics)
             self.report.history = History.from_state(*snapshot.history)
-            self._learner = as_learner(self.model, scored="out" in self.sinks)
+            self._learner = as_learner(self.model, scored="out" in self.sinks, proba=self._proba)
             self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
@@ -382,6 +387,7 @@ class Runner:
             **{f"parameter {name}": repr(value) for name, value in params.items()},
             **{f"--{role}": repr(getattr(sink, "identity", sink.name)) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
+            **({"--proba": "True"} if self._proba else {}),
             "--window": repr(window),
         }
 
@@ -406,15 +412,23 @@ def class_path(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def prediction_table(
-    batch: Batch, codes: NDArray[Any], scores: NDArray[np.float64], classes: Sequence[Any]
-) -> dict[str, Sequence[Any]]:
-    """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known."""
+def prediction_table(answers: Answers, classes: Sequence[Any], class_names: ClassNames) -> dict[str, Sequence[Any]]:
+    """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known.
+
+    Where all probabilities are wanted they stand in one field, by class: which classes there will be nobody knows when
+    the columns are settled.
+    """
+    batch, scores = answers.batch, answers.scores
     names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
     unknown = np.isnan(scores)
     given = [None if n else s for s, n in zip(scores.tolist(), unknown, strict=True)] if unknown.any() else scores
     keys = {} if batch.keys is None else {"key": batch.keys}
-    results = {"prediction": names[codes].tolist(), "score": given, "label": batch.labels}
+    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given, "label": batch.labels}
+    if answers.probabilities is not None:
+        fields = class_names.of(classes)
+        results["proba"] = [
+            None if row is None else {fields[code]: p for code, p in row.items()} for row in answers.probabilities
+        ]
     return {**batch.origins.columns, **keys, **results}
 
 
