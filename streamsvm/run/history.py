@@ -82,7 +82,7 @@ class History:
 
     def end(self, model: Any, judged: int) -> None:
         """Take a sample of how the run ended, which is no part of what it goes on with."""
-        if not self.at or self.at[-1] < judged:
+        if not self.at or judged - self.at[-1] >= self._step:
             self._add(model, judged)
 
     def _add(self, model: Any, judged: int) -> None:
