@@ -416,6 +416,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
         with contextlib.ExitStack() as stack:
             checkpoint = _checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(_open_source(args)))
+            _check_label(args, source)
             out, rejected = _open_sinks(args, checkpoint, source, stack)
             runner = Runner(
                 model,
@@ -473,8 +474,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _check_source(args: argparse.Namespace) -> None:
-    """Refuse a stream that nobody named, and one that nothing can be learned from."""
-    from connectors.options import split_url
+    """Refuse settings of a stream that nobody named."""
     from streamsvm.run.errors import SetupError
 
     if not args.has_source and (args.config or any(getattr(args, name) is not None for name in _STREAM_OPTIONS)):
@@ -482,28 +482,29 @@ def _check_source(args: argparse.Namespace) -> None:
         raise SetupError(
             f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it"
         )
+
+
+def _check_label(args: argparse.Namespace, source: Source) -> None:
+    """Refuse a stream that nothing can be learned from."""
+    from connectors.options import split_url
+    from streamsvm.run.errors import SetupError
+
     path, query = split_url(args.source)
     if args.learn and not (args.label or "label" in query) and not _labels_itself(path, args.format, query):
         raise SetupError(
-            f"{path}: nothing can be learned, as it is not said what to predict: name the column with --label NAME "
-            "(or only predict, with --load FILE --no-learn)"
+            f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
+            "--label NAME (or only predict, with --load FILE --no-learn)"
         )
 
 
 def _labels_itself(path: str, given: str | None, query: dict[str, Any]) -> bool:
-    """Whether a stream says by itself what its labels are; also where only opening it can tell."""
-    from connectors.events import ConnectorError
+    """Whether a stream says by itself what its labels are."""
     from connectors.files import file_format
     from connectors.options import Options
 
-    if path.startswith("kafka://"):
-        return False
-    if "://" in path or path.startswith("synthetic:") or not (path == "-" or os.path.exists(path)):
-        return True
-    try:
-        return file_format(path, Options(path, {"format": given} | query)) in ("libsvm", "arff")
-    except ConnectorError:
-        return True
+    if path.startswith(("kafka://", "synthetic:")):
+        return path.startswith("synthetic:")
+    return file_format(path, Options(path, {"format": given} | query)) in ("libsvm", "arff")
 
 
 def _check_writable(option: str, path: str) -> None:

@@ -33,8 +33,7 @@ NOT_SAID = "nothing can be learned, as it is not said what to predict: name the 
         (("in.csv",), f"in.csv: {NOT_SAID}"),
         (("in.csv?batch_size=3",), f"in.csv: {NOT_SAID}"),
         (("in.csv", "--format", "jsonl"), f"in.csv: {NOT_SAID}"),
-        (("-",), f"-: {NOT_SAID}"),
-        (("kafka://nowhere:1/events",), f"kafka://nowhere:1/events: {NOT_SAID}"),
+        (("-",), f"standard input: {NOT_SAID}"),
     ],
 )
 def test_a_stream_and_what_to_predict_are_named(
