@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 # Whatever takes long to import is imported where it is used: `--help` and refusals come at once.
 if TYPE_CHECKING:
@@ -792,10 +792,11 @@ def _print_text(args: argparse.Namespace, report: Report) -> None:
     taken = any(split_url(url or "")[0] == "-" for url in (args.out, args.rejected))
     if not args.quiet:
         stream = sys.stderr if taken else sys.stdout
-        print(_encodable(text(report), stream), file=stream, flush=True)
+        if stream is not None:  # as where standard output is closed
+            print(_encodable(text(report), stream), file=stream, flush=True)
 
 
-def _encodable(text: str, stream: Any) -> str:
+def _encodable(text: str, stream: TextIO) -> str:
     """A text in letters that a terminal knows."""
     try:
         text.encode(stream.encoding or "utf-8")

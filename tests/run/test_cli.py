@@ -369,7 +369,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     process.stdout.close()
     message = process.stderr.read().decode()
     assert process.wait(60) == 1
-    assert message.startswith("streamsvm: error: standard output")
+    assert message.startswith("streamsvm: error: predictions: standard output")
     assert message.count("\n") == 1
     process.stderr.close()
 
