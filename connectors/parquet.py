@@ -13,7 +13,7 @@ import numpy as np
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position, Table
 from connectors.options import Options, Roles, printable
-from connectors.sinks import columns_of, sync_directory
+from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 
@@ -216,7 +216,7 @@ class ParquetSink:
             self._columns = {name: [] for name in known}
         if list(table) != list(self._columns):
             raise ConnectorError(f"{self.name}: has columns {list(self._columns)}, but the rows given {list(table)}")
-        for held, column in zip(self._columns.values(), columns_of(table), strict=True):
+        for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
             held += column
         if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:
             self._write_part()
@@ -228,8 +228,9 @@ class ParquetSink:
         arrays = {name: self._array(name, values) for name, values in self._columns.items()}
         part = self._part(self._parts)
         table = self._pa.table(arrays)
-        self._retype(table.schema)
-        self._write_table(table, part)
+        with writing(part):
+            self._retype(table.schema)
+            self._write_table(table, part)
         self._parts += 1
         self._schema = table.schema
         self._columns = {name: [] for name in self._columns}

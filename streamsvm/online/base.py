@@ -320,20 +320,21 @@ class OnlineClassifier(base.MiniBatchClassifier):
         predicted = _like(X, self._decode(codes))
         return (predicted, probabilities) if proba else predicted
 
-    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True) -> tuple[Ints, Floats]:
+    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
 
         Returns
         -------
-        codes, scores
+        (codes, scores) or (codes, scores, probabilities)
             For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
-            probability, NaN there.
+            probability, NaN there. If `proba` the probabilities over `classes_`, too, 0 for classes not known yet.
         """
-        if not learn:
-            codes, scores, _ = self._run(self._space.encode(features), score=True)
-            return codes, scores
-        codes, scores, _ = self._learn_rows(features, labels, score=True)
-        return codes, scores
+        if learn:
+            found = self._learn_rows(features, labels, score=True, proba=proba)
+        else:
+            n_proba = int(self._layout[layout.N_CLASSES]) if proba else 0
+            found = self._run(self._space.encode(features), score=True, n_proba=n_proba)
+        return found if proba else found[:2]
 
     def _learn_rows(
         self,

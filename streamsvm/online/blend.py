@@ -449,6 +449,30 @@ class StreamSVMClassifier(base.OnlineClassifier):
         fields = self._arena[kernels.ORDER]
         return float(fields[order.TRUST]) if order.is_heard(fields) else 0.0
 
+    def order_effect(self) -> dict[str, float] | None:
+        """What the order of labels does of late; None without `label_order`.
+
+        Returns
+        -------
+        dict
+            `trust`, as `order_trust`; the log loss of the probabilities `without` the order, and `with` it.
+
+        Examples
+        --------
+        >>> model = StreamSVMClassifier()
+        >>> for i in range(500):
+        ...     model.learn_one({"a": 1.0}, i % 5)
+        >>> effect = model.order_effect()
+        >>> effect["with"] < effect["without"]
+        True
+        """
+        if not self.label_order:
+            return None
+        fields, n = self._arena[kernels.ORDER], self.n_events_learned
+        reached = 1.0 - (1.0 - order.LOSS_RATE) ** n if n else 1.0  # losses start from 0 and are not yet there
+        losses = {"without": fields[order.PLAIN_LOSS], "with": fields[order.ORDERED_LOSS]}
+        return {"trust": self.order_trust} | {name: float(loss) / reached for name, loss in losses.items()}
+
     def _kernel_votes(self) -> list[tuple[int, float]]:
         """The kernel members' parts of the arena, and their shares of the vote."""
         members, votes = self._arena[kernels.MEMBERS], self._arena[kernels.VOTERS][:, kernels.VOTE]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import decode_labels, encode_label
+from streamsvm.run.drift import Falls
 
 CURVE_LINES = ("model", "no_change", "majority")
 """What the curve follows: the model, "the label before", and "the most frequent label so far"."""
@@ -133,6 +134,8 @@ class Metrics:
     taken, events, rejected, unanswered
         Events handed to the learner; those of them that were predicted; events set aside, by the source or by the
         learner; labelled events without a prediction.
+    curve, falls
+        The accuracy over time, and where it fell.
 
     Examples
     --------
@@ -148,6 +151,7 @@ class Metrics:
         self.window = window
         self.taken = self.events = self.rejected = self.unanswered = 0
         self.curve = Curve()
+        self.falls = Falls()
         self._code = _Codes()
         self._pairs: Counter[int] = Counter()
         self._recent = np.zeros(0, np.bool_)
@@ -197,6 +201,7 @@ class Metrics:
             self._pairs[pair] += count
         self._recent = np.concatenate([self._recent, hits[:, 0]])[-self.window :]
         self.curve.add(hits)
+        self.falls.add(hits[:, 0])
 
     def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
         before = np.concatenate([[self.last], truth[:-1]])
@@ -255,7 +260,7 @@ class Metrics:
         curve, hits = self.curve.state()
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
         arrays = {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
-        return header | {"curve": curve}, arrays
+        return header | {"curve": curve, "falls": self.falls.state()}, arrays
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Metrics:
@@ -269,6 +274,7 @@ class Metrics:
         metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
         metrics.curve = Curve.from_state(header["curve"], arrays["curve"])
         metrics._check(arrays["pairs"])
+        metrics.falls = Falls.from_state(header["falls"])
         return metrics
 
     def _check(self, pairs: NDArray[Any]) -> None:

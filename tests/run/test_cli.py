@@ -335,7 +335,7 @@ def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path
     write_stream(tmp_path / "in.csv", 3000)
     results = ("--save", "m", "--summary", "s.json", "--plot", "p.png")
     result = streamsvm("run", "in.csv", "--label", "y", "--out", "/dev/full?format=csv", *results)
-    assert error(result, 1) == "/dev/full: cannot be written: No space left on device"
+    assert error(result, 1) == "predictions: /dev/full: cannot be written: No space left on device"
     assert "ended by an error" in result.stdout
     summary = json.loads((tmp_path / "s.json").read_text())
     assert summary["ended"] == "error"
@@ -348,7 +348,7 @@ def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path
 def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
     result = streamsvm("run", "in.csv", "--label", "y", "--summary", "/dev/full", "--save", "m")
-    assert error(result, 1) == "/dev/full: cannot be written: No space left on device"
+    assert error(result, 1) == "summary: /dev/full: cannot be written: No space left on device"
     assert (tmp_path / "m").exists()
 
 
@@ -454,7 +454,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     process.stdout.close()
     message = process.stderr.read().decode()
     assert process.wait(60) == 1
-    assert message.startswith("streamsvm: error: standard output")
+    assert message.startswith("streamsvm: error: predictions: standard output")
     assert message.count("\n") == 1
     process.stderr.close()
 
