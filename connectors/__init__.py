@@ -13,6 +13,7 @@ from connectors.events import (
     Source,
     SparseRows,
     Table,
+    UnreachableError,
 )
 from connectors.opening import open_sink, open_source
 
@@ -27,6 +28,7 @@ __all__ = [
     "Source",
     "SparseRows",
     "Table",
+    "UnreachableError",
     "open_sink",
     "open_source",
 ]

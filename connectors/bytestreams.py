@@ -15,7 +15,16 @@ from connectors.events import ConnectorError
 
 _CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
+_NO_TEXT = {
+    b"PAR1\x15": "Parquet: say format=parquet",
+    b"PK\x03\x04": "a ZIP archive, as spreadsheets are too: unpack it, or save it as CSV",
+    b"BZh91AY&SY": "packed by bzip2: unpack it first, or pipe it in: bzcat FILE | streamsvm run -",
+    b"\xfd7zXZ\x00": "packed by xz: unpack it first, or pipe it in: xzcat FILE | streamsvm run -",
+    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it first, or pipe it in: zstdcat FILE | streamsvm run -",
+}
+"""What files begin with that hold no text."""
 _POLL_S = 0.2
+_KNOWN_BYTES = 4096
 
 
 class ByteStream(Protocol):
@@ -63,15 +72,27 @@ def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:
         raise ConnectorError(f"{path}: is a directory, not a file")
     if not stat.S_ISREG(mode):
         return PipedText(Pipe(fd, path, owned=True))
+    try:
+        return _regular(fd, path, packed=packed, follow=follow)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
+    """A regular file by what it begins with; gzip is unpacked whatever its name is."""
+    head = os.pread(fd, 16, 0)
+    for mark, what in _NO_TEXT.items():
+        if head.startswith(mark):
+            raise ConnectorError(f"{path}: is {what}")
+    is_gzip = head.startswith(_GZIP)
+    if follow and is_gzip:
+        raise ConnectorError(f"{path}: is packed by gzip, but follow=yes is for growing files of plain text")
+    if packed and head and not is_gzip and not _GZIP.startswith(head):
+        raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
     if follow:
         return GrowingFile(fd, path)
-    file = PlainFile(fd, path)
-    if not packed:
-        return file
-    if (head := os.pread(fd, 2, 0)) and not _GZIP.startswith(head):
-        os.close(fd)
-        raise ConnectorError(f"{path}: ends in .gz but is not a gzip file")
-    return Unpacked(file)
+    return Unpacked(PlainFile(fd, path)) if packed or is_gzip else PlainFile(fd, path)
 
 
 class PlainFile:
@@ -98,25 +119,53 @@ class PlainFile:
 
 
 class GrowingFile(PlainFile):
-    """A file that another program appends to: at its end, wait for more."""
+    """A file that another program appends to: at its end, wait for more.
+
+    It may be emptied and grow past where reading stands before the next look, so that its size says nothing: whenever
+    there is more, the first bytes and those just before are looked at again.
+    """
 
     live = True
+
+    def __init__(self, fd: int, path: str) -> None:
+        super().__init__(fd, path)
+        self._head = self._before = b""
 
     def read(self, wait_s: float) -> bytes | None:
         deadline = time.monotonic() + wait_s
         while not (data := _read(self._fd, _CHUNK, self._path)):
-            self._check()
+            self._check_name()
             left = deadline - time.monotonic()
             if left <= 0:
-                break
+                return data
             time.sleep(min(_POLL_S, left))
+        self._check_content(os.lseek(self._fd, 0, os.SEEK_CUR) - len(data))  # after reading, or it could still change
+        self._head += data[: _KNOWN_BYTES - len(self._head)]
+        self._before = (self._before + data)[-_KNOWN_BYTES:]
         return data
 
-    def _check(self) -> None:
+    def seek(self, offset: int) -> bool:
+        self._head = os.pread(self._fd, min(offset, _KNOWN_BYTES), 0)
+        self._before = os.pread(self._fd, size := min(offset, _KNOWN_BYTES), offset - size)
+        return super().seek(offset)
+
+    def _check_content(self, offset: int) -> None:
+        """Stop when what stands before the offset is no longer what was read."""
+        size = len(self._before)
+        if (
+            os.pread(self._fd, len(self._head), 0) != self._head
+            or os.pread(self._fd, size, offset - size) != self._before
+        ):
+            raise self._truncated()
+
+    def _truncated(self) -> ConnectorError:
+        return ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
+
+    def _check_name(self) -> None:
         """Stop when the name no longer leads to what has been read so far."""
         here = os.fstat(self._fd)
         if here.st_size < os.lseek(self._fd, 0, os.SEEK_CUR):
-            raise ConnectorError(f"{self._path}: the followed file was truncated; start anew to read it from its start")
+            raise self._truncated()
         try:
             there = os.stat(self._path)
         except OSError:
@@ -136,10 +185,12 @@ class Pipe:
 
     def __init__(self, fd: int, name: str, *, owned: bool) -> None:
         self._fd, self._name, self._owned = fd, name, owned
+        self._poll = select.poll()  # takes descriptors of any number, as select() does not
+        self._poll.register(fd, select.POLLIN)
 
     def read(self, wait_s: float) -> bytes | None:
         # The descriptor itself: a buffered reader would wait until its buffer is full.
-        if not select.select([self._fd], [], [], wait_s)[0]:
+        if not self._poll.poll(1000 * wait_s):
             return b""
         return _read(self._fd, _CHUNK, self._name) or None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,27 +13,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Features
-from connectors.options import Roles
+from connectors.events import Features, Table
+from connectors.options import MISSING, Roles
 
 Cells = Sequence[str]
 Bad = dict[int, str]
 """Why an event cannot be taken, by row number."""
 
-_MISSING = frozenset({"", "?", "na", "nan", "null", "none"})
-# The spellings met in practice, so that a column with gaps needs no exception per gap.
-_USUAL_MISSING = _MISSING | {word.upper() for word in _MISSING} | {"NaN", "None", "Null"}
-_NO_CATEGORY = frozenset({"", "?"})
+_PLAINLY_MISSING = frozenset({"", "?"})
 _MEMO_SIZE = 1 << 16
 _SHOWN = 80
+_NO_TIME = (math.nan,) * 4
+_DAY_MS = 86_400_000
+_THURSDAY = 3  # the day 1970 began with, where Monday is 0
+_PER_NUMBER = 9
+_MOST_STRAYS = 10 * _PER_NUMBER
+
+logger = logging.getLogger("connectors")
 
 
-def is_missing(cell: str) -> bool:
-    """Whether a cell of a numeric column stands for no value."""
-    return cell in _USUAL_MISSING or cell.strip().lower() in _MISSING
+def is_missing(cell: str, missing: frozenset[str] = MISSING) -> bool:
+    """Whether a cell of numbers, in which space does not matter, stands for no value."""
+    return cell in missing or cell.strip() in missing
 
 
-def numbers(name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
+def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING) -> NDArray[np.float64]:
     """Cells as floats, NaN where missing; what is neither is noted in `bad`.
 
     Examples
@@ -42,11 +47,12 @@ def numbers(name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
     (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
     """
     if "_" not in "".join(cells):
+        if missing is MISSING:  # of which none is a number
+            with contextlib.suppress(ValueError):
+                return np.fromiter(map(float, cells), np.float64, len(cells))
         with contextlib.suppress(ValueError):
-            return np.fromiter(map(float, cells), np.float64, len(cells))
-        with contextlib.suppress(ValueError):
-            return np.array([math.nan if cell in _USUAL_MISSING else float(cell) for cell in cells])
-    return np.array([_number(name, i, cell, bad) for i, cell in enumerate(cells)], dtype=np.float64)
+            return np.array([math.nan if cell in missing else float(cell) for cell in cells], dtype=np.float64)
+    return np.array([_number(name, i, cell, bad, missing) for i, cell in enumerate(cells)], dtype=np.float64)
 
 
 def number_of(value: Any) -> float:
@@ -62,28 +68,51 @@ def number_of(value: Any) -> float:
     return float(value)
 
 
-def _number(name: str, i: int, cell: str, bad: Bad) -> float:
+def _number(name: str, i: int, cell: str, bad: Bad, missing: frozenset[str]) -> float:
     try:
-        return math.nan if is_missing(cell) else number_of(cell)
+        return math.nan if is_missing(cell, missing) else number_of(cell)
     except ValueError:
         bad.setdefault(i, f"'{name}' is not a number: {shown(cell)}")
         return math.nan
 
 
-def categories(cells: Cells) -> NDArray[np.object_]:
+def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.object_]:
     """Cells as texts, None where missing."""
     column = np.empty(len(cells), dtype=object)
-    column[:] = cells if _NO_CATEGORY.isdisjoint(cells) else [None if c in _NO_CATEGORY else c for c in cells]
+    column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
     return column
 
 
-def looks_numeric(cells: Iterable[str]) -> bool | None:
+def number_or_text(cell: str) -> float | str | None:
+    """A cell of a column that holds both, None where it is NaN."""
+    try:
+        number = number_of(cell)
+    except ValueError:
+        return cell
+    return None if math.isnan(number) else number
+
+
+class Values(dict[str, Any]):
+    """What texts mean, None where they are missing; remembered, since few of them come often."""
+
+    def __init__(self, missing: frozenset[str], convert: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._missing, self._convert = missing, convert
+
+    def __missing__(self, text: str) -> Any:
+        if len(self) > _MEMO_SIZE:
+            self.clear()
+        value = self[text] = None if text in self._missing else self._convert(text)
+        return value
+
+
+def looks_numeric(cells: Iterable[str], missing: frozenset[str] = MISSING) -> bool | None:
     """Whether what is not missing are numbers, but for one in ten at most; None where all is missing.
 
     A stray text among numbers is a malformed cell, that is set aside when its event is read, and no reason to take
     every number for a category.
     """
-    there = [cell for cell in cells if not is_missing(cell)]
+    there = [cell for cell in cells if not is_missing(cell, missing)]
     if not there:
         return None
     return 10 * sum(map(_is_number, there)) >= 9 * len(there)
@@ -112,18 +141,18 @@ def label_of(text: str) -> int | str:
     return number if str(number) == text else text
 
 
-class _Labels(dict[str, Any]):
-    """Labels by text, remembered, since few texts come often."""
+class Labels(Values):
+    """Labels by text. One that is taken as missing though it may be meant as a class, such as ``none``, is named."""
 
-    def __init__(self, unknown: frozenset[str]) -> None:
-        super().__init__(dict.fromkeys(unknown))
-        self._unknown = unknown
+    def __init__(self, missing: frozenset[str], convert: Callable[[str], Any] = label_of) -> None:
+        super().__init__(missing, convert)
+        self._told: set[str] = set()
 
-    def __missing__(self, text: str) -> int | str:
-        if len(self) > _MEMO_SIZE:
-            self.clear()
-            self.update(dict.fromkeys(self._unknown))
-        label = self[text] = label_of(text)
+    def __missing__(self, text: str) -> Any:
+        label = super().__missing__(text)
+        if label is None and text not in _PLAINLY_MISSING | self._told:
+            self._told.add(text)
+            logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
         return label
 
 
@@ -149,9 +178,60 @@ def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
         try:
             times.append(time_of(str(value)))
         except (ValueError, OverflowError):
-            bad.setdefault(i, f"'{name}' is not a time (milliseconds since 1970 or ISO 8601): {shown(value)}")
+            bad.setdefault(i, _no_time(name, value))
             times.append(0)
     return times
+
+
+def circles_of(value: Any) -> Sequence[float] | None:
+    """A time as features: the hour of its day and the day of its week (UTC), as sine and cosine; None where missing.
+
+    On a circle, midnight is as near to eleven in the evening as to one in the morning. The time itself is no feature:
+    it never comes again.
+
+    Examples
+    --------
+    >>> [round(value, 3) for value in circles_of("1970-01-05T06:00")]  # a Monday
+    [1.0, 0.0, 0.0, 1.0]
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If it is not a time.
+    """
+    text = "" if value is None else str(value)
+    if is_missing(text):
+        return None
+    days, rest = divmod(time_of(text), _DAY_MS)
+    hour, weekday = 2.0 * math.pi * rest / _DAY_MS, 2.0 * math.pi * ((days + _THURSDAY) % 7) / 7.0
+    return math.sin(hour), math.cos(hour), math.sin(weekday), math.cos(weekday)
+
+
+def time_row(name: str, value: Any) -> dict[str, float]:
+    """The features that `circles_of` makes of a time, by name; none where it is missing."""
+    return dict(zip(time_names(name), circles_of(value) or (), strict=False))
+
+
+def time_names(name: str) -> list[str]:
+    """How the features of a time are named."""
+    return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
+
+
+def time_features(name: str, values: Iterable[Any], bad: Bad) -> dict[str, NDArray[np.float64]]:
+    """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
+    rows = []
+    for i, value in enumerate(values):
+        try:
+            rows.append(circles_of(value) or _NO_TIME)
+        except (ValueError, OverflowError):
+            bad.setdefault(i, _no_time(name, value))
+            rows.append(_NO_TIME)
+    columns = np.array(rows, np.float64).reshape(-1, len(_NO_TIME)).T
+    return dict(zip(time_names(name), map(np.ascontiguousarray, columns), strict=True))
+
+
+def _no_time(name: str, value: Any) -> str:
+    return f"'{name}' is not a time (milliseconds since 1970 or ISO 8601): {shown(value)}"
 
 
 def shown(value: Any) -> str:
@@ -184,16 +264,18 @@ class Events:
 class TextColumns:
     """Makes columns of rows of text cells, deciding what each feature column is where nobody said.
 
+    A text among the numbers of a column is malformed, and its event set aside. Where nobody said that these are numbers
+    and more than one in ten are texts, some ten of them more than that, the column is mixed from there on: it holds
+    numbers and texts, as a name in JSON lines may. This depends on the events alone, not on how they come in batches.
+
     Parameters
     ----------
     names
         All columns, in the order of the cells.
     roles
         What each column is for.
-    unknown_label
-        Texts that stand for no label.
     allowed
-        For nominal columns, the only values (ARFF).
+        For nominal columns, the only values (ARFF); none of them is missing.
     """
 
     def __init__(
@@ -201,16 +283,18 @@ class TextColumns:
         names: Sequence[str],
         roles: Roles,
         *,
-        unknown_label: frozenset[str] = frozenset({""}),
         allowed: dict[str, frozenset[str]] | None = None,
     ) -> None:
         self._index = {name: i for i, name in enumerate(names)}
         self._roles = roles
         self._features = roles.features(names)
-        self._labels = _Labels(unknown_label)
         self._allowed = allowed or {}
+        self._labels = Labels(self._missing(roles.label))
+        self._values = Values(roles.missing, number_or_text)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
-        """What is decided: number or category, by name."""
+        """What is decided: number, category, mixed or time, by name."""
+        self.strays: dict[str, int] = {}
+        """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
     def decide(self, rows: Sequence[Cells]) -> None:
         """Decide the undecided columns by rows seen at the start."""
@@ -219,7 +303,7 @@ class TextColumns:
                 self._decide(name, [row[self._index[name]] for row in rows])
 
     def _decide(self, name: str, cells: Cells) -> None:
-        numeric = looks_numeric(cells)
+        numeric = looks_numeric(cells, self._roles.missing)
         if numeric is not None:
             self.types[name] = "number" if numeric else "category"
 
@@ -227,7 +311,9 @@ class TextColumns:
         """Rows, all of the same width, as columns."""
         cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
         bad: Bad = {}
-        table = {name: self._feature(name, cells[self._index[name]], bad) for name in self._features}
+        table: Table = {}
+        for name in self._features:
+            table |= self._feature(name, cells[self._index[name]], bad)
         label, key, time = self._roles.label, self._roles.key, self._roles.time
         if label is not None:
             self._check_allowed(label, cells[self._index[label]], bad)
@@ -239,19 +325,66 @@ class TextColumns:
             bad,
         )
 
-    def _feature(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
+    def _missing(self, name: str | None) -> frozenset[str]:
+        return self._roles.missing - self._allowed.get(name or "", frozenset())
+
+    def _feature(self, name: str, cells: Cells, bad: Bad) -> Table:
         if name not in self.types:
             # The first cell there is decides, so that the size of batches does not matter.
-            self._decide(name, [next((cell for cell in cells if not is_missing(cell)), "")])
-        if self.types.get(name) != "category":
-            return numbers(name, cells, bad)
+            self._decide(name, [next((cell for cell in cells if not is_missing(cell, self._roles.missing)), "")])
+        kind = self.types.get(name)
+        if kind == "time":
+            return time_features(name, cells, bad)
+        return {name: self._column(name, kind, cells, bad)}
+
+    def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:
+        if kind == "mixed":
+            return self._mixed(cells)
+        if kind != "category":
+            return self._numbers(name, cells, bad)
         self._check_allowed(name, cells, bad)
-        return categories(cells)
+        return categories(cells, self._missing(name))
+
+    def _mixed(self, cells: Cells) -> NDArray[np.object_]:
+        column = np.empty(len(cells), dtype=object)
+        column[:] = [self._values[cell] for cell in cells]
+        return column
+
+    def _numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
+        found: Bad = {}
+        column = numbers(name, cells, found, self._roles.missing)
+        turn = None if name in self._roles.types else self._turn(name, found, len(cells))
+        for i, reason in found.items():
+            if turn is None or i < turn:
+                bad.setdefault(i, reason)
+        if turn is None:
+            return column
+        logger.warning(
+            "column %r, so far of numbers, holds texts such as %s: from there on they are categories; types=%s:number "
+            "sets their events aside",
+            *(name, shown(cells[turn]), name),
+        )
+        self.types[name] = "mixed"
+        before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
+        return np.concatenate([before, self._mixed(cells[turn:])])
+
+    def _turn(self, name: str, strays: Iterable[int], n: int) -> int | None:
+        """The row of the text that is one too many, given the rows of all texts, ascending."""
+        level, at = self.strays.pop(name, 0), 0
+        for i in strays:
+            level = max(0, level - (i - at)) + _PER_NUMBER
+            at = i + 1
+            if level >= _MOST_STRAYS:
+                return i
+        level = max(0, level - (n - at))
+        if level:
+            self.strays[name] = level
+        return None
 
     def _check_allowed(self, name: str, cells: Cells, bad: Bad) -> None:
         allowed = self._allowed.get(name)
         if allowed is None or allowed.issuperset(cells):
             return
         for i, cell in enumerate(cells):
-            if cell not in allowed and cell not in _NO_CATEGORY:
+            if cell not in allowed and cell not in self._roles.missing:
                 bad.setdefault(i, f"{shown(cell)} is not among the values declared for '{name}'")

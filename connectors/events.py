@@ -26,6 +26,10 @@ class ConnectorError(Exception):
     """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""
 
 
+class UnreachableError(ConnectorError):
+    """A stream that cannot be reached now, which may pass: nothing need be wrong with what was asked."""
+
+
 @dataclass(slots=True)
 class SparseRows:
     """Rows of which only the stored entries are present, as in scipy's CSR; feature names are the integer indices.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from connectors.bytestreams import is_packed, open_bytes
+from connectors.arrays import ArrayLines
+from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
 from connectors.format_arff import ArffFormat
@@ -16,7 +18,7 @@ from connectors.format_json import JsonFormat
 from connectors.format_libsvm import LibsvmFormat
 from connectors.formats import Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
-from connectors.options import Options
+from connectors.options import Options, printable
 
 SUFFIXES = {
     ".csv": "csv",
@@ -42,6 +44,8 @@ _MAKERS: dict[str, Callable[[Options], TextFormat]] = {
 }
 _SAMPLE = 1000
 
+logger = logging.getLogger("connectors")
+
 
 def file_format(path: str, options: Options) -> str:
     """The format named by the option, else by the suffix."""
@@ -61,16 +65,20 @@ class TextSource:
     """
 
     def __init__(self, path: str, format_: str, options: Options) -> None:
-        self.name = "standard input" if path == "-" else path
+        self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
         follow = options.flag("follow", False)
         self._format = _MAKERS[format_](options)
+        if options.has("until_end"):
+            raise ConnectorError(f"{self.name}: until_end is for Kafka; a file that is not followed is read to its end")
         options.finish()
         packed = is_packed(path)
         if follow and (packed or path == "-"):
             raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
-        self._stream = open_bytes(path, packed=packed, follow=follow)
+        self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
+        if format_ == "jsonl":
+            self._stream = ArrayLines(self._stream)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
         self._closed = False
@@ -87,6 +95,8 @@ class TextSource:
         most = _SAMPLE
         while True:
             lines = reader.peek(most, least)
+            if fault := _no_lines(reader.head):
+                raise ConnectorError(f"{self.name}: {fault}")
             texts, bad = self._decode(lines)
             last = reader.is_last(len(lines))
             if last and not lines and reader.damage:
@@ -100,6 +110,8 @@ class TextSource:
         if any(i < size for i in bad):
             raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}; set encoding=")
         self._begun = True
+        if last and not lines:
+            logger.warning("%s: is empty", self.name)
         reader.consume(size)
         self._start = reader.position
         if not self._stream.live:
@@ -145,7 +157,7 @@ class TextSource:
         numbers = (
             range(line + 1, line + 1 + len(starts)) if isinstance(starts, range) else [line + 1 + i for i in starts]
         )
-        origins = Origins({"file": self.name}, {"line": numbers})
+        origins = Origins({"file": self.name}, {self._unit: numbers})
         raw = [text.removesuffix("\r") for text in found.raw]
         rejected = [
             Rejected(reason, self._origin(line + 1 + i), text.removesuffix("\r")) for i, reason, text in found.rejected
@@ -153,7 +165,7 @@ class TextSource:
         batch = Batch(events.features, events.labels, origins, self.position, rejected, raw, events.keys, events.times)
         if events.bad:
             batch = batch.without(events.bad)
-            batch.rejected.sort(key=lambda one: one.origin["line"])
+            batch.rejected.sort(key=lambda one: one.origin[self._unit])
         return batch
 
     def _finish(self) -> Batch | None:
@@ -168,8 +180,13 @@ class TextSource:
         batch.rejected.append(Rejected(damage, self._origin(self._reader.line + 1), tail))
         return batch
 
+    @property
+    def _unit(self) -> str:
+        """What is counted."""
+        return "element" if isinstance(self._stream, ArrayLines) and self._stream.is_array else "line"
+
     def _origin(self, line: int) -> dict[str, Any]:
-        return {"file": self.name, "line": line}
+        return {"file": self.name, self._unit: line}
 
     def _decode(self, lines: list[bytes]) -> tuple[list[str], dict[int, str]]:
         """Lines as text without their newlines, and the numbers of those that are damaged, with reasons."""
@@ -204,8 +221,9 @@ class TextSource:
 
     @property
     def position(self) -> Position:
-        """Where to resume: offset and line, the decided column types, a fingerprint of the first bytes."""
-        return self._reader.position | {"types": dict(self._format.types), "cut": self._cut}
+        """Where to resume: offset and line, what is decided about columns, fingerprints of bytes read."""
+        decided = {"types": dict(self._format.types), "strays": dict(self._format.strays)}
+        return self._reader.position | decided | {"cut": self._cut}
 
     @property
     def fraction(self) -> float | None:
@@ -220,8 +238,9 @@ class TextSource:
                 self._reader.seek(self._start)
                 return
             self._reader.seek(position)
-            self._format.types.clear()
-            self._format.types.update(position["types"])
+            for decided in ("types", "strays"):
+                getattr(self._format, decided).clear()
+                getattr(self._format, decided).update(position[decided])
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error
@@ -231,6 +250,21 @@ class TextSource:
         if not self._closed:
             self._closed = True
             self._stream.close()
+
+
+def _no_lines(head: bytes) -> str | None:
+    """Why a stream that begins so cannot be read as lines of text, and what to do."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
+        return "the header is not valid utf-8 but UTF-16: convert it first: iconv -f UTF-16 -t UTF-8 FILE"
+    if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
+        return "the lines end in carriage returns alone: convert them first: tr '\\r' '\\n' < FILE"
+    return None
+
+
+def _every_other_is_zero(head: bytes) -> bool:
+    """Whether this looks like plain letters of two bytes each."""
+    zeros = [head[0::2].count(0), head[1::2].count(0)]
+    return min(zeros) == 0 and max(zeros) > 0.4 * len(head)
 
 
 def _encoding(source: str, name: str) -> str:

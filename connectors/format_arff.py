@@ -40,6 +40,11 @@ class ArffFormat:
         """The declared column types."""
         return {} if self._columns is None else self._columns.types
 
+    @property
+    def strays(self) -> dict[str, int]:
+        """How close columns of numbers are to being mixed."""
+        return {} if self._columns is None else self._columns.strays
+
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the declarations down to ``@data``."""
         attributes: dict[str, str | list[str]] = {}
@@ -68,7 +73,14 @@ class ArffFormat:
         if values is None:
             attributes[name] = match[5].lower()
         else:
-            attributes[name] = _cells(values) if "," in values else _spaced_cells(values.strip())
+            attributes[name] = self._values(values, number)
+
+    def _values(self, text: str, number: int) -> list[str]:
+        """The values of a nominal attribute."""
+        try:
+            return _cells(text) if "," in text else _spaced_cells(text.strip())
+        except ValueError as error:
+            raise ConnectorError(f"{self._source}: line {number}: {error}") from None
 
     def _declare(self, attributes: dict[str, str | list[str]]) -> None:
         if not attributes:
@@ -78,8 +90,10 @@ class ArffFormat:
             roles.label = next(reversed(attributes))
         roles.check(self._source, attributes)
         for name, kind in attributes.items():
-            if isinstance(kind, str) and kind not in (*_NUMBERS, "string") and name in roles.features(attributes):
-                raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in ignore=")
+            known = kind in (*_NUMBERS, "string") or (kind == "date" and roles.types.get(name) == "time")
+            if isinstance(kind, str) and not known and name in roles.features(attributes):
+                way = f"ignore=, or say types={name}:time" if kind == "date" else "ignore="
+                raise ConnectorError(f"{self._source}: attribute {name!r} is of type {kind}; name it in {way}")
         # In a sparse row, what is not written is zero: the number, or the first of the declared values.
         self._defaults = [
             "0" if kind in _NUMBERS else kind[0] if isinstance(kind, list) else "?" for kind in attributes.values()
@@ -91,7 +105,7 @@ class ArffFormat:
             for name, kind in attributes.items()
             if isinstance(kind, list) and roles.types[name] == "category"
         }
-        self._columns = TextColumns(list(attributes), roles, unknown_label=frozenset({"", "?"}), allowed=nominal)
+        self._columns = TextColumns(list(attributes), roles, allowed=nominal)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """One event a line, few at a time where they have very many columns."""

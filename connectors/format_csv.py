@@ -25,6 +25,7 @@ class CsvFormat:
     def __init__(self, options: Options, delimiter: str) -> None:
         self._source = options.name
         self._roles = Roles.of(options)
+        self._chosen = options.has("delimiter")
         self._delimiter = {"tab": "\t", "\\t": "\t"}.get(text := options.text("delimiter") or delimiter, text)
         if len(self._delimiter) != 1:
             raise ConnectorError(f"{self._source}: option `delimiter` must be one character or tab, got {text!r}")
@@ -38,6 +39,11 @@ class CsvFormat:
     def types(self) -> dict[str, str]:
         """The column types decided so far."""
         return {} if self._columns is None else self._columns.types
+
+    @property
+    def strays(self) -> dict[str, int]:
+        """How close columns of numbers are to being mixed."""
+        return {} if self._columns is None else self._columns.strays
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Take the names from the first record, which is left to the events with `header=no`."""
@@ -56,8 +62,18 @@ class CsvFormat:
             if len(first) != self._width:
                 raise ConnectorError(f"{self._source}: `names` has {self._width} names for {len(first)} fields")
             return 0
+        self._check_delimiter(first)
         self._name_columns([name.strip() for name in first])
         return feed.at
+
+    def _check_delimiter(self, header: list[str]) -> None:
+        """Refuse one name that looks like many, unless the delimiter was chosen."""
+        other = next((mark for mark in ";\t|," if mark in header[0]), None)
+        if len(header) == 1 and other is not None and not self._chosen:
+            raise ConnectorError(
+                f"{self._source}: the header is a single name, {header[0]!r}: say delimiter={_named(other)} if it is "
+                f"several (or delimiter={_named(self._delimiter)} if not)"
+            )
 
     def _name_columns(self, names: list[str]) -> None:
         if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
@@ -127,6 +143,10 @@ class CsvFormat:
         """The rows as columns."""
         assert self._columns is not None
         return self._columns.read(rows)
+
+
+def _named(delimiter: str) -> str:
+    return "tab" if delimiter == "\t" else delimiter
 
 
 class _Feed:

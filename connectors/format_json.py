@@ -1,4 +1,4 @@
-"""JSON lines: one flat object an event.
+"""JSON lines, or an array: one flat object an event.
 
 Labels keep their JSON types, so that ``"1"`` and ``1`` are two classes; but ``true``, ``1`` and ``1.0`` are one, as are
 ``false``, ``0`` and ``0.0``, since Python holds them equal. Whole numbers beyond 64 bits stay exact where they name
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from types import NoneType
@@ -18,15 +19,18 @@ from typing import Any
 import numpy as np
 import orjson
 
-from connectors.columns import Bad, Events, number_of, shown, times_of
+from connectors.columns import Bad, Events, Labels, number_of, shown, time_row, times_of
 from connectors.events import ConnectorError, Table
 from connectors.formats import Records, line_records
 from connectors.options import Options, Roles
 
 _NESTED = frozenset({dict, list})
 _NUMBERS = frozenset({float, int})
+_PERHAPS_MISSING = frozenset({str, NoneType})
+_DOUBTFUL_LABELS = _NESTED | {float}
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+_FIELD = re.compile(r'\s*"[^"]*"\s*:')
 _BEYOND_INTEGERS = float(1 << 63)
 
 
@@ -36,8 +40,10 @@ class JsonFormat:
     def __init__(self, options: Options) -> None:
         self._source = options.name
         self._roles = Roles.of(options)
+        self._missing = frozenset({None, *self._roles.missing})
+        self._labels = Labels(self._roles.missing, str)
         self._late_label = options.flag("late_label", False)
-        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in _CONVERT}
+        self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
 
@@ -46,8 +52,21 @@ class JsonFormat:
         """Nothing to decide: JSON has types."""
         return {}
 
+    @property
+    def strays(self) -> dict[str, int]:
+        """None: a value is what it is."""
+        return {}
+
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """There is none."""
+        """There is none, but a look at the first lines tells an object that is spread over several."""
+        if lines and lines[0].strip() == "{":
+            if len(lines) == 1 and not last:
+                return None
+            if _FIELD.match("".join(lines[1:2])):
+                raise ConnectorError(
+                    f"{self._source}: an object goes on in line 2, but each must be in one line (or in an array of "
+                    f"objects): make it so by jq -c . {self._source}"
+                )
         return 0
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
@@ -102,11 +121,11 @@ class JsonFormat:
         return rows
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """The objects without their label, key, time and ignored fields."""
-        return self.take(list(map(dict, rows)))  # the caller's stay as they are
+        """The objects, which lose their label, key, time and ignored fields."""
+        return self.take(list(rows))
 
     def take(self, rows: list[dict[str, Any]], *, packed: bool = False) -> Events:
-        """The same, of objects that nobody else needs.
+        """The same.
 
         With `packed`, rows of numbers under the same names become columns: the same events, many times faster to learn.
         """
@@ -116,21 +135,30 @@ class JsonFormat:
             None if name is None else [row.pop(name, None) for row in rows]
             for name in (roles.label, roles.key, roles.time)
         )
-        for i, value in enumerate(label or ()):
-            if type(value) in _NESTED:
-                bad.setdefault(i, f"the label '{roles.label}' is nested: {shown(value)}")
-            elif type(value) is float and math.isinf(value):
-                bad.setdefault(i, f"the label '{roles.label}' is infinite")
+        labels = [None] * len(rows) if label is None else list(self._known(label, bad))
         times = None if time is None else times_of(str(roles.time), time, bad)
-        features = (self._table(rows) if packed else None) or list(self._features(rows, bad))
-        return Events(features, label or [None] * len(rows), key, times, bad)
+        features = (self._table(rows) if packed else None) or self._features(rows, bad)
+        return Events(features, labels, key, times, bad)
+
+    def _known(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
+        """Labels, None where missing; what can be none is noted in `bad`."""
+        kinds = set(map(type, labels))
+        if kinds == {str}:
+            return map(self._labels.__getitem__, labels)
+        if not kinds.isdisjoint(_DOUBTFUL_LABELS):
+            for i, value in enumerate(labels):
+                if type(value) in _NESTED:
+                    bad.setdefault(i, f"the label '{self._roles.label}' is nested: {shown(value)}")
+                elif type(value) is float and math.isinf(value):
+                    bad.setdefault(i, f"the label '{self._roles.label}' is infinite")
+        return (self._labels[value] if type(value) is str else value for value in labels)
 
     def _table(self, rows: list[dict[str, Any]]) -> Table | None:
         """The features as columns, where all rows have the same ones and these are plain numbers."""
         for name in self._roles.ignore:
             for row in rows:
                 row.pop(name, None)
-        names = list(rows[0]) if rows and "category" not in self._convert.values() else []
+        names = list(rows[0]) if rows and set(self._convert.values()) <= {"number"} else []
         if not names or set(map(len, rows)) != {len(names)}:
             return None
         try:
@@ -145,26 +173,43 @@ class JsonFormat:
             return None
         return {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=False)}
 
-    def _features(self, rows: Sequence[dict[str, Any]], bad: Bad) -> Iterator[dict[str, Any]]:
-        for i, row in enumerate(rows):
-            for name in self._roles.ignore:
+    def _features(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
+        for name in self._roles.ignore:
+            for row in rows:
                 row.pop(name, None)
-            kinds = set(map(type, row.values()))
-            if not kinds.isdisjoint(_NESTED):
-                name = next(name for name, value in row.items() if type(value) in _NESTED)
-                bad.setdefault(i, f"field '{name}' is nested: {shown(row[name])}")
-            if NoneType in kinds:
-                row = {name: value for name, value in row.items() if value is not None}
-            for name, kind in self._convert.items():
+        # Most rows have nothing to mend, which all at once say faster than each.
+        kinds = set(map(type, chain.from_iterable(map(dict.values, rows))))
+        if not kinds.isdisjoint(_NESTED):
+            rows = [self._flat(row, i, bad) for i, row in enumerate(rows)]
+        if not kinds.isdisjoint(_PERHAPS_MISSING):
+            gone = self._missing
+            rows = [row if gone.isdisjoint(row.values()) else _without(row, gone) for row in rows]
+        for name, kind in self._convert.items():
+            for i, row in enumerate(rows):
                 self._convert_one(row, name, kind, i, bad)
-            yield row
+        return rows
+
+    def _flat(self, row: dict[str, Any], i: int, bad: Bad) -> dict[str, Any]:
+        """A row, empty where a value is nested, which is noted in `bad`."""
+        name = next((name for name, value in row.items() if type(value) in _NESTED), None)
+        if name is None:
+            return row
+        bad.setdefault(i, f"field '{name}' is nested: {shown(row[name])}")
+        return {}
 
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
-            if name in row:
+            if name in row and kind == "time":
+                row |= time_row(name, row[name])
+                del row[name]
+            elif name in row:
                 row[name] = _CONVERT[kind](row[name])
         except (TypeError, ValueError, OverflowError):
             bad.setdefault(i, f"'{name}' is not a {kind}: {shown(row[name])}")
+
+
+def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value not in gone}
 
 
 def _loads(line: str) -> Any:

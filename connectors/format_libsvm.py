@@ -8,21 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns import Bad, Events, number_of, shown
-from connectors.events import SparseRows
+from connectors.columns import Bad, Events, Labels, number_of, shown
+from connectors.events import ConnectorError, SparseRows
 from connectors.formats import Records, line_records
-from connectors.options import Options
+from connectors.options import MISSING, Options
 
 
 class LibsvmFormat:
-    """Sparse rows. A line may end in a comment after ``#``; one that begins with a pair or with ``?`` is unlabelled."""
+    """Sparse rows. A line may end in a comment after ``#``; one that begins with a pair is unlabelled."""
 
     def __init__(self, options: Options) -> None:
-        self._labels: dict[str, Any] = {"?": None}
+        for key in ("label", "key", "time", "ignore", "types"):
+            if options.has(key):
+                raise ConnectorError(
+                    f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label stands first "
+                    "in each line; leave it out"
+                )
+        self._labels = Labels(options.texts("missing", MISSING), _label)
 
     @property
     def types(self) -> dict[str, str]:
         """Nothing to decide: all values are numbers."""
+        return {}
+
+    @property
+    def strays(self) -> dict[str, int]:
+        """None: a value is what it is."""
         return {}
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
@@ -57,7 +68,7 @@ class LibsvmFormat:
         starts = [0]
         for row in rows:
             words = row.partition("#")[0].split()
-            labels.append(None if ":" in words[0] else self._label(words.pop(0)))
+            labels.append(None if ":" in words[0] else self._labels[words.pop(0)])
             if words and words[0].startswith("qid:"):
                 del words[0]
             tokens += words
@@ -72,18 +83,16 @@ class LibsvmFormat:
         _check_order(indptr, indices)
         return Events(SparseRows(indptr, indices, np.array(list(map(float, parts[2::3])))), labels)
 
-    def _label(self, text: str) -> Any:
-        if text not in self._labels:
-            self._labels = {"?": None} if len(self._labels) > 1000 else self._labels
-            number = _float(text)
-            if number is None or not math.isfinite(number):
-                raise _FaultError(f"the label is not a number: {shown(text)}")
-            self._labels[text] = int(number) if number.is_integer() else number
-        return self._labels[text]
-
 
 class _FaultError(ValueError):
     """Says by itself what is wrong with a line."""
+
+
+def _label(text: str) -> int | float:
+    number = _float(text)
+    if number is None or not math.isfinite(number):
+        raise _FaultError(f"the label is not a number: {shown(text)}")
+    return int(number) if number.is_integer() else number
 
 
 def _check_order(indptr: np.ndarray[Any, Any], indices: np.ndarray[Any, Any]) -> None:

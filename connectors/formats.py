@@ -41,6 +41,10 @@ class TextFormat(Protocol):
     def types(self) -> dict[str, str]:
         """The column types decided so far."""
 
+    @property
+    def strays(self) -> dict[str, int]:
+        """How close columns of numbers are to being mixed."""
+
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the header; the number of lines it takes, or None where more lines are needed."""
 
@@ -51,7 +55,7 @@ class TextFormat(Protocol):
         """Look at the first records before they are handed out; `whole` says a file's, not just some."""
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """What the records mean."""
+        """What the records mean, which are used up by this."""
 
 
 def line_records(

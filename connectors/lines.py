@@ -13,6 +13,7 @@ from connectors.events import ConnectorError
 MAX_LINE_BYTES = 1 << 24
 _KEPT_BYTES = 1 << 10
 _HEAD_BYTES = 4096
+_BEFORE_BYTES = 1024
 _IDLE_S = 1.0
 
 
@@ -24,16 +25,16 @@ class LineReader:
 
     def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream, self._name = stream, name
-        self._clear(0, 0, b"")
+        self._clear(0, 0, b"", b"")
 
-    def _clear(self, offset: int, line: int, head: bytes) -> None:
+    def _clear(self, offset: int, line: int, head: bytes, before: bytes) -> None:
         self.offset, self.line = offset, line
         """Bytes and lines left behind."""
         self.long: dict[int, int] = {}
         self._lines: list[bytes] = []
         self._tail: list[bytes] = []
         self._tail_size = 0
-        self._head = head
+        self._head, self._before = head, before
         self._ended = False
 
     def peek(self, most: int, least: int = 1) -> list[bytes]:
@@ -56,8 +57,10 @@ class LineReader:
     def consume(self, n: int) -> None:
         """Leave the next `n` lines behind."""
         self.offset += sum(map(len, self._lines[:n]))
+        self._before = (self._before + b"".join(self._lines[:n]))[-_BEFORE_BYTES:]
         for number in [number for number in self.long if number <= self.line + n]:
             self.offset += self.long.pop(number) - _KEPT_BYTES
+            self._before = b""  # not all of it is at hand
         self.line += n
         del self._lines[:n]
 
@@ -71,6 +74,11 @@ class LineReader:
         return self._stream.damage if self._ended else None
 
     @property
+    def head(self) -> bytes:
+        """The first bytes of the stream, as far as they came."""
+        return self._head
+
+    @property
     def tail(self) -> bytes:
         """What stands after the last whole line."""
         return b"".join(self._tail)
@@ -82,25 +90,38 @@ class LineReader:
 
     @property
     def position(self) -> dict[str, Any]:
-        """Offset, line, and the first bytes' fingerprint, by which `seek` knows the stream again."""
-        size = min(self.offset, _HEAD_BYTES)
-        return {"offset": self.offset, "line": self.line, "head": {"bytes": size, "sha256": _digest(self._head[:size])}}
+        """Offset, line, and fingerprints of the first bytes and of those just before, by which `seek` knows the stream
+        again: the first ones may be no more than a header that all such files share."""
+        head, before = self._head[: self.offset], self._before
+        return {"offset": self.offset, "line": self.line, "head": _fingerprint(head), "before": _fingerprint(before)}
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Resume at a position, after a look at the stream's first bytes."""
-        size = int(position["head"]["bytes"])
+        """Resume at a position, after a look at the stream's first bytes and those just before it."""
+        offset = int(position["offset"])
+        first, last = int(position["head"]["bytes"]), int(position["before"]["bytes"])
         self._stream.seek(0)
-        head = b""
-        while len(head) < size and (data := self._stream.read(0.0)):
-            head += data
-        head = head[:size]
-        if _digest(head) != position["head"]["sha256"]:
-            raise ConnectorError(f"{self._name}: is not the file that was read before: its first {size} bytes differ")
-        if not self._stream.seek(int(position["offset"])):
+        head = self._read(first)[:first]
+        if _fingerprint(head) != position["head"]:
+            raise ConnectorError(f"{self._name}: is not the file that was read before: its first {first} bytes differ")
+        reached = self._stream.seek(offset - last)
+        data = self._read(last)
+        if not reached or len(data) < last:
             raise ConnectorError(
-                f"{self._name}: is shorter than what was read before ({position['offset']} bytes): was it replaced?"
+                f"{self._name}: is shorter than what was read before ({offset} bytes): was it replaced?"
             )
-        self._clear(int(position["offset"]), int(position["line"]), head)
+        if _fingerprint(data[:last]) != position["before"]:
+            raise ConnectorError(
+                f"{self._name}: is not the file that was read before: the {last} bytes before byte {offset} differ"
+            )
+        self._clear(offset, int(position["line"]), head, data[:last])
+        self._add(data[last:])
+
+    def _read(self, least: int) -> bytes:
+        """So many bytes or a few more, as far as the stream goes."""
+        data = b""
+        while len(data) < least and (more := self._stream.read(0.0)):
+            data += more
+        return data
 
     def _add(self, data: bytes) -> None:
         if len(self._head) < _HEAD_BYTES:
@@ -133,5 +154,5 @@ class LineReader:
             self._finish_line()
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _fingerprint(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

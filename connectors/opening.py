@@ -20,15 +20,17 @@ def open_source(url: str, **options: Any) -> Source:
     Parameters
     ----------
     url
-        A path (CSV, TSV, JSON lines, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory of parts),
+        A path (CSV, TSV, JSON lines or an array, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory),
         ``-`` for standard input (unpacked if it is gzip), ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
         rbf, rbfdrift, sea, sine, stagger, tree, waveform), or ``kafka://HOST:PORT,HOST:PORT/TOPIC``. Options may follow
         as a query: ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
-        or ignore by name). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``). JSON: `late_label` (no; the
-        label may be absent from the first 1,000 events, which otherwise is taken for a misspelt name).
+        or ignore by name). Of labels and features, `missing`: the texts that stand for no value beside the empty one
+        (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``).
+        JSON: `late_label` (no; the label may be absent from the first 1,000 events, which otherwise is taken for a
+        misspelt name).
         Synthetic: `n` (100,000), `seed` (1), `drift` (event numbers), `width` (0), and the generator's own.
         Kafka: see `connectors.kafka.KafkaSource`.
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 from urllib.parse import parse_qsl
 
 from connectors.events import ConnectorError
 
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
-KINDS = ("number", "category", "ignore")
+KINDS = ("number", "category", "ignore", "time")
+MISSING = frozenset(
+    "".join(letters)
+    for text in ("", "?", "na", "nan", "null", "none")
+    for letters in product(*zip(text, text.upper(), strict=True))
+)
+"""Texts that stand for no value, be it a number, a category or a label: all spellings of these words."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
@@ -27,6 +34,11 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
         return url, {}
     path, _, query = url.partition("?")
     return path, dict(parse_qsl(query, keep_blank_values=True))
+
+
+def printable(path: str) -> str:
+    """A path as a text for every encoding, with the bytes of its name that are none as ``\\xff``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 class Options:
@@ -110,6 +122,12 @@ class Options:
         parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
         return [str(part) for part in parts if str(part)]
 
+    def texts(self, key: str, default: frozenset[str]) -> frozenset[str]:
+        """Texts that mean the same; the empty one is always among them."""
+        given = self.has(key)
+        texts = self.names(key)
+        return frozenset({"", *texts}) if given else default
+
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         """One of the allowed words."""
         value = str(self._take(key) or default)
@@ -151,13 +169,17 @@ class Options:
 
 @dataclass(slots=True)
 class Roles:
-    """Which named column is what: the label, the key, the time; the others are features unless ignored."""
+    """Which named column is what: the label, the key, the time; the others are features unless ignored.
+
+    Beside that, which texts of labels and features are missing values.
+    """
 
     label: str | None = None
     key: str | None = None
     time: str | None = None
     ignore: list[str] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
+    missing: frozenset[str] = MISSING
 
     @classmethod
     def of(cls, options: Options) -> Roles:
@@ -168,6 +190,7 @@ class Roles:
             options.text("time"),
             options.names("ignore"),
             options.kinds("types"),
+            options.texts("missing", MISSING),
         )
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from connectors.columns import Bad, categories, numbers, times_of
-from connectors.events import Batch, ConnectorError, Origins, Position
-from connectors.options import Options, Roles
-from connectors.sinks import columns_of, sync_directory
+from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
+from connectors.events import Batch, ConnectorError, Origins, Position, Table
+from connectors.options import Options, Roles, printable
+from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
 
@@ -28,13 +27,14 @@ def _arrow(name: str) -> Any:
 
 
 class ParquetSource:
-    """Events by row batches. Numbers and truth values are numeric columns, texts are categories."""
+    """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
 
     def __init__(self, path: str, options: Options) -> None:
-        self.name = path
+        self.name = printable(path)
         self._pa = _arrow(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._roles = Roles.of(options)
+        self._labels = Labels(self._roles.missing, str)
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
@@ -66,8 +66,11 @@ class ParquetSource:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
 
     def _check_type(self, name: str, kind: Any) -> None:
-        if self._kind(kind) is None:
-            raise ConnectorError(f"{self.name}: column {name!r} is of type {kind}; name it in ignore= or time=")
+        types = self._pa.types
+        is_time = types.is_timestamp(kind) or types.is_date(kind)
+        if self._kind(kind) is None and not (is_time and self._roles.types.get(name) == "time"):
+            way = f"ignore= or time=, or say types={name}:time" if is_time else "ignore= or time="
+            raise ConnectorError(f"{self.name}: column {name!r} is of type {kind}; name it in {way}")
 
     def _kind(self, kind: Any) -> str | None:
         types = self._pa.types
@@ -105,11 +108,13 @@ class ParquetSource:
     def _batch(self, rows: Any) -> Batch:
         bad: Bad = {}
         start, self._row = self._row, self._row + len(rows)
-        table = {name: self._column(name, rows.column(name), bad) for name in self._features}
+        table: Table = {}
+        for name in self._features:
+            table |= self._column(name, rows.column(name), bad)
         label, keys, times = (None if name is None else rows.column(name) for name in self._others())
         batch = Batch(
             table,
-            [None] * len(rows) if label is None else [None if y != y else y for y in label.to_pylist()],
+            [None] * len(rows) if label is None else [self._label(y) for y in label.to_pylist()],
             Origins({"file": self.name}, {"row": range(start, self._row)}),
             self.position,
             keys=None if keys is None else keys.to_pylist(),
@@ -117,14 +122,33 @@ class ParquetSource:
         )
         return batch.without(bad) if bad else batch
 
-    def _column(self, name: str, column: Any, bad: Bad) -> NDArray[Any]:
+    def _label(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._labels[value]
+        return None if value != value else value
+
+    def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
         wanted = self._roles.types.get(name, kind)
+        if wanted == "time":
+            return time_features(name, self._milliseconds(column).to_pylist(), bad)
         if kind == wanted == "number":
             # A copy, since what pyarrow lends is read-only.
-            return np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+            return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        return numbers(name, texts, bad) if wanted == "number" else categories(texts)
+        missing = self._roles.missing
+        return {name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)}
+
+    def _milliseconds(self, column: Any) -> Any:
+        """Times as milliseconds since 1970; a column of another type as it is."""
+        kind, types = column.type, self._pa.types
+        if types.is_date(kind):
+            column = column.cast(self._pa.timestamp("ms"))
+        elif types.is_timestamp(kind):
+            column = column.cast(self._pa.timestamp("ms", kind.tz), safe=False)
+        else:
+            return column
+        return column.cast(self._pa.int64())
 
     @property
     def position(self) -> Position:
@@ -192,7 +216,7 @@ class ParquetSink:
             self._columns = {name: [] for name in known}
         if list(table) != list(self._columns):
             raise ConnectorError(f"{self.name}: has columns {list(self._columns)}, but the rows given {list(table)}")
-        for held, column in zip(self._columns.values(), columns_of(table), strict=True):
+        for held, column in zip(self._columns.values(), flat_columns(table), strict=True):
             held += column
         if len(next(iter(self._columns.values()), ())) >= _PART_ROWS:
             self._write_part()
@@ -204,14 +228,30 @@ class ParquetSink:
         arrays = {name: self._array(name, values) for name, values in self._columns.items()}
         part = self._part(self._parts)
         table = self._pa.table(arrays)
-        with open(part + ".tmp", "wb") as file:
-            self._pa.parquet.write_table(table, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part + ".tmp", part)
+        with writing(part):
+            self._retype(table.schema)
+            self._write_table(table, part)
         self._parts += 1
         self._schema = table.schema
         self._columns = {name: [] for name in self._columns}
+
+    def _write_table(self, table: Any, path: str) -> None:
+        with open(path + ".tmp", "wb") as file:
+            self._pa.parquet.write_table(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+
+    def _retype(self, schema: Any) -> None:
+        """Give parts in which a column was empty the type that it has from now on: readers go by that of the first."""
+        null = self._pa.null()
+        before = [] if self._schema is None else self._schema.types
+        typed = [i for i, kind in enumerate(before) if kind == null != schema.types[i]]
+        for number in range(self._parts if typed else 0):  # the last one last: where this is cut short, it tells
+            table = self._pa.parquet.read_table(self._part(number))
+            for i in typed:
+                table = table.set_column(i, schema.field(i), table.column(i).cast(schema.types[i]))
+            self._write_table(table, self._part(number))
 
     def _array(self, name: str, values: list[Any]) -> Any:
         """Values in the type of the part before where they fit, else in their own, mixed ones as text."""

@@ -42,7 +42,7 @@ class TextSink:
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
         self._made = not os.path.exists(path)
-        with _writing(path):
+        with writing(path):
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
         self._touched = False
         self._fresh = not resume
@@ -71,11 +71,11 @@ class TextSink:
             self._cut(0)
 
     def _cut(self, size: int) -> None:
-        with _writing(self.name):
+        with writing(self.name):
             self._file.truncate(size)
 
     def _sync(self) -> None:
-        with _writing(self.name):
+        with writing(self.name):
             os.fsync(self._file.fileno())
 
     def _append(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class OutputPipe:
         options.finish()
         self._lines = LINE_WRITERS[format_]
         self._written = 0
-        with _writing(self.name):
+        with writing(self.name):
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
     def write(self, table: Rows) -> None:
@@ -200,6 +200,18 @@ def columns_of(table: Rows) -> list[Sequence[Any]]:
     return columns
 
 
+def flat_columns(table: Rows) -> list[Sequence[Any]]:
+    """The same for what holds one value a cell: objects are written as JSON."""
+    return [_flat(column) for column in columns_of(table)]
+
+
+def _flat(column: Sequence[Any]) -> Sequence[Any]:
+    first = next((value for value in column if value is not None), None)
+    if not isinstance(first, dict):
+        return column
+    return [None if value is None else json_bytes(value).decode() for value in column]
+
+
 class LineWriter(Protocol):
     """Writes tables as lines."""
 
@@ -220,7 +232,7 @@ class CsvLines:
         return self._encode([names])
 
     def body(self, table: Rows) -> bytes:
-        return self._encode(list(zip(*columns_of(table), strict=True)))
+        return self._encode(list(zip(*flat_columns(table), strict=True)))
 
     def _encode(self, rows: list[Any]) -> bytes:
         text = self._format(rows, csv.QUOTE_MINIMAL)
@@ -261,18 +273,18 @@ def _plain(value: Any) -> Any:
 
 def _write_all(file: io.FileIO, data: bytes, name: str) -> None:
     view = memoryview(data)
-    with _writing(name):
+    with writing(name):
         while view:
             view = view[file.write(view) :]
 
 
 @contextlib.contextmanager
-def _writing(name: str) -> Iterator[None]:
+def writing(name: str) -> Iterator[None]:
     """Errors of the system name what could not be written."""
     try:
         yield
     except OSError as error:
-        raise ConnectorError(f"{name}: cannot be written: {error.strerror}") from error
+        raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}") from error
 
 
 def _open_standard_output() -> io.FileIO:

@@ -1,10 +1,20 @@
-"""``python -m streamsvm``."""
+"""``python -m streamsvm``, and the command ``streamsvm``."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from streamsvm.cli import main
+
+def main() -> int:
+    """Run the command line and return the exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Nothing is lost before a run has begun; an exception would show where in its imports the interpreter was.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from streamsvm import cli
+
+    return cli.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

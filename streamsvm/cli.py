@@ -1,21 +1,27 @@
 """The command line: ``streamsvm run [SOURCE] …``.
 
 Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
-failed on the way, 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with checkpoint and report.
+failed on the way, 3 where it came to its end but more than half of all events were set aside, 75 where brokers could
+not be reached for as long as they were to be waited for (the same run may be started again, and goes on from its
+checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with checkpoint and report.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
+import io
+import itertools
 import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 # Whatever takes long to import is imported where it is used: `--help` and refusals come at once.
 if TYPE_CHECKING:
@@ -26,9 +32,12 @@ if TYPE_CHECKING:
 DEFAULT_SOURCE = "synthetic:demo"
 DEFAULT_MODEL = "blend"
 _REJECTED = "rejected.jsonl"
-_STREAM_OPTIONS = ("label", "types", "ignore", "key", "time", "format", "follow", "until_end")
-_FLAGS = ("follow", "until-end", "learn", "fresh", "quiet")
+_STREAM_OPTIONS = (
+    *("label", "types", "missing", "ignore", "key", "time", "format", "delimiter", "follow", "until_end", "patience"),
+)
+_FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "quiet")
 _FLAG = argparse.BooleanOptionalAction
+_TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
 
@@ -36,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     started = time.perf_counter() - _age()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _fill_descriptors()
+    _prepare_streams()
     try:
         _check_connectors()
         return _guarded(arguments, started)
@@ -45,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guarded(arguments: list[str], started: float) -> int:
-    from connectors.events import ConnectorError
+    from connectors.events import ConnectorError, UnreachableError
     from streamsvm.run.errors import RunError, SetupError
 
     try:
@@ -57,19 +66,27 @@ def _guarded(arguments: list[str], started: float) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails again when it flushes at exit
         return _complain("standard output was closed by its reader", 1)
+    except UnreachableError as error:
+        return _complain(error, _TEMPORARY)
     except (RunError, ConnectorError, OSError) as error:
         return _complain(error, 1)
     except MemoryError as error:
         return _complain(f"out of memory: {error}".removesuffix(": "), 1)
 
 
-def _fill_descriptors() -> None:
-    """Put the null device where a standard stream is closed, or a file opened later would be taken for that stream."""
+def _prepare_streams() -> None:
+    """Make standard streams fit to be written.
+
+    Where one is closed the null device takes its place, or a file opened later would be taken for that stream.
+    """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal need not know all letters of a label
 
 
 def _age() -> float:
@@ -82,7 +99,8 @@ def _age() -> float:
 
 
 def _complain(error: object, code: int) -> int:
-    print(f"streamsvm: error: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # such as a full disk that standard error goes to
+        print(f"streamsvm: error: {error}", file=sys.stderr)
     return code
 
 
@@ -119,7 +137,9 @@ def _parser() -> _Parser:
         help="predict every event of a stream, then learn from it",
         description="Predict every event of a stream before learning from its label; write the predictions, measure "
         "how good they were, keep the model. With no arguments: a generated stream whose concept changes twice.",
-        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 130 or 143 "
+        epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 3 done, but "
+        "more than half of all events were set aside (while it runs, a warning comes where more than half of the last "
+        "100 or more are); 75 brokers could not be reached for long, and the same run may be started again; 130 or 143 "
         "ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint and report (a second signal kills).",
         allow_abbrev=False,
     )
@@ -139,25 +159,57 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         type=_text,
         metavar="SOURCE",
         help="a file (.csv .tsv .jsonl .libsvm .arff .parquet, also .gz), - for standard input, synthetic:NAME, or "
-        "kafka://HOST:PORT/TOPIC; "
+        "kafka://HOST:PORT/TOPIC (where partitions that are ahead in time wait for the others in about "
+        "?max_held_bytes=67108864 of memory); "
         f"more options may follow as a query, as in a.csv?delimiter=; (default {DEFAULT_SOURCE})",
     )
     group.add_argument(
         "--label", type=_text, metavar="NAME", help="the column to predict; events without are not learned"
     )
-    group.add_argument("--types", metavar="NAME:TYPE,…", help="declare columns as number, category or ignore")
-    group.add_argument("--ignore", metavar="NAME,…", help="columns to leave out")
+    group.add_argument(
+        "--types",
+        metavar="NAME:TYPE,...",
+        help="declare columns as number, category, time (ISO 8601 or milliseconds since 1970: becomes hour and weekday "
+        "in UTC, each as sine and cosine) or ignore. Texts not declared a category are left out with a warning where "
+        "nearly each is new, as of identifiers and times; numbers never are: --ignore those that only count up",
+    )
+    group.add_argument(
+        "--missing",
+        metavar="TEXT,...",
+        help="the texts that are no label, category or number but stand for a missing one, as the empty one always "
+        "does (default ?,NA,NaN,null,None in any case)",
+    )
+    group.add_argument("--ignore", metavar="NAME,...", help="columns to leave out")
     group.add_argument(
         "--key", type=_text, metavar="NAME", help="the column that names an event; written beside its prediction"
     )
-    group.add_argument("--time", type=_text, metavar="NAME", help="the column with the time of an event")
+    group.add_argument(
+        "--time",
+        type=_text,
+        metavar="NAME",
+        help="the column with the time of an event, in milliseconds since 1970 or as ISO 8601: it is no feature, and "
+        "an event in which it cannot be read is set aside; events are taken in the order of the stream all the same",
+    )
     group.add_argument(
         "--format", type=_text, metavar="FORMAT", help="csv, tsv, jsonl, libsvm, arff or parquet, instead of the suffix"
+    )
+    group.add_argument(
+        "--delimiter", type=_text, metavar="CHAR", help="what separates the fields of CSV (default , or of TSV a tab)"
     )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
     group.add_argument(
-        "--max-events", type=_count, metavar="N", help="stop after N events that could be read, resumed ones included"
+        "--patience",
+        type=_seconds,
+        metavar="S",
+        help="wait so many seconds for Kafka brokers that are away or pass their work on (default: at the start 10 for "
+        "one to answer at all and 30 for what is asked, then for ever)",
+    )
+    group.add_argument(
+        "--max-events",
+        type=_count,
+        metavar="N",
+        help="stop after N events that could be read, resumed ones included; a checkpoint is left there",
     )
 
 
@@ -169,6 +221,11 @@ def _add_model(run: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="blend, bsgd, cpm (the most accurate first, the fastest last), or the path of any River classifier, as "
         f"river.linear_model.LogisticRegression (default {DEFAULT_MODEL})",
+    )
+    group.add_argument(
+        "--effort",
+        choices=("low", "normal", "high"),
+        help="of blend: which members it has, and so its accuracy and time (default normal)",
     )
     group.add_argument(
         "--param",
@@ -189,15 +246,22 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         "--out",
         type=_text,
         metavar="SINK",
-        help="where predictions go: a .csv, .tsv or .jsonl file, - (then CSV), or kafka://HOST:PORT/TOPIC",
+        help="where predictions go: a .csv, .tsv or .jsonl file, - (then CSV), or kafka://HOST:PORT/TOPIC; what "
+        "was predicted before any label was known is null there, and an empty cell in CSV",
+    )
+    group.add_argument(
+        "--proba",
+        action=_FLAG,
+        help="write the probabilities of all classes known by then, too, in a field `proba`: an object, as in "
+        '{"up": 0.9, "down": 0.1}; in CSV and Parquet its JSON as a text',
     )
     group.add_argument(
         "--rejected",
         type=_text,
         metavar="SINK",
         help="where events go that could not be read or learned, with the reason; null: only counts them (default: "
-        "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory; made when the first one comes, and "
-        "that of an earlier run to the same --out removed)",
+        "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory, or rejected-2.jsonl while another run "
+        "writes that; made when the first one comes, and that of an earlier run to the same --out removed)",
     )
 
 
@@ -296,11 +360,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.exit(2)
     config = _read_config(args.config) if args.config else {}
     model = _config_model(config.pop("model", {}), args.config)
-    source = _config_source(config.pop("source", DEFAULT_SOURCE), args.config)
+    source = _config_source(config.pop("source", None), args.config)
     if config:
         given = _config_arguments(config, args.config, set(vars(args)) - {"command", "version", "config", "param"})
         args = parser.parse_args(["run", *given, *arguments[1:]])
-    args.source = args.source or source
+    args.has_source = bool(args.source or source)
+    args.source = args.source or source or DEFAULT_SOURCE
     args.model_table = model
     return args
 
@@ -319,10 +384,10 @@ def _read_config(path: str) -> dict[str, Any]:
         raise SetupError(f"--config {path}: {error}") from error
 
 
-def _config_source(source: Any, path: str) -> str:
+def _config_source(source: Any, path: str) -> str | None:
     from streamsvm.run.errors import SetupError
 
-    if not isinstance(source, str) or not source:
+    if source is not None and (not isinstance(source, str) or not source):
         raise SetupError(f"--config {path}: `source` must be a text, got {source!r}")
     return source
 
@@ -370,11 +435,19 @@ def _config_text(value: Any) -> str:
 
 
 def _run(args: argparse.Namespace, started: float) -> int:
-    from streamsvm.run.runner import Runner, check_persistence
+    from streamsvm.run.runner import check_persistence
 
     _check(args)
     model = _model(args)
+    _check_source(args)
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
+    with _locked(args):
+        return _run_model(args, model, started)
+
+
+def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
+    from streamsvm.run.runner import Runner
+
     failures: list[Exception] = []
     caught: list[int] = []
     report: Report | None = None
@@ -382,6 +455,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
         with contextlib.ExitStack() as stack:
             checkpoint = _checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(_open_source(args)))
+            _check_label(args, source)
             out, rejected = _open_sinks(args, checkpoint, source, stack)
             runner = Runner(
                 model,
@@ -391,6 +465,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
                 checkpoint=checkpoint,
                 save=args.save,
                 learn=args.learn,
+                proba=bool(args.proba),
                 max_events=args.max_events,
                 window=args.window,
                 identity=_identity(args),
@@ -409,7 +484,21 @@ def _run(args: argparse.Namespace, started: float) -> int:
         _complain(later, 1)
     if failures:
         raise failures[0]
-    return 128 + caught[0] if report.ended == "stopped" else 0
+    if report.ended == "stopped":
+        return 128 + caught[0]
+    return _complain(_rejects(report), 3) if report.mostly_rejected else 0
+
+
+def _rejects(report: Report) -> str:
+    """That most events were set aside, with the first reason that is known."""
+    rejected, events = report.metrics.rejected, report.metrics.events
+    text = f"more than half of all events were set aside, {rejected:,} of {rejected + events:,}"
+    if not report.examples:
+        return text
+    first = report.examples[0]
+    return (
+        f"{text}; the first one: {', '.join(f'{name} {value}' for name, value in first.origin.items())}: {first.reason}"
+    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -417,27 +506,60 @@ def _check(args: argparse.Namespace) -> None:
     from streamsvm.run.errors import SetupError
     from streamsvm.run.plot import check_plot
 
-    if args.load and (args.model or args.param or args.model_table):
-        raise SetupError("--load brings the model and its parameters: leave out --model and --param")
+    if args.load and (args.model or args.param or args.effort or args.model_table):
+        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
+    if args.proba and not args.out:
+        raise SetupError("--proba needs --out: say where predictions go")
     if not args.learn and not args.load:
         raise SetupError("--no-learn only predicts: say with --load what")
+    if args.follow and args.until_end:
+        raise SetupError("--follow waits for more of a file, --until-end stops at the end of a Kafka topic: not both")
     needing = ("checkpoint_every", "checkpoint_seconds", "fresh")
     for name in needing:
         if getattr(args, name) and not args.checkpoint:
             raise SetupError(f"--{name.replace('_', '-')} needs --checkpoint DIR")
     if args.plot:
         check_plot(args.plot)
-    files = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
-    for option, path in files.items():
-        _check_writable(option, path)
+    for name in ("save", "summary", "plot"):
+        if getattr(args, name):
+            _check_writable(f"--{name}", getattr(args, name))
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise SetupError(f"--save {args.save}: is not a regular file")
-    if args.out:
-        files["--out"] = args.out
-    rejected = (
-        {"--rejected": args.rejected} if args.rejected else {"the file for rejected events": _rejected_path(args)}
-    )
-    _check_distinct({"SOURCE": args.source, **files, **rejected})
+    _check_distinct(args)
+
+
+def _check_source(args: argparse.Namespace) -> None:
+    """Refuse settings of a stream that nobody named."""
+    from streamsvm.run.errors import SetupError
+
+    if not args.has_source and (args.config or any(getattr(args, name) is not None for name in _STREAM_OPTIONS)):
+        where = f"nor `source` in {args.config}" if args.config else "which these settings are for"
+        raise SetupError(
+            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it"
+        )
+
+
+def _check_label(args: argparse.Namespace, source: Source) -> None:
+    """Refuse a stream that nothing can be learned from."""
+    from connectors.options import split_url
+    from streamsvm.run.errors import SetupError
+
+    path, query = split_url(args.source)
+    if args.learn and not (args.label or "label" in query) and not _labels_itself(path, args.format, query):
+        raise SetupError(
+            f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
+            "--label NAME (or only predict, with --load FILE --no-learn)"
+        )
+
+
+def _labels_itself(path: str, given: str | None, query: dict[str, Any]) -> bool:
+    """Whether a stream says by itself what its labels are."""
+    from connectors.files import file_format
+    from connectors.options import Options
+
+    if path.startswith(("kafka://", "synthetic:")):
+        return path.startswith("synthetic:")
+    return file_format(path, Options(path, {"format": given} | query)) in ("libsvm", "arff")
 
 
 def _check_writable(option: str, path: str) -> None:
@@ -450,31 +572,93 @@ def _check_writable(option: str, path: str) -> None:
         raise SetupError(f"{option} {path}: cannot be written")
 
 
-def _check_distinct(files: dict[str, str]) -> None:
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to write over what is read, or twice to one file, whatever names it goes by."""
     from connectors.options import split_url
     from streamsvm.run.errors import SetupError
 
-    seen: dict[str, str] = {}
-    for option, url in files.items():
-        path = split_url(url)[0]
-        place = os.path.realpath(path)
-        if path == "-" or place == os.path.realpath(os.devnull):
-            continue
-        if place in seen:
-            raise SetupError(f"{seen[place]} and {option} are the same file {path}")
-        seen[place] = option
+    source, results = split_url(args.source)[0], _results(args)
+    snapshot = os.path.join(args.checkpoint, "checkpoint.npz") if args.checkpoint else None
+    used = {"SOURCE": source, "--load": args.load, "--config": args.config, "--checkpoint": snapshot}
+    seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
+    for option, path in results.items():
+        places = _places(path, 1)
+        for place in places:
+            if place in seen and (seen[place], option) != ("--load", "--save"):  # a model is replaced whole
+                raise SetupError(f"{seen[place]} and {option} are the same file {path}")
+        seen |= dict.fromkeys(places, option)
+    folder = os.path.dirname(os.path.realpath(source))
+    if held := next((option for option, path in results.items() if os.path.realpath(path) == folder), None):
+        raise SetupError(f"SOURCE lies in the directory {folder}, whose parts {held} replaces")
+
+
+def _results(args: argparse.Namespace) -> dict[str, str]:
+    """Where results go, by the option that says so."""
+    from connectors.options import split_url
+
+    given = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
+    sinks = {"--out": args.out, "--rejected": args.rejected}
+    given |= {option: split_url(url)[0] for option, url in sinks.items() if url}
+    return given if args.rejected else given | {"the file for rejected events": _rejected_path(args)}
+
+
+def _places(path: str, descriptor: int) -> set[Any]:
+    """What tells a file from others: its name in full, and where it is there what the system knows it by."""
+    if path == "-":
+        found = os.fstat(descriptor)  # a terminal may well be both read and written
+        return {(found.st_dev, found.st_ino)} if stat.S_ISREG(found.st_mode) else set()
+    real = os.path.realpath(path)
+    if path == "null:" or real == os.path.realpath(os.devnull):
+        return set()
+    try:
+        found = os.stat(real)
+    except OSError:
+        return {real}
+    return {real, (found.st_dev, found.st_ino)}
+
+
+@contextlib.contextmanager
+def _locked(args: argparse.Namespace) -> Iterator[None]:
+    """Keep other runs from the files of results; the default for rejected events is taken when it is needed."""
+    from connectors.sinks import is_pipe
+    from streamsvm.run.locks import held
+
+    with contextlib.ExitStack() as stack:
+        for option, path in _results(args).items():
+            if path != _REJECTED and not is_pipe(path) and "://" not in path and path != "null:":
+                stack.enter_context(held(option, path))
+        yield
 
 
 def _model(args: argparse.Namespace) -> Any:
+    model = _loaded(args.load) if args.load else _new_model(args)
+    if hasattr(model, "keep_categories"):
+        model.keep_categories(_declared_categories(args))
+    return model
+
+
+def _declared_categories(args: argparse.Namespace) -> list[str]:
+    from connectors.events import ConnectorError
+    from connectors.options import Options, split_url
+    from streamsvm.run.errors import SetupError
+
+    path, query = split_url(args.source)
+    try:
+        types = Options(path, query if args.types is None else {"types": args.types}).kinds("types")
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error
+    return [name for name, kind in types.items() if kind == "category"]
+
+
+def _new_model(args: argparse.Namespace) -> Any:
     from streamsvm.run.classifiers import build_classifier, parse_params
 
-    if args.load:
-        return _loaded(args.load)
     table = dict(args.model_table)
     configured = table.pop("name", DEFAULT_MODEL)
     name = args.model or configured
     base = table if name == configured else {}  # the file's parameters are those of the file's model
-    return build_classifier(name, parse_params(args.param, base))
+    params = parse_params(args.param, base) | ({"effort": args.effort} if args.effort else {})
+    return build_classifier(name, params)
 
 
 def _loaded(path: str) -> Any:
@@ -515,25 +699,66 @@ def _open_sinks(
 
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
     kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
-    out = _settled(open_sink, args.out, **kept) if args.out else None
+    out = _settled(open_sink, args.out, **kept, **_patience(args, args.out)) if args.out else None
     if out is not None:
-        stack.enter_context(contextlib.closing(out))
+        stack.enter_context(_closing(out))
     path = args.rejected or _rejected_path(args)
     if args.rejected:
-        rejected = _settled(open_sink, path, beside=out, **kept)
+        rejected = _settled(open_sink, path, beside=out, **kept, **_patience(args, path))
     else:
         _check_writable("rejected events go to", path)
-        rejected = DeferredSink(path, open_sink, replace=path != _REJECTED)
-    return [out, stack.enter_context(contextlib.closing(rejected))]
+        opened = functools.partial(_open_unshared, stack) if path == _REJECTED else open_sink
+        rejected = DeferredSink(path, opened, replace=path != _REJECTED)
+    return [out, stack.enter_context(_closing(rejected))]
+
+
+@contextlib.contextmanager
+def _closing(sink: Sink) -> Iterator[Sink]:
+    """Close a sink at the end; after an error that is the one to be told, and closing may well fail for the same."""
+    from connectors.events import ConnectorError
+
+    try:
+        yield sink
+    except BaseException:
+        with contextlib.suppress(ConnectorError, OSError):
+            sink.close()
+        raise
+    sink.close()
+
+
+def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool) -> Sink:
+    """Open the default file for rejected events; where another run of this directory writes it, one beside it."""
+    from connectors import open_sink
+    from streamsvm.run.errors import SetupError
+    from streamsvm.run.locks import held
+
+    stem, _, suffix = _REJECTED.partition(".")
+    others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
+    for name in itertools.chain((path,), others):
+        try:
+            stack.enter_context(held("rejected events to", name))
+        except SetupError:
+            if resume:
+                raise
+        else:
+            break
+    return open_sink(name, resume=resume)
+
+
+def _patience(args: argparse.Namespace, url: str) -> dict[str, Any]:
+    """That of the source, for a sink on brokers too."""
+    return {"patience": args.patience} if args.patience is not None and url.startswith("kafka://") else {}
 
 
 def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
     """Open a stream; what is wrong with it now is wrong with the settings."""
-    from connectors.events import ConnectorError
+    from connectors.events import ConnectorError, UnreachableError
     from streamsvm.run.errors import SetupError
 
     try:
         return open_stream(url, **options)
+    except UnreachableError:
+        raise
     except ConnectorError as error:
         raise SetupError(str(error)) from error
 
@@ -629,11 +854,14 @@ def _report(args: argparse.Namespace, report: Report) -> list[Exception]:
     from streamsvm.run.errors import RunError
 
     failures: list[Exception] = []
-    for path, write in ((None, _print_text), (args.summary, _write_summary), (args.plot, _draw)):
+    for name, write in (("report", _print_text), ("summary", _write_summary), ("plot", _draw)):
         try:
             write(args, report)
+        except BrokenPipeError as error:
+            failures.append(error)
         except OSError as error:
-            failures.append(error if path is None else RunError(f"{path}: cannot be written: {error.strerror}"))
+            place = getattr(args, name, None) or "standard output"
+            failures.append(RunError(f"{name}: {place}: cannot be written: {error.strerror or error}"))
     return failures
 
 
@@ -643,7 +871,18 @@ def _print_text(args: argparse.Namespace, report: Report) -> None:
 
     taken = any(split_url(url or "")[0] == "-" for url in (args.out, args.rejected))
     if not args.quiet:
-        print(text(report), file=sys.stderr if taken else sys.stdout, flush=True)
+        stream = sys.stderr if taken else sys.stdout
+        if stream is not None:  # as where standard output is closed
+            print(_encodable(text(report), stream), file=stream, flush=True)
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """A text in letters that a terminal knows."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate({ord("µ"): "u", ord("…"): "..."})
+    return text
 
 
 def _write_summary(args: argparse.Namespace, report: Report) -> None:
@@ -653,7 +892,7 @@ def _write_summary(args: argparse.Namespace, report: Report) -> None:
 
     if args.summary:
         text = json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n"
-        Path(args.summary).write_text(text, encoding="utf-8")
+        Path(args.summary).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _draw(args: argparse.Namespace, report: Report) -> None:

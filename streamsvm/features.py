@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import struct
 import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 import narwhals as nw
@@ -19,8 +22,19 @@ from numpy.typing import NDArray
 from connectors.events import SparseRows
 from streamsvm.kernels.rows import LARGEST
 
+logger = logging.getLogger(__name__)
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+# A name is watched from its first string on, and again when it has come to so many columns, and each time these have
+# doubled: what begins as a category may turn into identifiers.
+WATCHED_AGAIN = 128
+# Of the first so many strings watched, so many new ones raise doubts. These end where so many of the strings known have
+# come again; where they have not before so many strings in all, the name is left out.
+FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
+IDENTIFIERS, TIMES = "identifiers", "times"
+_TEXT_OR_NONE = frozenset({str, NoneType})
 
 
 class BadRows(ValueError):
@@ -56,6 +70,30 @@ class EncodedRows:
         return len(self.indptr) - 1
 
 
+@dataclass(slots=True)
+class Watch:
+    """What was seen of the strings under a name: do they come again?
+
+    Parameters
+    ----------
+    before
+        How many columns the name had when it began.
+    seen
+        How many strings there were since.
+    again
+        The columns of those that came again after the first 40.
+    """
+
+    before: int
+    seen: int = 0
+    again: set[int] = field(default_factory=set)
+
+    def check(self, n: int) -> None:
+        """Refuse what cannot have been seen of a name with n columns."""
+        if not (0 <= self.before <= n and 0 <= self.seen < LAST and len(self.again) < AGAIN):
+            raise ValueError(f"a name of {n} columns is watched as no stream leaves it: {self}")
+
+
 class FeatureSpace:
     """The columns of a stream's features, in order of first arrival; names may appear at any time.
 
@@ -64,11 +102,20 @@ class FeatureSpace:
     contributes nothing. New names of one event take columns in an order of their own (integers by size, others by their
     representation), so that the order in which an event lists its features is without consequence.
 
+    Strings that say nothing, because nearly each is new, are left out with a warning: where the first 40 under a name
+    are all times (ISO 8601), or 37 of them differ and fewer than three of those known come again within 500 (in that
+    while, new ones take no columns). A name that is left out contributes nothing from the next event on. The same is
+    asked again when a name has come to 128 columns, to 256, and so on. Only what is learned counts, so that the answer
+    is the same however events are cut into batches. Numbers are never left out: an identifier that is one costs one
+    column.
+
     Parameters
     ----------
     max_features
         The most columns there may be. Names and strings that come later are refused: they contribute nothing, are
         counted in `n_refused`, and warned of once.
+    categories
+        Names whose strings are never left out.
 
     Attributes
     ----------
@@ -78,6 +125,8 @@ class FeatureSpace:
         Whether a column holds the presence of a string.
     n_refused
         How many values of learned events were refused because all columns were taken.
+    left_out
+        Names whose strings are left out, with what they are: `"identifiers"` or `"times"`.
 
     Examples
     --------
@@ -89,11 +138,15 @@ class FeatureSpace:
     (array([1. , 2.5, 1. ]), array([0, 1, 2]))
     """
 
-    def __init__(self, max_features: int) -> None:
+    def __init__(self, max_features: int, categories: Iterable[Hashable] = ()) -> None:
         self.max_features = max_features
         self.names: list[Any] = []
         self.is_indicator: list[bool] = []
         self.n_refused = 0
+        self.left_out: dict[Hashable, str] = {}
+        self.watched: dict[Hashable, Watch] = {}
+        self._closed: set[Hashable] = set()  # names whose new strings take no columns
+        self._categories = set(categories)
         self._numbers: dict[Hashable, int] = {}
         self._strings: dict[Hashable, dict[str, int]] = {}
         self._warned = False
@@ -133,17 +186,81 @@ class FeatureSpace:
             self._numbers[name] = column
             self.names.append(name)
         else:
-            self._strings.setdefault(name, {})[string] = column
+            strings = self._strings.setdefault(name, {})
+            if name not in self._categories and _is_time_to_watch(len(strings) + 1):
+                self.watched[name] = Watch(len(strings))
+            strings[string] = column
             self.names.append((name, string))
         self.is_indicator.append(string is not None)
         return column
 
-    def restore(self, names: Iterable[Any], is_indicator: Iterable[bool], n_refused: int) -> None:
-        """Take the columns another space had."""
+    def restore(
+        self,
+        names: Iterable[Any],
+        is_indicator: Iterable[bool],
+        n_refused: int,
+        left_out: Mapping[Hashable, str] | None = None,
+        watched: Mapping[Hashable, Watch] | None = None,
+    ) -> None:
+        """Take the columns another space had, and what it had noticed of them."""
         for name, indicator in zip(names, is_indicator, strict=True):
             self._add(*(name if indicator else (name, None)))
         self.n_refused = n_refused
+        self.left_out, self.watched = dict(left_out or {}), dict(watched or {})
+        for name, kind in self.left_out.items():
+            if kind not in (IDENTIFIERS, TIMES):
+                raise ValueError(f"{name!r} is left out as {kind!r}")
+            self._leave_out(name, kind)
+        for name, watch in self.watched.items():
+            watch.check(len(self._strings.get(name, ())))
+        self._closed |= {name for name, watch in self.watched.items() if watch.seen >= FIRST}
         self._set_fast_path()
+
+    # Strings that say nothing ------------------------------------------------------------------------------------
+
+    def keep(self, names: Iterable[Hashable]) -> None:
+        """Take strings under these names for categories from now on, however many are new."""
+        for name in names:
+            self._categories.add(name)
+            self.watched.pop(name, None)
+            self._closed.discard(name)
+            if self.left_out.pop(name, None) is not None:
+                own = (j for j in range(len(self)) if self.is_indicator[j] and self.names[j][0] == name)
+                self._strings[name] = {self.names[j][1]: j for j in own}
+
+    def is_dead(self, column: int) -> bool:
+        """Whether a column is of a string that is left out."""
+        return bool(self.left_out) and self.is_indicator[column] and self.names[column][0] in self.left_out
+
+    def notices(self) -> list[str]:
+        """For each name left out, why, and what can be done."""
+        return [_notice(name, kind) for name, kind in self.left_out.items()]
+
+    def _watch(self, x: Mapping[Any, Any]) -> None:
+        """Look at a learned event's strings under the names that are watched."""
+        watched = [name for name, value in x.items() if name in self.watched and isinstance(value, str)]
+        for name in sorted(watched, key=_name_key):
+            watch, strings = self.watched[name], self._strings[name]
+            watch.seen += 1
+            if watch.seen > FIRST and (column := strings.get(str(x[name]), -1)) >= 0:
+                watch.again.add(column)
+            if watch.seen == FIRST and all(map(_is_time, strings)):
+                self._leave_out(name, TIMES)
+            elif watch.seen == FIRST and len(strings) - watch.before >= DOUBTFUL:
+                self._closed.add(name)
+            elif watch.seen == FIRST or len(watch.again) == AGAIN:
+                del self.watched[name]
+                self._closed.discard(name)
+            elif watch.seen == LAST:
+                self._leave_out(name, IDENTIFIERS)
+            if name in self.left_out:
+                logger.warning("%s", _notice(name, self.left_out[name]))
+
+    def _leave_out(self, name: Hashable, kind: str) -> None:
+        self.left_out[name] = kind
+        self._strings[name] = {}
+        self._closed.add(name)
+        self.watched.pop(name, None)
 
     # Single events and lists of them -----------------------------------------------------------------------------
 
@@ -172,7 +289,7 @@ class FeatureSpace:
                 column = numbers.get(name, -1)
             if column >= 0:
                 entries.append((column, number))
-            elif learn:
+            elif learn and (string is None or name not in self._closed):
                 unseen.append((name, string, number))
         if unseen:
             before = len(self.names)
@@ -185,6 +302,8 @@ class FeatureSpace:
                     self.n_refused += 1
             if len(self.names) > before:
                 self._set_fast_path()
+        if self.watched and learn:
+            self._watch(x)
         entries.sort()
         return [column for column, _ in entries], [number for _, number in entries]
 
@@ -283,6 +402,9 @@ class FeatureSpace:
         for name, values in columns.items():
             if len(values) != n:
                 raise ValueError(f"column {name!r} has {len(values)} values, the first column has {n}")
+        for name in self.left_out:
+            if name in columns and set(map(type, columns[name])) <= _TEXT_OR_NONE:
+                del columns[name]
         if all(values.dtype.kind == "f" for values in columns.values()):
             X = np.column_stack(list(columns.values())) if columns else np.zeros((n, 0))
             return self._encode_numbers(list(columns), np.ascontiguousarray(X), learn)
@@ -354,6 +476,34 @@ def _name_key(name: Any) -> tuple[int, str]:
 
 def _arrival_key(entry: Any) -> tuple[tuple[int, str], bool, str]:
     return _name_key(entry[0]), entry[1] is not None, entry[1] or ""
+
+
+def _is_time_to_watch(n: int) -> bool:
+    """Whether a name is to be watched that comes to n columns."""
+    return n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a date or time as ISO 8601 writes it, with dashes, as in 2024-05-31."""
+    if text[4:5] != "-":  # which leaves out what could be a number
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _notice(name: Hashable, kind: str) -> str:
+    if kind == TIMES:
+        why = "its values are times"
+        instead = f"; --types {name}:time makes features of their hour and weekday"
+    else:
+        why, instead = "nearly each of its values is new, as of an identifier", ""
+    return (
+        f"feature {name!r} is left out: {why}{instead}; --types {name}:category "
+        f"(in Python categories=({name!r},)) keeps it"
+    )
 
 
 def is_nan(value: Any) -> bool:

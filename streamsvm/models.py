@@ -1,23 +1,26 @@
 """What a learner knows, as plain arrays with a small header, and how it is kept on disk.
 
-An archive is a zip file with a member `header.json` and one `.npy` member an array. It holds data only: loading checks
-it and executes nothing. It is written beside its place and moved there whole, so that a reader, or the next start
-after a crash, finds either the old file or the new.
+An archive is a zip file with a member `header.json` and one `.npy` member an array, all stored as they are, one after
+the other, so that a file holds no more than its own size. It holds data only: loading checks it and executes nothing.
+It is written beside its place and moved there whole, so that a reader, or the next start after a crash, finds either
+the old file or the new.
 """
 
 from __future__ import annotations
 
 import errno
-import io
 import json
 import math
 import os
+import re
+import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +32,10 @@ _HEADER = "header.json"
 _LARGEST_BLOCK = 1 << 22
 # One fixed time for all members: the same content gives the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
+
+
+# What content that no program of ours wrote may raise while something is made of it.
+DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
 class ArchiveError(ValueError):
@@ -54,6 +61,8 @@ class Scaler:
     windows
         Where values are scaled by rank instead, the sorted values each column ranks among; those with none are scaled
         as above. A rank r, from 0 to 1, becomes (r - 1/2) * sqrt(12).
+    mean, spread
+        Where numbers stay as they are, what is known of the rows a model was fitted on, shape (d,); not saved.
     """
 
     names: list[Any]
@@ -63,12 +72,20 @@ class Scaler:
     count: NDArray[np.float64]
     limit: float = math.inf
     windows: list[NDArray[np.float64]] | None = None
+    mean: NDArray[np.float64] | None = None
+    spread: NDArray[np.float64] | None = None
 
     @classmethod
     def identity(cls, names: Sequence[Any]) -> Scaler:
         """One that leaves numbers as they are."""
         d = len(names)
         return cls(list(names), np.zeros(d, bool), np.zeros(d), np.ones(d), np.zeros(d))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it leaves numbers as they are."""
+        same = bool((self.shift == 0.0).all() and (self.scale == 1.0).all())
+        return same and self.windows is None and math.isinf(self.limit)
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scale raw rows, shape (n, d), NaN where missing."""
@@ -110,6 +127,11 @@ class Polytopes:
             )
         if not (np.isfinite(self.faces).all() and np.isfinite(self.biases).all()):
             raise ValueError("faces and biases must be finite")
+
+    def scaled_by(self, scaler: Scaler) -> Polytopes:
+        """The same function of raw rows in which no value is missing or cut, for one of rows as they are."""
+        faces = self.faces * np.divide(1.0, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
+        return Polytopes(self.classes, faces, self.biases + self.faces @ scaler.shift, scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
@@ -189,6 +211,12 @@ class KernelExpansion:
         if self.kernel not in ("gaussian", "laplacian", "polynomial", "linear"):
             raise ValueError(f"{self.kernel!r} is not a kernel known here")
 
+    def scaled_by(self, scaler: Scaler) -> KernelExpansion:
+        """The same Gaussian function of raw rows in which no value is missing or cut, for one of rows as they are."""
+        squares = np.divide(1.0, scaler.scale**2, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
+        vectors = (self.vectors - scaler.shift) * scaler.scale
+        return replace(self, vectors=vectors, relevance=self.relevance * squares, scaler=scaler)
+
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
         step = max(1, _LARGEST_BLOCK // max(1, len(self.vectors)))
@@ -238,6 +266,10 @@ class KernelExpansion:
         """
         header, arrays = _read_model(path, cls.__name__)
         try:
+            _check_arrays(arrays, ("vectors", "coefs", "biases", "relevance"))
+            degree, coef0 = header["degree"], float.fromhex(header["coef0"])
+            if type(degree) is not int or not 1 <= degree <= _MOST_DEGREE or not math.isfinite(coef0):
+                raise ValueError(f"a kernel of degree {degree!r} and coef0 {coef0!r}")
             return cls(
                 _classes(header),
                 vectors=arrays["vectors"],
@@ -247,11 +279,11 @@ class KernelExpansion:
                 relevance=arrays["relevance"],
                 scaler=_scaler(header, arrays),
                 kernel=header["kernel"],
-                degree=header["degree"],
-                coef0=float.fromhex(header["coef0"]),
+                degree=degree,
+                coef0=coef0,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArchiveError(f"{path} is not a whole KernelExpansion: {error}") from error
+        except DAMAGED as error:
+            raise ArchiveError(f"{path} is not a whole KernelExpansion: {error!r}") from error
 
 
 @dataclass(slots=True)
@@ -322,12 +354,16 @@ class LinearModel:
         """
         header, arrays = _read_model(path, cls.__name__)
         try:
+            _check_arrays(arrays, ("coef", "intercept"))
             return cls(_classes(header), arrays["coef"], arrays["intercept"], _scaler(header, arrays))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ArchiveError(f"{path} is not a whole LinearModel: {error}") from error
+        except DAMAGED as error:
+            raise ArchiveError(f"{path} is not a whole LinearModel: {error!r}") from error
 
 
 _SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
+_WINDOW_ARRAYS = ("windows", "window_lengths")
+_TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
+_MOST_DEGREE = 1 << 31
 
 
 def _write_model(
@@ -356,20 +392,49 @@ def _read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
     return header, arrays
 
 
+def _check_arrays(arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> None:
+    """Refuse arrays of other names or types than those of a model with arrays of its own."""
+    expected = {*own, *_SCALER_ARRAYS, *(_WINDOW_ARRAYS if "windows" in arrays else ())}
+    check_names(arrays, expected)
+    for name, array in arrays.items():
+        if array.dtype != _TYPES.get(name, np.float64):
+            raise ValueError(f"array {name!r} has type {array.dtype}")
+
+
+def check_names(arrays: Mapping[str, Any], expected: set[str]) -> None:
+    """Refuse arrays that are missing, or that nobody asked for."""
+    if missing := sorted(expected - set(arrays)):
+        raise ValueError(f"the array {missing[0]!r} is missing")
+    if surplus := sorted(set(arrays) - expected):
+        raise ValueError(f"there is an array {surplus[0]!r}, which has no place here")
+
+
 def _classes(header: dict[str, Any]) -> list[Any]:
-    return [decode_label(label) for label in header["classes"]]
+    return decode_labels(header["classes"])
 
 
 def _scaler(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaler:
-    windows = None
-    if "windows" in arrays:
-        windows = np.split(arrays["windows"], np.cumsum(arrays["window_lengths"])[:-1])
-    return Scaler(
-        [decode_label(name) for name in header["names"]],
-        **{name: arrays[name] for name in _SCALER_ARRAYS},
-        limit=float.fromhex(header["limit"]),
-        windows=windows,
-    )
+    names = [decode_label(name) for name in header["names"]]
+    limit = float.fromhex(header["limit"])
+    for name in _SCALER_ARRAYS:
+        if arrays[name].shape != (len(names),) or not np.isfinite(arrays[name]).all():
+            raise ValueError(f"array {name!r} does not hold a finite number for each of {len(names)} columns")
+    if not limit > 0.0:
+        raise ValueError(f"a limit of {limit}")
+    return Scaler(names, **{name: arrays[name] for name in _SCALER_ARRAYS}, limit=limit, windows=_windows(arrays))
+
+
+def _windows(arrays: dict[str, NDArray[Any]]) -> list[NDArray[np.float64]] | None:
+    if "windows" not in arrays:
+        return None
+    values, lengths = arrays["windows"], arrays["window_lengths"]
+    shapes = values.ndim == 1 and lengths.shape == arrays["shift"].shape
+    if not shapes or (lengths < 0).any() or sum(lengths.tolist()) != len(values):
+        raise ValueError("the lengths of windows do not fit their values")
+    windows = np.split(values, np.cumsum(lengths)[:-1]) if len(lengths) else []
+    if not all((np.diff(window) >= 0.0).all() and np.isfinite(window).all() for window in windows):
+        raise ValueError("windows are not sorted")
+    return windows
 
 
 # Labels and names ------------------------------------------------------------------------------------------------
@@ -418,6 +483,16 @@ def decode_label(value: Any) -> Any:
     return value
 
 
+def decode_labels(values: Any) -> list[Any]:
+    """The labels of classes: each one only once, and none NaN."""
+    if type(values) is not list:
+        raise ArchiveError("the classes are not a list")
+    labels = [decode_label(value) for value in values]
+    if len(set(labels)) < len(labels) or any(label != label for label in labels):
+        raise ArchiveError("two classes have the same label, or one has none")
+    return labels
+
+
 # Archives --------------------------------------------------------------------------------------------------------
 
 
@@ -436,7 +511,7 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
-    text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True)
+    text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True, allow_nan=False)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -460,31 +535,147 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Header and arrays of an archive.
 
+    All sizes are checked against that of the file before anything is read.
+
     Raises
     ------
     ArchiveError
         Where the file is damaged, foreign, or of a newer version.
-    FileNotFoundError
-        Where there is none.
+    FileNotFoundError, PermissionError
+        Where there is none, or it may not be read.
     """
-    file = Path(path).open("rb")  # noqa: SIM115 (closed below)
     try:
-        with file, zipfile.ZipFile(file) as archive:
-            header = json.loads(archive.read(_HEADER))
+        with open(path, "rb", opener=_open) as file:
+            size = os.fstat(file.fileno()).st_size
+            members = _members(file, size)
+            header = _read_header(file, members.pop(_HEADER, None), size)
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise ArchiveError(f"{path} is not a streamsvm file: its header names no such format")
-            if not isinstance(header.get("version"), int) or header["version"] > VERSION:
+            version = header.get("version")
+            if type(version) is not int or not 1 <= version <= VERSION:
                 raise ArchiveError(
-                    f"{path} has format version {header.get('version')!r}, this streamsvm reads up to {VERSION}: "
-                    "install a newer one"
+                    f"{path} has format version {version!r}, this streamsvm reads up to {VERSION}: install a newer one"
                 )
-            arrays = {
-                name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-                for name in archive.namelist()
-                if name.endswith(".npy")
-            }
-    except ArchiveError:
+            arrays = {name.removesuffix(".npy"): _read_array(file, name, member) for name, member in members.items()}
+    except (ArchiveError, FileNotFoundError, PermissionError):
         raise
-    except (OSError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError) as error:
+    except (OSError, struct.error, *DAMAGED) as error:
         raise ArchiveError(f"{path} is not a whole streamsvm file: {error}") from error
     return header, arrays
+
+
+# The directory at the end of a zip file says again what stands before each member, which is what is read here. So what
+# we have not written, such as packed, encrypted or overlapping members, has no way in.
+_BEFORE_MEMBER = struct.Struct("<4s5H3I2H")
+_LONG_SIZES = struct.Struct("<HHQQ")
+_END = struct.Struct("<4s4H2IH")
+_LONG_END = 56 + 20
+_UNKNOWN = 0xFFFFFFFF
+_UTF8 = 0x800
+_MEMBER_NAME = re.compile(r"[\w./-]+\.npy", re.ASCII)
+_MOST_MEMBERS = 10_000
+_ARRAY_HEADER = re.compile(
+    rb"\{'descr': '(\|b1|[|<][iu]1|<[iu][248]|<f[48])', 'fortran_order': False, "
+    rb"'shape': \((|\d{1,19},|\d{1,19}(?:, \d{1,19}){1,7})\), \} *\n"
+)
+# A value of JSON takes about so many bytes in memory; a header may take so many, and so many times its file.
+_VALUE_BYTES, _HEADER_BYTES, _HEADER_TIMES = 64, 1 << 24, 4
+
+
+class _Member(NamedTuple):
+    """Where content begins in a file, its length, and its checksum."""
+
+    start: int
+    size: int
+    crc: int
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a regular file; a pipe would be waited for, and a device might never end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ArchiveError(f"{path} is not a whole streamsvm file: it is not a regular file")
+    return descriptor
+
+
+def _members(file: IO[bytes], size: int) -> dict[str, _Member]:
+    """What stands in the file, by name."""
+    members: dict[str, _Member] = {}
+    while (before := file.read(_BEFORE_MEMBER.size)).startswith(b"PK\3\4"):
+        _, _, flags, method, _, _, crc, packed, length, n_name, n_more = _BEFORE_MEMBER.unpack(before)
+        name, more = file.read(n_name).decode(), file.read(n_more)
+        if packed == length == _UNKNOWN:
+            tag, _, length, packed = _LONG_SIZES.unpack(more)
+            if tag != 1:
+                raise ValueError(f"the size of {name!r} is not known")
+        if method != zipfile.ZIP_STORED or flags & ~_UTF8 or packed != length:
+            raise ValueError(f"{name!r} is packed or encrypted")
+        if name in members or not (name == _HEADER or _MEMBER_NAME.fullmatch(name)) or len(members) > _MOST_MEMBERS:
+            raise ValueError(f"{name!r} is there twice, or has no place here")
+        members[name] = _Member(file.tell(), length, crc)
+        if file.tell() + length > size:
+            raise ValueError(f"{name!r} ends beyond the end of the file")
+        file.seek(length, os.SEEK_CUR)
+    _check_end(file, len(members), file.tell() - len(before), size)
+    return members
+
+
+def _check_end(file: IO[bytes], n: int, at: int, size: int) -> None:
+    """Refuse a file that does not end with a directory of so many members that begins there."""
+    if size - at < _END.size:
+        raise ValueError("it is no zip file, or its end is missing")
+    file.seek(size - _END.size)
+    mark, disk, first_disk, n_here, n_all, length, start, comment = _END.unpack(file.read(_END.size))
+    if mark != b"PK\5\6" or disk or first_disk or comment or not n_here == n_all == n or start != min(at, _UNKNOWN):
+        raise ValueError("it is no zip file, or its end is not that of its members")
+    if size - at - length - _END.size not in (0, _LONG_END):
+        raise ValueError("there is more in it than its members")
+
+
+def _read_header(file: IO[bytes], member: _Member | None, size: int) -> Any:
+    """What JSON says, without its extensions."""
+    if member is None:
+        raise ValueError(f"it has no {_HEADER}")
+    file.seek(member.start)
+    text = file.read(member.size)
+    n_values = sum(map(text.count, (b",", b"[", b"{")))
+    if len(text) + _VALUE_BYTES * n_values > _HEADER_BYTES + _HEADER_TIMES * size:
+        raise ValueError("the header is longer than its arrays allow")
+    if zlib.crc32(text) != member.crc:
+        raise ValueError("the header is damaged")
+    return json.loads(text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} in the header")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a name is there twice in the header")
+    return content
+
+
+def _read_array(file: IO[bytes], name: str, member: _Member) -> NDArray[Any]:
+    """An array as numpy writes it, of numbers or truth values, by rows."""
+    file.seek(member.start)
+    mark = file.read(min(10, member.size))
+    if mark[:8] != b"\x93NUMPY\1\0" or len(mark) < 10:
+        raise ValueError(f"{name!r} is no array")
+    described = file.read(min(int.from_bytes(mark[8:], "little"), member.size - len(mark)))
+    found = _ARRAY_HEADER.fullmatch(described)
+    if found is None:
+        raise ValueError(f"{name!r} is no array of numbers by rows")
+    dtype, shape = np.dtype(found[1].decode()), tuple(int(n) for n in found[2].split(b",") if n)
+    if math.prod(shape) * dtype.itemsize != member.size - len(mark) - len(described):
+        raise ValueError(f"{name!r} has another size than its shape {shape}")
+    array = np.empty(shape, dtype)
+    content = array.reshape(-1).view(np.uint8)
+    n_read = file.readinto(content.data)  # type: ignore[attr-defined]
+    if n_read != len(content) or zlib.crc32(content.data, zlib.crc32(mark + described)) != member.crc:
+        raise ValueError(f"{name!r} is damaged")
+    if dtype.kind == "b" and content.max(initial=0) > 1:
+        raise ValueError(f"{name!r} holds other values than true and false")
+    return array

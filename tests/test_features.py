@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 import warnings
 from collections import Counter, OrderedDict, defaultdict
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -258,6 +260,109 @@ def test_strings_count_against_the_cap():
         rows = encode(space, [{"s": "x"}, {"s": "y"}, {"s": "z"}, {"s": "x", "n": 1.0}])
     assert rows == [{("s", "x"): 1.0}, {("s", "y"): 1.0}, {}, {("s", "x"): 1.0}]
     assert space.n_refused == 2
+
+
+# Strings that say nothing ----------------------------------------------------------------------------------------
+
+DAY = datetime(2024, 5, 31)
+
+
+def strings_of(space: FeatureSpace, strings: list[str], name: Any = "a") -> list[bool]:
+    """Whether each event of these strings, one after the other, has a column for its own."""
+    return [len(space.encode_event({name: string}, learn=True)[0]) > 0 for string in strings]
+
+
+def test_a_name_under_which_nearly_every_string_is_new_is_left_out(caplog):
+    space = FeatureSpace(10_000)
+    listed = strings_of(space, [f"id-{i}" for i in range(1000)])
+    assert sum(listed) == len(space) == 40
+    assert space.left_out == {"a": "identifiers"}
+    (record,) = caplog.records
+    for text in ("feature 'a' is left out", "--types a:category", "categories=('a',)"):
+        assert text in record.getMessage()
+    assert strings_of(space, ["id-3"]) == [False]  # not even those that had a column
+    assert encode(space, [{"a": "id-3", "b": 1.0}, {"a": 2.0}]) == [{"b": 1.0}, {"a": 2.0}]
+
+
+@pytest.mark.parametrize("make", [datetime.isoformat, str, lambda t: t.date().isoformat(), lambda t: f"{t}+02:00"])
+def test_times_are_left_out_though_they_come_again(make, caplog):
+    space = FeatureSpace(10_000)
+    listed = strings_of(space, [make(DAY + timedelta(hours=i // 2)) for i in range(100)])
+    assert listed == [True] * 40 + [False] * 60
+    assert space.left_out == {"a": "times"}
+    assert "--types a:time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "strings",
+    [
+        [f"{i:08}" for i in range(2024_0101, 2024_0131)],
+        ["1234-5", "1234-6"] * 20,
+        [(DAY + timedelta(i)).isoformat() for i in range(39)] + ["never"],
+    ],
+    ids=["digits", "dashes", "all but one"],
+)
+def test_what_is_no_time_is_none(strings):
+    space = FeatureSpace(10_000)
+    strings_of(space, strings)
+    assert space.left_out == {}
+
+
+@pytest.mark.parametrize("n", [2, 50, 200, 1000])
+def test_categories_stay_however_many_there_are(n, caplog):
+    space, seeded = FeatureSpace(10_000), random.Random(n)
+    strings_of(space, [f"c{seeded.randrange(n)}" for _ in range(30 * n)])
+    assert (space.left_out, space.watched) == ({}, {})
+    assert len(space) == n
+    assert not caplog.records
+
+
+def test_many_categories_of_which_some_are_frequent_keep_the_columns_they_always_had():
+    """Such as airports: 283 of them, of which the first 20 met differ more often than not."""
+    seeded = random.Random(5)
+    strings = [f"c{int(283 * seeded.random() ** 2)}" for _ in range(5000)]
+    watched, kept = FeatureSpace(10_000), FeatureSpace(10_000, categories=("a",))
+    assert strings_of(watched, strings) == strings_of(kept, strings) == [True] * 5000
+    assert watched.names == kept.names
+
+
+def test_categories_that_turn_into_identifiers_are_left_out():
+    space = FeatureSpace(10_000)
+    strings_of(space, ["none"] * 300 + [f"id-{i}" for i in range(2000)])
+    assert space.left_out == {"a": "identifiers"}
+    assert len(space) < 200
+
+
+def test_a_name_declared_to_be_categories_is_never_left_out(caplog):
+    strings = [f"id-{i}" for i in range(1000)]
+    space = FeatureSpace(10_000, categories=("a",))
+    assert all(strings_of(space, strings))
+    late = FeatureSpace(10_000)
+    strings_of(late, strings)
+    late.keep(["a"])
+    assert strings_of(late, strings) == [True] * 1000
+    assert (late.left_out, len(late)) == ({}, 1000)
+    assert len(caplog.records) == 1
+
+
+def test_predicted_events_do_not_count():
+    space = FeatureSpace(10_000)
+    for i in range(1000):
+        space.encode_event({"a": f"id-{i}"}, learn=i < 60)
+    assert space.left_out == {}
+    assert space.watched["a"].seen == 60
+
+
+def test_what_is_watched_goes_on_where_columns_are_restored():
+    strings = [f"id-{i}" for i in range(600)]
+    whole = FeatureSpace(10_000)
+    strings_of(whole, strings)
+    for cut in (1, 39, 40, 41, 499, 500, 550):
+        one, other = FeatureSpace(10_000), FeatureSpace(10_000)
+        strings_of(one, strings[:cut])
+        other.restore(one.names, one.is_indicator, one.n_refused, one.left_out, one.watched)
+        strings_of(other, strings[cut:])
+        assert (other.names, other.left_out, other.watched) == (whole.names, whole.left_out, whole.watched)
 
 
 # Arrays ----------------------------------------------------------------------------------------------------------

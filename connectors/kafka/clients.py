@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import itertools
 import logging
+import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.events import ConnectorError
+from connectors.events import ConnectorError, UnreachableError
+from connectors.kafka.failures import passes
+from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options
 
 logger = logging.getLogger("connectors.kafka")
@@ -22,7 +26,20 @@ CONNECT_S = 10
 ANSWER_S = 10
 """How long a broker may take to answer a question about offsets or topics."""
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SURE_S = 2.0
+"""After which a broker that does not know a topic is asked again, before it is believed."""
+
+_RIGHTS = {
+    "TopicAuthorizationFailed": "READ a topic of events or WRITE one of results",
+    "GroupAuthorizationFailed": "READ the group",
+    "TransactionalIdAuthorizationFailed": "WRITE the transactional id",
+}
+_FRAME = 128  # bytes that a batch of one record takes beside its key and value
+_SETTINGS = {"reconnect_backoff_max_ms": 1000, "request_timeout_ms": 10_000}
+"""Of all clients, unless said otherwise: for so long one broker that stands still holds up what others could do."""
+
+_CONNECTING = {"socket_connection_setup_timeout_ms": 3000, "socket_connection_setup_timeout_max_ms": 10_000}
+_PAUSE_MS = 20
 _OURS = {"bootstrap_servers", "enable_auto_commit", "key_deserializer", "value_deserializer", "consumer_timeout_ms"}
 _OURS |= {"key_serializer", "value_serializer", "partitioner", "kafka_client", "selector", "acks", "enable_idempotence"}
 _OURS |= {"retries", "metric_reporters", "partition_assignment_strategy", "default_offset_commit_callback"}
@@ -82,10 +99,9 @@ def client_options(options: Options, defaults: Mapping[str, Any]) -> dict[str, A
         raise ConnectorError(f"{path}: `{strange[0]}` is no option of the Kafka client that can be set here")
     given |= {key: options.value(key) for key in sorted(known) if options.has(key)}
     options.allow(known)
-    protocol = given.get("security_protocol", _PROTOCOLS[0])
-    if protocol not in _PROTOCOLS:
-        raise ConnectorError(f"{options.name}: `security_protocol` must be one of {', '.join(_PROTOCOLS)}")
-    return {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
+    client = {key: _typed(options.name, key, value, defaults[key]) for key, value in given.items()}
+    check_settings(options.name, client)
+    return client
 
 
 def _client_file(name: str, path: str | None) -> dict[str, Any]:
@@ -126,39 +142,99 @@ def safe_name(servers: Sequence[str], topic: str) -> str:
 
 
 @contextlib.contextmanager
-def talking(name: str, doing: str) -> Iterator[None]:
-    """Errors of the client name the stream and what was tried."""
+def talking(name: str, doing: str, may_pass: Callable[[BaseException], bool] = passes) -> Iterator[None]:
+    """Errors of the client name the stream and what was tried; those that may pass are of a kind of their own."""
     from kafka.errors import KafkaError
 
     try:
         yield
     except (KafkaError, OSError, ValueError, TypeError, RuntimeError) as error:
-        raise ConnectorError(f"{name}: {doing}: {describe(error)}") from error
+        kind = UnreachableError if may_pass(error) else ConnectorError
+        raise kind(f"{name}: {doing}: {describe(error)}") from error
 
 
 def describe(error: BaseException) -> str:
     """An error of the client, in one line."""
     kind = type(error).__name__.removesuffix("Error")
-    text = str(error).removeprefix(f"{type(error).__name__}: ").strip()
+    text = str(error)
     text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
-    return f"{kind}: {text}" if text and text != type(error).__name__ else kind
+    text = text.removeprefix(type(error).__name__).removeprefix(":").strip()
+    shown = f"{kind}: {text}" if text and text != "None" else kind
+    return f"{shown} (the user lacks the right, an ACL, to {_RIGHTS[kind]})" if kind in _RIGHTS else shown
 
 
 def connect(name: str, servers: Sequence[str], make: Any, options: Mapping[str, Any]) -> Any:
     """Make a client, which asks a broker for its version; in bounded time."""
     from kafka.errors import KafkaError, KafkaTimeoutError
 
-    settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, "reconnect_backoff_max_ms": 1000, **options}
+    settings = {"bootstrap_timeout_ms": CONNECT_S * 1000, **_SETTINGS, **options}
+    check_welcome(name, servers, settings)
     try:
-        return make(bootstrap_servers=list(servers), **settings)
+        return _connect_to_one(servers, make, settings)
     except KafkaTimeoutError as error:
         seconds = settings["bootstrap_timeout_ms"] / 1000
-        raise ConnectorError(
+        raise UnreachableError(
             f"{name}: no broker answered within {seconds:g} s: is one running there, and are the port, "
             f"`security_protocol` and credentials right? ({describe(error)})"
         ) from error
     except (KafkaError, OSError, ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise ConnectorError(f"{name}: the Kafka client refuses: {describe(error)}") from error
+
+
+def _connect_to_one(servers: Sequence[str], make: Any, settings: Mapping[str, Any]) -> Any:
+    """Try all brokers, then all but one, another each time: the client would wait for one that stands still."""
+    from kafka.errors import KafkaTimeoutError
+
+    left_ms = settings["bootstrap_timeout_ms"]
+    each_ms = left_ms / (len(servers) + 1) if len(servers) > 1 else left_ms
+    for left_out in itertools.chain([None], itertools.cycle(servers)):
+        some = [server for server in servers if server != left_out] or servers
+        began = time.monotonic()
+        try:
+            return _make(make, some, {**settings, "bootstrap_timeout_ms": min(left_ms, each_ms)})
+        except KafkaTimeoutError:
+            left_ms -= (time.monotonic() - began) * 1000
+            if left_ms < 1:
+                raise
+    raise AssertionError
+
+
+def _make(make: Any, servers: Sequence[str], settings: Mapping[str, Any]) -> Any:
+    """A client; of one that fails nothing stays, while by itself it would leave a thread and its sockets behind."""
+    made: list[Any] = []
+
+    def network(**config: Any) -> Any:
+        made.append(_network()(**{**config, **_CONNECTING}))
+        return made[0]
+
+    try:
+        return make(bootstrap_servers=list(servers), kafka_client=network, **settings)
+    except BaseException:
+        for client in made:
+            client.close()
+        raise
+
+
+@functools.cache
+def _network() -> type[Any]:
+    """The client's connections, with what a producer takes them to answer."""
+    from kafka.errors import KafkaConnectionError
+    from kafka.net.compat import KafkaNetClient
+
+    class Network(KafkaNetClient):  # type: ignore[misc]
+        def await_ready(self, node_id: Any, timeout_ms: float = 30_000) -> bool:
+            """Whether a broker is connected, in time.
+
+            A producer that gets the error instead, as of the coordinator of its transactions that has died, loses the
+            request that it has in hand and waits for its answer for ever.
+            """
+            try:
+                return bool(super().await_ready(node_id, timeout_ms))
+            except KafkaConnectionError:
+                self.poll(timeout_ms=_PAUSE_MS)  # or a producer without any broker would ask again without pause
+                return False
+
+    return Network
 
 
 def admin(name: str, servers: Sequence[str], options: Mapping[str, Any]) -> Any:
@@ -203,26 +279,31 @@ class Watch:
     def __init__(self, name: str, servers: Sequence[str], client: Mapping[str, Any]) -> None:
         self._name, self._servers = name, servers
         self._client = {**client, "bootstrap_timeout_ms": 2000}
-        self.missed = 0
 
     def gone(self, topics: Iterable[str]) -> str | None:
-        """A topic that is not there, twice in a row: brokers that begin may not know it yet."""
+        """A topic that is not there, and not there a little later: brokers that begin may not know it yet."""
+        missing = self._missing(topics)
+        if missing:
+            time.sleep(SURE_S)
+            missing = self._missing(missing)
+        return missing[0] if missing else None
+
+    def _missing(self, topics: Iterable[str]) -> list[str]:
         try:
             with contextlib.closing(admin(self._name, self._servers, self._client)) as client:
-                missing = [topic for topic in topics if describe_topic(client, self._name, topic) is None]
+                return [topic for topic in topics if describe_topic(client, self._name, topic) is None]
         except ConnectorError:
-            return None
-        self.missed = self.missed + 1 if missing else 0
-        return missing[0] if self.missed > 1 else None
+            return []
 
 
-def largest_batch(client: Any, topic: str) -> int | None:
-    """The most bytes that a topic takes at once; None where that may not be asked."""
+def largest_record(client: Any, topic: str) -> int | None:
+    """The most bytes that a topic takes as one record, key and value; None where that may not be asked."""
     from kafka.admin import ConfigResource
     from kafka.errors import KafkaError
 
     asked = ConfigResource("topic", topic, ["max.message.bytes"])
     try:
-        return int(client.describe_configs([asked], config_filter="all")["topic"][topic]["max.message.bytes"]["value"])
+        found = client.describe_configs([asked], config_filter="all")["topic"][topic]["max.message.bytes"]["value"]
+        return int(found) - _FRAME
     except (KafkaError, KeyError, TypeError, ValueError):
         return None

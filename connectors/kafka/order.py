@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ class TimeOrder:
     ----------
     partitions
         The numbers of all partitions.
+    size
+        What a record counts for in `held`; by default each is one.
 
     Examples
     --------
@@ -33,43 +35,43 @@ class TimeOrder:
     [30]
     """
 
-    def __init__(self, partitions: Collection[int]) -> None:
-        self._held: dict[int, list[Any]] = {partition: [] for partition in sorted(partitions)}
+    def __init__(self, partitions: Collection[int], size: Callable[[Any], int] = lambda _: 1) -> None:
+        self._held = {partition: _Stretch(size) for partition in sorted(partitions)}
 
     def add(self, partition: int, records: Sequence[Any]) -> None:
         """Take the next records of a partition."""
-        self._held[partition] += records
+        if records:
+            self._held[partition].add(records)
 
     def held(self, partition: int) -> int:
-        """How many records of a partition wait."""
-        return len(self._held[partition])
+        """The size of the records of a partition that wait."""
+        return self._held[partition].size
 
     def lacking(self) -> list[int]:
         """The partitions of which no record waits."""
-        return [partition for partition, records in self._held.items() if not records]
+        return [partition for partition, stretch in self._held.items() if not stretch.records]
 
     def take(self, ended: Collection[int]) -> list[Any]:
         """The records whose turn it is for sure, where no more are waited for from the partitions that `ended`."""
-        if any(not records and partition not in ended for partition, records in self._held.items()):
+        if any(partition not in ended for partition in self.lacking()):
             return []
-        held = {partition: records for partition, records in self._held.items() if records}
-        keys = {partition: _running_maximum(records) for partition, records in held.items()}
+        held = {partition: stretch for partition, stretch in self._held.items() if stretch.records}
         # No further than the last record of a partition that goes on: the one after it may be as old as one pleases.
         bound = min(
-            ((int(key[-1]), partition) for partition, key in keys.items() if partition not in ended), default=None
+            ((int(stretch.times[-1]), partition) for partition, stretch in held.items() if partition not in ended),
+            default=None,
         )
         taken: list[Any] = []
-        lengths: list[NDArray[np.int64]] = []
-        for partition, records in held.items():
-            n = len(records)
+        times: list[NDArray[np.int64]] = []
+        for partition, stretch in held.items():
+            n = len(stretch.records)
             if bound is not None:
-                n = int(np.searchsorted(keys[partition], bound[0], "right" if partition <= bound[1] else "left"))
-            taken += records[:n]
-            lengths.append(keys[partition][:n])
-            self._held[partition] = records[n:]
+                n = int(np.searchsorted(stretch.times, bound[0], "right" if partition <= bound[1] else "left"))
+            times.append(stretch.times[:n])
+            taken += stretch.take(n)
         if len(held) < 2:
             return taken
-        return [taken[i] for i in np.argsort(np.concatenate(lengths), kind="stable").tolist()]
+        return [taken[i] for i in np.argsort(np.concatenate(times), kind="stable").tolist()]
 
 
 class ArrivalOrder(TimeOrder):
@@ -77,12 +79,35 @@ class ArrivalOrder(TimeOrder):
 
     def take(self, ended: Collection[int]) -> list[Any]:
         """All that wait, partition by partition."""
-        taken = [record for records in self._held.values() for record in records]
-        self._held = {partition: [] for partition in self._held}
+        return [record for stretch in self._held.values() for record in stretch.take(len(stretch.records))]
+
+
+class _Stretch:
+    """Records of one partition that wait, with the running maximum of their timestamps.
+
+    That of the records left after some were taken is the same as if it began with them: they were left for a maximum
+    greater than all of those taken.
+    """
+
+    def __init__(self, size: Callable[[Any], int]) -> None:
+        self._size_of = size
+        self.records: list[Any] = []
+        self.times = self._sizes = np.zeros(0, np.int64)
+        self.size = 0
+
+    def add(self, records: Sequence[Any]) -> None:
+        n = len(records)
+        times = np.fromiter((record.timestamp for record in records), np.int64, n)
+        sizes = np.fromiter(map(self._size_of, records), np.int64, n)
+        if self.records:
+            times[0] = max(times[0], self.times[-1])
+        self.records += records
+        self.times = np.concatenate([self.times, np.maximum.accumulate(times)])
+        self._sizes = np.concatenate([self._sizes, sizes])
+        self.size += int(sizes.sum())
+
+    def take(self, n: int) -> list[Any]:
+        taken, self.records = self.records[:n], self.records[n:]
+        self.size -= int(self._sizes[:n].sum())
+        self.times, self._sizes = self.times[n:], self._sizes[n:]
         return taken
-
-
-def _running_maximum(records: Sequence[Any]) -> NDArray[np.int64]:
-    times = np.fromiter((record.timestamp for record in records), np.int64, len(records))
-    running: NDArray[np.int64] = np.maximum.accumulate(times)
-    return running

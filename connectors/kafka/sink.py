@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.events import ConnectorError, Position
 from connectors.kafka.clients import (
+    Topic,
     admin,
     client_options,
     describe_topic,
     import_kafka,
-    largest_batch,
+    largest_record,
     logger,
     safe_name,
     server_list,
     talking,
 )
+from connectors.kafka.failures import START_S
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.sinks import Rows, columns_of, json_bytes
 
-_FRAME = 128  # bytes that a batch of one record takes beside its key and value
 _LEAST = 1000  # bytes that are left for a value, whatever its key
+_SMALLEST = 200  # bytes that a row takes without its texts
 
 
 class KafkaSink:
     """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
 
-    A column `key` becomes the record's key; what is None is left out. Rows of a Kafka partition go to the partition of
+    A column `key` becomes the record's key; what is None is null. Rows of a Kafka partition go to the partition of
     the same number (modulo their count): events with one key stay together, in their order. Others go by their keys,
     or where they have none, a table at a time to one partition after the other.
 
@@ -57,8 +62,8 @@ class KafkaSink:
         `transactional_id` (streamsvm.SOURCE.TOPIC; of two sinks with the same, the older is fenced off),
         `mark_group` (the same; the group that keeps the mark), `commit_interval` (seconds after which rows are
         committed; 0.01; more is faster, less is sooner), `mark` (check; where the checkpoint or the mark was lost:
-        trust the mark, or forget it), `client` (a TOML file with options of the client, such as credentials), and any
-        option of `kafka.KafkaProducer`.
+        trust the mark, or forget it), `patience` (as of the source), `client` (a TOML file with options of the client,
+        such as credentials), and any option of `kafka.KafkaProducer`.
 
     Raises
     ------
@@ -96,9 +101,11 @@ class KafkaSink:
         identity = asked.text("transactional_id") or default
         group = asked.text("mark_group") or identity
         interval = asked.seconds("commit_interval", 0.01)
+        patience = asked.seconds("patience", START_S) if asked.has("patience") else None
         trust = asked.choice("mark", ("check", "trust", "forget"), "check")
         del producer["transactional_id"]
-        client = client_options(asked, producer)
+        client = {} if patience is None else {"bootstrap_timeout_ms": patience * 1000}
+        client |= client_options(asked, producer)
         asked.finish()
         self._transactions = Transactions(
             self.name,
@@ -110,6 +117,7 @@ class KafkaSink:
             source=source,
             trust=trust,
             fresh=fresh,
+            patience_s=patience,
         )
         self._find_topic(listed, client, source)
         if source is not None and not resume:
@@ -128,14 +136,9 @@ class KafkaSink:
 
     def _find_topic(self, servers: list[str], client: Mapping[str, Any], source: KafkaSource | None) -> None:
         """What the topic takes; the mark of a source can only be kept in the cluster of the source."""
-        asking = admin(self.name, servers, client)
-        try:
-            found = describe_topic(asking, self.name, self.topic)
-            limit = largest_batch(asking, self.topic)
-            with talking(self.name, "the cluster cannot be described"):
-                cluster = asking.describe_cluster()["cluster_id"]
-        finally:
-            asking.close()
+        with contextlib.closing(admin(self.name, servers, client)) as asking:
+            found, cluster = self._transactions.starting.ask(functools.partial(self._ask_for_topic, asking))
+            limit = largest_record(asking, self.topic)
         if found is None:
             raise ConnectorError(f"{self.name}: there is no topic {self.topic!r}; create it first")
         if source is not None and source.cluster != cluster:
@@ -145,7 +148,25 @@ class KafkaSink:
             )
         self._partitions = len(found.partitions)
         most = self._transactions.largest
-        self._largest = self._transactions.limits[self.topic] = most if limit is None else min(most, limit - _FRAME)
+        self._transactions.limits[self.topic] = most if limit is None else min(most, limit)
+        self._transactions.fit[self.topic] = self._fit
+        if self._largest < _SMALLEST:
+            raise ConnectorError(
+                f"{self.name}: the topic {self.topic!r} takes no record large enough for a row: raise its "
+                "`max.message.bytes`"
+                if limit is not None and limit < most
+                else f"{self.name}: `max_request_size` leaves no room for a row: raise it"
+            )
+
+    def _ask_for_topic(self, client: Any) -> tuple[Topic | None, str]:
+        found = describe_topic(client, self.name, self.topic)
+        with talking(self.name, "the cluster cannot be described"):
+            return found, client.describe_cluster()["cluster_id"]
+
+    @property
+    def _largest(self) -> int:
+        """The most bytes that a record may have, its key included."""
+        return self._transactions.limits[self.topic]
 
     def write(self, table: Rows) -> None:
         """Take rows, those of events before the mark left out."""
@@ -162,45 +183,35 @@ class KafkaSink:
         keys = [_key(key) for key in columns.pop("key", ())]
         values = self._encode(columns)
         keys = keys or [None] * len(values)
-        self._fit(columns, keys, values)
+        self._fit(keys, values)
         targets = self._targets(partitions, keys)
         for target in sorted(set(targets)):
             rows = [i for i, each in enumerate(targets) if each == target]
             self._transactions.add(self.topic, target, [keys[i] for i in rows], [values[i] for i in rows])
 
     def _encode(self, columns: Mapping[str, Sequence[Any]]) -> list[bytes]:
-        names = list(columns)
-        rows = zip(*columns.values(), strict=True)
-        if any(None in column for column in columns.values()):
-            values = [
-                json_bytes({name: value for name, value in zip(names, row, strict=True) if value is not None})
-                for row in rows
-            ]
-        else:
-            values = [json_bytes(dict(zip(names, row, strict=True))) for row in rows]
-        return values
+        return [json_bytes(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
-    def _fit(self, columns: Mapping[str, Sequence[Any]], keys: list[bytes | None], values: list[bytes]) -> None:
+    def _fit(self, keys: list[bytes | None], values: list[bytes]) -> None:
         """Shorten what is longer than a record may be, its key included."""
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             if len(value) + len(key or b"") > self._largest:
-                row = {name: column[i] for name, column in columns.items()}
-                keys[i], values[i] = self._shortened(row, key)
+                keys[i], values[i] = self._shortened(json.loads(value), key)
 
     def _shortened(self, row: dict[str, Any], key: bytes | None) -> tuple[bytes | None, bytes]:
         """A record with as much of its texts as it may hold, and of its key where that alone is too long."""
         if key is not None and len(key) > self._largest - _LEAST:
             key = key[: self._largest // 2]
         most = self._largest - len(key or b"")
-        there = {name: value for name, value in row.items() if value is not None}
-        texts = {name: value for name, value in there.items() if isinstance(value, str)}
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
         long = [name for name, value in texts.items() if len(value) * 8 * len(texts) > most]
         cut = {name: texts[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
-        value = json_bytes(there | cut | {"cut": True})
+        value = json_bytes(row | cut | {"cut": True})
         if len(value) > most:
             raise ConnectorError(
-                f"{self.name}: a record of {self._largest:,} bytes, which is what the topic and `max_request_size` "
-                f"allow, cannot hold so much as its row: {value[:200]!r}; raise `max.message.bytes` of the topic"
+                f"{self.name}: a record of {max(0, self._largest):,} bytes, which is what the topic and "
+                f"`max_request_size` allow, cannot hold so much as its row: {value[:200]!r}; raise `max.message.bytes` "
+                "of the topic"
             )
         if not self._said:
             self._said = True

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+import numpy as np
+
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, UnreachableError
 from connectors.kafka.clients import (
     ANSWER_S,
     Topic,
@@ -16,7 +19,6 @@ from connectors.kafka.clients import (
     admin,
     client_options,
     connect,
-    describe,
     describe_topic,
     import_kafka,
     logger,
@@ -24,24 +26,30 @@ from connectors.kafka.clients import (
     server_list,
     talking,
 )
+from connectors.kafka.failures import START_S, Patience
+from connectors.kafka.group import Lag
 from connectors.kafka.order import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS
 from connectors.options import Options
 
 MEANING = (
-    *("label", "key", "time", "ignore", "types", "format", "late_label", "names", "delimiter", "schema", "framed"),
-    *("order", "max_value_bytes", "isolation_level"),
+    *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
+    *("framed", "order", "max_value_bytes", "isolation_level"),
 )
 """The options that say what the events are, in which order; the others say how to reach them."""
 
-_MOST_HELD = 20_000  # records a partition that is ahead in time may have waiting, before it is paused
+_RECORD_BYTES = 400  # that a record takes beside its key, value and headers
+_LEAST_FETCH = 1 << 14  # bytes that are fetched of a partition at once, however many there are
 _WAIT_S = 0.01  # for more records before results are to be made durable, once
 _IDLE_S = 0.05  # and then
 _LOOK_S = 30.0  # between two looks for new partitions
 _ASK_S = 5.0  # between two questions to a broker that sends nothing, and about what topics there are
+_ANSWER_S = 2.0  # for an answer while the run is on; then it is asked again
 _STALLED_S = (
     0.5  # that a partition may show nothing though its end is not reached, before an open transaction is thought of
 )
+_DRY_S = 30.0  # without an event, though there are some, before that is said
+_SHOWN_PARTITIONS = 3  # of those that are waited for
 _ID = "topic id"  # beside the topic in the positions of batches; no topic can be called that
 _SHOWN_BYTES = 1000  # of a value that is too long
 
@@ -71,10 +79,15 @@ class KafkaSource:
         `gap` (stop, or skip: what to do where retention removed what comes next), `missing` (stop, or wait: what to do
         where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
         id, of which events were learned).
-        *How*: `batch_size` (1024), `group_id` (streamsvm.TOPIC; offsets are committed to it, for others to see the
-        lag, and never read), `client` (a TOML file with options of the client, such as credentials), and any option
-        of `kafka.KafkaConsumer`. Here `isolation_level` is read_committed, `max_poll_records` 4000 and
-        `fetch_max_wait_ms` 100.
+        *How*: `batch_size` (1024), `max_held_bytes` (64 MiB; what records of partitions that are ahead may take while
+        they wait for the others; each partition has an equal share, and is not read while that is full), `group_id`
+        (streamsvm.TOPIC; offsets are committed to it, for others to see the lag, and never read; empty for none),
+        `patience` (seconds that brokers are waited for which are away or pass their work on; at the start 10 for one to
+        answer at all and 30 for what is asked, then for ever), `client` (a TOML file with options of the client, such
+        as credentials), and any option of `kafka.KafkaConsumer`. Here
+        `isolation_level` is read_committed, `max_poll_records` 4000 and `fetch_max_wait_ms` 100; `fetch_max_bytes` is
+        an eighth of `max_held_bytes`, `max_partition_fetch_bytes` that over the partitions, at most 1 MiB. A batch
+        takes no more than an eighth either, or one record.
 
     Raises
     ------
@@ -91,6 +104,8 @@ class KafkaSource:
         self._take_options(asked, kafka.KafkaConsumer.DEFAULT_CONFIG)
         asked.finish()
         self._closed = self._assigned = False
+        self.stalls = 0
+        """How often no event came for 30 s although there was a lag."""
         self._ready: list[Any] = []
         self._order = self._order_type(())
         self._next: dict[int, int] = {}
@@ -100,14 +115,21 @@ class KafkaSource:
         self._stable: dict[int, int] = {}
         self._lacking_since: dict[int, float] = {}
         self._looked = self._asked = self._stable_at = self._refreshed = time.monotonic()
-        self._waited = self._silent = self._commit_failed = False
+        self._waited = self._stalled = False
+        self._waiting_since = time.monotonic()
+        self._ahead: dict[int, int] = {}  # partitions that are not read for now, and from where on they will be
+        self._published = Lag(self.name, self.servers, self._client, self._group)
         self._watch = Watch(self.name, self.servers, self._client)
+        self._starting = Patience(START_S if self._patience_s is None else self._patience_s)
+        self._patience = Patience(float("inf") if self._patience_s is None else self._patience_s)
         found = self._find_topic()
         self._id = None if found is None else found.id
-        self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, self._client)
+        settings = self._fetch_sizes(1 if found is None else len(found.partitions)) | self._client
+        self._consumer = connect(self.name, self.servers, kafka.KafkaConsumer, settings)
         try:
             if found is not None:
-                self._open(found.partitions)
+                self._starting.ask(functools.partial(self._open, found.partitions))
+            self._starting.reward(self.name)
         except BaseException:
             self.close()
             raise
@@ -122,6 +144,8 @@ class KafkaSource:
         self._values = FORMATS[ALIASES.get(format_, format_)](asked)
         self._batch_size = asked.integer("batch_size", 1024, 1)
         self._max_value_bytes = asked.integer("max_value_bytes", 1 << 20, 1)
+        self._max_held_bytes = asked.integer("max_held_bytes", 64 << 20, 1)
+        self._at_once = max(1, self._max_held_bytes // 8 // self._max_value_bytes)  # records, until their size is known
         orders = {"timestamp": TimeOrder, "arrival": ArrivalOrder}
         self._order_type = orders[asked.choice("order", orders, "timestamp")]
         self._max_idle = asked.seconds("max_idle", 0.02)
@@ -131,19 +155,32 @@ class KafkaSource:
         self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
         self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
-        group = {"group_id": f"streamsvm.{self.topic}"}
-        self._client = {"isolation_level": "read_committed", "max_poll_records": 4000, "metrics_enabled": False}
-        self._client["fetch_max_wait_ms"] = 100  # for so long a broker answers nothing else
-        self._client |= group | client_options(asked, defaults)
+        self._client: dict[str, Any] = {
+            "isolation_level": "read_committed",
+            "max_poll_records": 4000,
+            "metrics_enabled": False,
+            "fetch_max_wait_ms": 100,  # for so long a broker answers nothing else
+        }
+        self._patience_s = asked.seconds("patience", START_S) if asked.has("patience") else None
+        if self._patience_s is not None:
+            self._client["bootstrap_timeout_ms"] = self._patience_s * 1000
+        self._client |= client_options(asked, defaults)
+        self._group = str(self._client.pop("group_id", f"streamsvm.{self.topic}") or "")
         self._client |= {"enable_auto_commit": False, "auto_offset_reset": "none", "allow_auto_create_topics": False}
+
+    def _fetch_sizes(self, partitions: int) -> dict[str, int]:
+        """How much the client may have fetched and not handed out, of each partition and of what a broker sends."""
+        most = self._max_held_bytes // 8
+        return {
+            "fetch_max_bytes": max(_LEAST_FETCH, most),
+            "max_partition_fetch_bytes": max(_LEAST_FETCH, min(1 << 20, most // max(1, partitions))),
+        }
 
     def _find_topic(self) -> Topic | None:
         """The topic; None where it is to be waited for."""
         client = admin(self.name, self.servers, self._client)
         try:
-            found = describe_topic(client, self.name, self.topic)
-            with talking(self.name, "the cluster cannot be described"):
-                self.cluster = client.describe_cluster()["cluster_id"]
+            found = self._starting.ask(lambda: self._ask_for_topic(client))
             if found is None and not self._wait:
                 with talking(self.name, "topics cannot be listed"):
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
@@ -155,6 +192,12 @@ class KafkaSource:
             client.close()
         if found is None:
             logger.warning("%s: there is no such topic yet: waiting for it", self.name)
+        return found
+
+    def _ask_for_topic(self, client: Any) -> Topic | None:
+        found = describe_topic(client, self.name, self.topic)
+        with talking(self.name, "the cluster cannot be described"):
+            self.cluster = client.describe_cluster()["cluster_id"]
         return found
 
     # Where it stands ---------------------------------------------------------------------------------------------
@@ -209,7 +252,8 @@ class KafkaSource:
         return {partition: max(0, self._known_end(partition) - offset) for partition, offset in self._next.items()}
 
     def _known_end(self, partition: int) -> int:
-        highwater = self._consumer.highwater(self._tp(partition)) if self._assigned else None
+        read = self._assigned and partition not in self._ahead
+        highwater = self._consumer.highwater(self._tp(partition)) if read else None
         return max(highwater or 0, self._end.get(partition, 0), self._end_now.get(partition, 0))
 
     def seek(self, position: Position) -> None:
@@ -280,8 +324,9 @@ class KafkaSource:
 
     def _assign(self) -> None:
         """Stand at the next offsets with all partitions; what was fetched and not handed out is fetched again."""
-        self._order, self._ready = self._order_type(self._next), []
+        self._order, self._ready = self._order_type(self._next, _size), []
         self._lacking_since.clear()
+        self._ahead.clear()
         with talking(self.name, "its partitions cannot be taken"):
             self._consumer.assign([self._tp(partition) for partition in self._next])
             for partition, offset in self._next.items():
@@ -291,35 +336,73 @@ class KafkaSource:
     def _next_batch(self) -> Batch:
         self._check_same()
         deadline = time.monotonic() + (_IDLE_S if self._waited else _WAIT_S)
-        while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
-            self._poll(left)
-        self._waited = not self._ready
-        if self._waited:
-            self._look_around()
-        records, self._ready = self._ready[: self._batch_size], self._ready[self._batch_size :]
+        try:
+            while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
+                self._poll(left)
+            self._waited = not self._ready
+            if self._waited:
+                self._look_around()
+            self._watch_for_stall()
+        except UnreachableError as error:
+            self._check_there()
+            self._patience.bear(error)
+        n = self._fitting()
+        records, self._ready = self._ready[:n], self._ready[n:]
         return self._batch(records)
+
+    def _fitting(self) -> int:
+        """How many of the records that are ready make a batch."""
+        sizes = np.cumsum([_size(record) for record in self._ready[: self._batch_size]])
+        return max(1, int(np.searchsorted(sizes, self._max_held_bytes // 8, "right")))
 
     def _poll(self, seconds: float) -> None:
         """Fetch, and make ready those records whose turn it is."""
         if not self._next:
             time.sleep(min(seconds, _WAIT_S))
             return
-        waiting = any(map(self._order.held, self._next))
-        for tp, records in self._fetch(min(seconds, self._max_idle or 0.001) if waiting else seconds).items():
+        before = sum(map(self._order.held, self._next))
+        found = self._fetch(min(seconds, self._max_idle or 0.001) if before else seconds)
+        for tp, records in found.items():
             self._order.add(tp.partition, self._wanted(tp.partition, records))
-            if self._order.held(tp.partition) > _MOST_HELD:
-                self._consumer.pause(tp)
+        self._suit(sum(map(len, found.values())), sum(map(self._order.held, self._next)) - before)
         self._ready = self._order.take(self._ended())
-        self._consumer.resume(*(tp for tp in self._consumer.paused() if self._order.held(tp.partition) <= _MOST_HELD))
+        self._choose()
         if not self._ready:
             self._pass_over()
+
+    def _suit(self, n: int, size: int) -> None:
+        """Take as many records at once as fit where they are like the last ones: compressed, any number may come."""
+        if size > 0:
+            self._at_once = max(1, min(self._client["max_poll_records"], self._max_held_bytes // 8 * n // size))
+
+    def _choose(self) -> None:
+        """Do without partitions that are ahead until half of their share of the memory is free again.
+
+        They are given up and taken again at the offset reached, which drops what the client has fetched of them. It
+        could be told to pause them instead, but kafka-python 3.0.12 then loses what it had begun to hand out, and hands
+        out nothing of that partition any more.
+        """
+        share = self._max_held_bytes / len(self._next)
+        full = {p for p in self._next if self._order.held(p) > (share / 2 if p in self._ahead else share)}
+        if full == self._ahead.keys():
+            return
+        for partition in full - self._ahead.keys():
+            self._end_now[partition] = self._known_end(partition)
+            self._ahead[partition] = self._reached(partition)
+        again = {p: self._ahead.pop(p) for p in self._ahead.keys() - full}
+        with talking(self.name, "its partitions cannot be taken"):
+            self._consumer.assign([self._tp(p) for p in self._next if p not in self._ahead])
+            for partition, offset in again.items():
+                self._consumer.seek(self._tp(partition), offset)
 
     def _fetch(self, seconds: float) -> dict[Any, list[Any]]:
         from kafka.errors import OffsetOutOfRangeError
 
         try:
             with talking(self.name, "records cannot be fetched"):
-                found: dict[Any, list[Any]] = self._consumer.poll(timeout_ms=max(1, int(seconds * 1000)))
+                found: dict[Any, list[Any]] = self._consumer.poll(
+                    timeout_ms=max(1, int(seconds * 1000)), max_records=self._at_once
+                )
         except ConnectorError as error:
             if not isinstance(error.__cause__, OffsetOutOfRangeError):
                 raise
@@ -375,7 +458,7 @@ class KafkaSource:
     def _reached(self, partition: int) -> int:
         """Up to where the client has read a partition."""
         with talking(self.name, "its position cannot be had"):
-            return int(self._consumer.position(self._tp(partition), timeout_ms=ANSWER_S * 1000) or 0)
+            return int(self._consumer.position(self._tp(partition), timeout_ms=_ANSWER_S * 1000) or 0)
 
     def _pass_over(self) -> None:
         """Count what is no event, such as the marks of transactions, as handed out once all before it is."""
@@ -386,6 +469,32 @@ class KafkaSource:
             self._next[partition] = max(self._next[partition], reached)
 
     # While nothing comes -----------------------------------------------------------------------------------------
+
+    def _watch_for_stall(self) -> None:
+        """Say what is waited for, once, where no event comes for long although there are some."""
+        now = time.monotonic()
+        if self._ready or not (behind := sum(self.lag.values())):
+            self._waiting_since, self._stalled = now, False
+        elif not self._stalled and now - self._waiting_since >= _DRY_S:
+            self._stalled = True
+            self.stalls += 1
+            logger.warning(
+                "%s: no event for %g s, and %s to come: waiting for %s", self.name, _DRY_S, behind, self._awaited()
+            )
+
+    def _awaited(self) -> str:
+        """The partitions that are not at their ends and have no record that could be handed out."""
+        reached = {partition: self._reached(partition) for partition in self._order.lacking()}
+        awaited = []
+        for partition, offset in reached.items():
+            end = self._known_end(partition)
+            if offset < end:
+                stable = self._stable_end(partition, _DRY_S)
+                why = "; an open transaction there must end first" if offset >= stable else ""
+                awaited.append(f"partition {partition}, at offset {offset} of {end}{why}")
+        shown = " and ".join(awaited[:_SHOWN_PARTITIONS]) or "the client"
+        more = len(awaited) - _SHOWN_PARTITIONS
+        return f"{shown} and {more} more" if more > 0 else shown
 
     def _look_around(self) -> None:
         now = time.monotonic()
@@ -398,12 +507,10 @@ class KafkaSource:
 
     def _look_for_partitions(self) -> None:
         """Begin with partitions that were not there before, at their beginning; with a topic that was not."""
-        try:
-            with talking(self.name, "its partitions cannot be had"):
-                there = self._consumer.partitions_for_topic(self.topic) or set()
-        except ConnectorError as error:
-            logger.warning("%s", error)
-            return
+        with talking(self.name, "its partitions cannot be had"):
+            there = self._consumer.partitions_for_topic(self.topic) or set()
+        if not self._next:
+            self._patience.reward(self.name)
         self._id = self._id or self._id_there()
         new = sorted(there - set(self._next))
         if not new or (self._until_end and self._next):
@@ -417,15 +524,8 @@ class KafkaSource:
 
     def _ask(self) -> None:
         """Tell silence from a broker that is away."""
-        try:
-            self._end_now = self._offsets("end_offsets", self.partitions, 2)
-        except ConnectorError as error:
-            self._check_there()
-            self._silent = True
-            reason = describe(error.__cause__) if error.__cause__ else error
-            logger.warning("%s: no broker answers (%s): waiting for one", self.name, reason)
-        else:
-            self._heard()
+        self._end_now = self._offsets("end_offsets", self.partitions, _ANSWER_S)
+        self._heard()
 
     def _id_there(self) -> str | None:
         """What the client last heard of the topic's id."""
@@ -452,9 +552,7 @@ class KafkaSource:
 
     def _heard(self) -> None:
         self._asked = time.monotonic()
-        if self._silent:
-            self._silent = False
-            logger.warning("%s: a broker answers again: going on", self.name)
+        self._patience.reward(self.name)
 
     # Events ------------------------------------------------------------------------------------------------------
 
@@ -507,25 +605,15 @@ class KafkaSource:
         """Commit a position, which a checkpoint now holds, to the group, for others to see; it is never read here."""
         from kafka.structs import OffsetAndMetadata
 
-        group = self._client["group_id"]
-        if group is None:
-            return
-        offsets = {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
-        try:
-            self._consumer.commit_async(offsets, callback=self._committed)
-        except Exception as error:  # whatever it is, only the sight of the lag is lost
-            self._committed(offsets, error)
-
-    def _committed(self, _: Any, response: Any) -> None:
-        if isinstance(response, Exception) and not self._commit_failed:
-            self._commit_failed = True
-            group = self._client["group_id"]
-            logger.warning("%s: offsets cannot be committed to group %s: %s", self.name, group, describe(response))
+        self._published.publish(
+            {self._tp(int(p)): OffsetAndMetadata(o, "", -1) for p, o in position[self.topic].items()}
+        )
 
     def close(self) -> None:
         """Leave the brokers."""
         if not self._closed:
             self._closed = True
+            self._published.close()
             with contextlib.suppress(Exception):
                 self._consumer.close(autocommit=False, timeout_ms=2000)
 
@@ -557,6 +645,12 @@ def _key(key: bytes | None) -> str | bytes | None:
         return None if key is None else key.decode()
     except UnicodeDecodeError:
         return key
+
+
+def _size(record: Any) -> int:
+    """The bytes that a record takes, roughly."""
+    sizes: int = record.serialized_key_size + record.serialized_value_size + record.serialized_header_size
+    return sizes + _RECORD_BYTES
 
 
 def _oddity(value: bytes | None, most: int) -> str:

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position
+from connectors.events import ConnectorError, Position, UnreachableError
 from connectors.kafka.clients import (
-    ANSWER_S,
     Watch,
     admin,
     connect,
     describe,
     import_kafka,
+    largest_record,
     logger,
     talking,
 )
+from connectors.kafka.failures import START_S, Patience, kinds, passes, passes_anew
 from connectors.kafka.packing import can_pack, pack, send_packed, stretches
 from connectors.kafka.source import KafkaSource
 
 _AT_ONCE = 1 << 18  # bytes of records that are sent without waiting for more
-_MOST_REPAIRS = 20  # one after the other, with a broker that answers
+_MOST_REPAIRS = 20  # one after the other, of what no broker was away for
 _LOOK_S = 0.1  # between two looks whether to go on waiting
+_ASK_S = 3.0  # of a commit, between two questions whether its topics are still there
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
 _GRACE_S = 5.0  # for brokers to answer once the run is to end
 _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a broker that died had promised
 
-Stretch = tuple[Any, bytes | list[Any], int, int]
-"""A partition, packed records (or keys and values where they cannot be packed), how many, and their time."""
+Keys = list[bytes | None]
+Values = list[bytes]
+
+Stretch = tuple[Any, Keys, Values, int]
+"""A partition, keys and values of records that are one batch, and their time."""
 
 
 class Transactions:
@@ -59,6 +63,8 @@ class Transactions:
         What to do where mark and checkpoint do not fit: check (stop), trust the mark, or forget it.
     fresh
         Whether a mark that is there is of no account, as the run starts over.
+    patience_s
+        How long brokers that are away, or pass their work on, are waited for; None for ever, and less at the start.
     """
 
     def __init__(
@@ -73,12 +79,15 @@ class Transactions:
         source: KafkaSource | None,
         trust: str,
         fresh: bool,
+        patience_s: float | None,
     ) -> None:
         self.name, self.servers, self.client = name, servers, dict(client)
         self.identity, self._group, self._interval_s = transactional_id, group, interval_s
         self._source, self._trust, self._fresh = source, trust, fresh
         self.limits: dict[str, int] = {}
         """The most bytes a record may have, by topic."""
+        self.fit: dict[str, Callable[[Keys, Values], None]] = {}
+        """What shortens records that are longer than that, in place, by topic."""
         self._users = 1
         self._producer: Any = None
         self._packs = False
@@ -86,7 +95,7 @@ class Transactions:
         self._marks: dict[int, int] = {}  # of the rows that were taken
         self._target: dict[int, int] = {}  # of the transaction that is being committed
         self._committed: dict[int, int] = {}
-        self._rows: dict[Any, tuple[list[bytes | None], list[bytes]]] = {}  # keys and values that wait to be sent
+        self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
         self._size = 0  # of those values
         self._sent: list[Stretch] = []
         self._since: float | None = None  # when the oldest row came that is not being committed yet
@@ -94,6 +103,8 @@ class Transactions:
         self._commit: _Call | None = None
         self._failed: Exception | None = None  # what went wrong in the transaction before its end
         self._deadline = float("inf")  # for brokers to answer
+        self.starting = Patience(START_S if patience_s is None else patience_s)
+        self._patience = Patience(float("inf") if patience_s is None else patience_s)
         self._repairs = 0  # since the last transaction that succeeded
         self._watch = Watch(self.name, self.servers, self.client)
 
@@ -111,14 +122,17 @@ class Transactions:
 
     def _read_mark(self) -> dict[int, int]:
         assert self._source is not None
-        client = admin(self.name, self.servers, self.client)
-        try:
-            with talking(self.name, f"the mark in group {self._group} cannot be read"):
-                offsets = _patiently(lambda: client.list_group_offsets({self._group: None})[self._group])
-        finally:
-            client.close()
+        # By a new client each time: one keeps asking the broker that once was responsible for a group.
+        with (
+            contextlib.closing(admin(self.name, self.servers, self.client)) as client,
+            talking(self.name, f"the mark in group {self._group} cannot be read"),
+        ):
+            offsets = client.list_group_offsets({self._group: None})[self._group]
         topic = self._source.topic
         return {tp.partition: found.offset for tp, found in offsets.items() if tp.topic == topic and found.offset >= 0}
+
+    def _mark_at_start(self) -> dict[int, int]:
+        return self.starting.ask(self._read_mark, self._check_patience)
 
     def check_unmarked(self) -> None:
         """Before a run without a checkpoint: refuse where an earlier one has left a mark."""
@@ -126,7 +140,7 @@ class Transactions:
             return
         assert self._source is not None
         begin = self._source.beginnings
-        if mark := {p: offset for p, offset in self._read_mark().items() if offset > begin.get(p, 0)}:
+        if mark := {p: offset for p, offset in self._mark_at_start().items() if offset > begin.get(p, 0)}:
             raise ConnectorError(
                 f"{self.name}: the group {self._group} says that events were answered up to {_shown(mark)}, but there "
                 "is no checkpoint to go on from. Bring the checkpoint back; or say mark=trust to learn from the "
@@ -139,8 +153,8 @@ class Transactions:
         if self._producer is not None:
             return  # another sink of the same transactions has done it
         before = {int(partition): int(offset) for partition, offset in position["mark"].items()}
-        self._start()
-        mark = self._read_mark()
+        self.starting.ask(self._start, self._check_patience)
+        mark = self._mark_at_start()
         behind = {p: offset for p, offset in before.items() if mark.get(p, 0) < offset}
         if behind and self._trust != "forget":
             raise ConnectorError(
@@ -151,17 +165,19 @@ class Transactions:
             )
         self._committed = {p: max(offset, mark.get(p, 0)) for p, offset in (mark | before).items()}
         self._marks, self._skip = dict(self._committed), dict(self._committed)
+        self.starting.reward(self.name)
 
     def open(self) -> None:
         """Begin: fence off what wrote before, and put the mark where the source stands."""
         if self._producer is not None:
             return
-        self._start()
+        self.starting.ask(self._start, self._check_patience)
+        self.starting.reward(self.name)
         if self._source is None:
             return
         self.check_unmarked()  # again, as nobody else can write any more
         if self._trust == "trust":
-            self._committed = self._read_mark()
+            self._committed = self._mark_at_start()
             self._marks, self._skip = dict(self._committed), dict(self._committed)
         else:
             at = self._source.position[self._source.topic]
@@ -207,23 +223,25 @@ class Transactions:
         now = int(time.time() * 1000)
         rows, self._rows, self._size = self._rows, {}, 0
         for tp, (keys, values) in rows.items():
-            for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.get(tp.topic, _AT_ONCE))):
-                k, v = keys[start:end], values[start:end]
-                packed = pack(k, v) if self._packs else [*zip(k, v, strict=True)]
+            for stretch in self._cut(tp, keys, values, now):
                 if not self._sent:
                     self._begin()
-                self._sent.append((tp, packed, end - start, now))
-                self._send(self._sent[-1])
+                self._sent.append(stretch)
+                self._send(stretch)
+
+    def _cut(self, tp: Any, keys: Keys, values: Values, now: int) -> Iterator[Stretch]:
+        for start, end in stretches(keys, values, min(_AT_ONCE, self.limits.get(tp.topic, _AT_ONCE))):
+            yield tp, keys[start:end], values[start:end], now
 
     def _send(self, stretch: Stretch) -> None:
-        tp, records, n, now = stretch
+        tp, keys, values, now = stretch
         if self._failed is not None:
             return  # the whole transaction will be repeated
         try:
-            if isinstance(records, bytes):
-                send_packed(self._producer, tp, records, n, now)
+            if self._packs:
+                send_packed(self._producer, tp, pack(keys, values), len(values), now)
             else:
-                for key, value in records:
+                for key, value in zip(keys, values, strict=True):
                     self._producer.send(tp.topic, value, key, partition=tp.partition, timestamp_ms=now)
         except Exception as error:  # whatever it is, it is dealt with where the transaction ends
             self._failed = error
@@ -280,14 +298,17 @@ class Transactions:
         from kafka.errors import KafkaTimeoutError
 
         call, since = self._commit, time.monotonic()
-        said = since
-        while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S:
+        asked = since
+        while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._refusal is None:
             self._check_patience()
-            if time.monotonic() - said > _SAY_S:
-                said = time.monotonic()
-                logger.warning("%s: no broker answers for a commit: waiting for it", self.name)
-                self._check_there()
+            if time.monotonic() - asked > _ASK_S:
+                self._check_there()  # the client itself would ask for ever
+                asked = time.monotonic()
+            if time.monotonic() - since > _SAY_S:
+                self._patience.bear(UnreachableError(f"{self.name}: a commit is not answered"))
         try:
+            if not call.done and self._refusal is not None:
+                raise self._refusal
             if not call.done:
                 raise KafkaTimeoutError(f"a commit did not end in {_STUCK_S:g} s")
             call.result()
@@ -298,7 +319,14 @@ class Transactions:
                 self._again()
                 return
         self._committed, self._sent, self._commit = self._target, [], None
-        self._repairs = self._watch.missed = 0
+        self._repairs = 0
+        self._patience.reward(self.name)
+
+    @property
+    def _refusal(self) -> Exception | None:
+        """What a broker said against the transaction: the client goes on waiting for its end none the less."""
+        manager = getattr(self._producer, "_transaction_manager", None)
+        return manager.last_error if manager is not None and manager.has_error() else None
 
     def _again(self) -> None:
         """Repeat the transaction with the new producer."""
@@ -313,43 +341,76 @@ class Transactions:
     def _repair(self, error: Exception) -> None:
         """A new producer in the place of one that failed; after it, `_sent` holds what must be sent again."""
         self._check_fenced(error)
-        if not _worth_repeating(error):
+        too_long = bool(kinds(error) & _TOO_LONG)
+        if not too_long and not passes_anew(error):
             raise ConnectorError(f"{self.name}: results cannot be written: {describe(error)}") from error
-        self._repairs += 1
-        if self._repairs > _MOST_REPAIRS:
-            raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
-        logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+        if passes(error):
+            self._patience.bear(UnreachableError(f"{self.name}: results cannot be written: {describe(error)}"))
+        else:
+            self._repairs += 1
+            if self._repairs > _MOST_REPAIRS:
+                raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
+            logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
+            time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
         self._check_there()
-        time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
-        said = time.monotonic()
-        while True:
-            self._check_patience()
-            try:
-                self._drop_producer()
-                self._start()
-                mark = self._read_mark() if self._source is not None else None
-                break
-            except ConnectorError as problem:
-                if problem.__cause__ is None or not _worth_repeating(problem.__cause__):
-                    raise
-                if time.monotonic() - said > _SAY_S:
-                    said = time.monotonic()
-                    logger.warning("%s: no broker answers: waiting for one", self.name)
-        if mark is None:
-            return
-        if self._target and mark == self._target != self._committed:
+        mark = self._patience.ask(self._begin_anew, self._check_patience)
+        if mark is not None and self._target and mark == self._target != self._committed:
             self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
-        elif any(mark.get(p, 0) != offset for p, offset in self._committed.items()):
+        elif mark is not None:
+            self._check_mark(mark, error)
+        if too_long:
+            self._refit()
+
+    def _begin_anew(self) -> dict[int, int] | None:
+        """A new producer, after which what the one before had begun has ended; and the mark."""
+        self._drop_producer()
+        self._start()
+        return self._read_mark() if self._source is not None else None
+
+    def _check_mark(self, mark: Mapping[int, int], error: Exception) -> None:
+        """Stop where the mark is not where this run has put it."""
+        if any(mark.get(p, 0) > offset for p, offset in self._committed.items()):
             raise self._fenced(error)
+        if behind := {p: offset for p, offset in self._committed.items() if mark.get(p, 0) < offset}:
+            self._check_there()
+            raise ConnectorError(
+                f"{self.name}: events were answered up to {_shown(behind)}, but the group {self._group} says "
+                f"{_shown(mark) or 'nothing'}: the group was reset, or the topic of the events was deleted and made "
+                "anew. Say mark=forget to go on from the checkpoint, or start over with --fresh"
+            ) from error
 
     def _check_there(self) -> None:
         """Stop where a topic was deleted."""
-        gone = self._watch.gone(self.limits)
-        if gone is not None:
+        source = None if self._source is None else self._source.topic
+        gone = self._watch.gone(self.limits if source is None else [*self.limits, source])
+        if gone is None:
+            return
+        if gone == source and gone not in self.limits:
             raise ConnectorError(
-                f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
-                "start the run again, which goes on from its checkpoint where it has one"
+                f"{self.name}: results cannot be written, as the topic of the events, {gone!r}, is there no more; what "
+                "was learned is in the checkpoint or the saved model. Where it is made anew, start over with --fresh"
             )
+        raise ConnectorError(
+            f"{self.name}: results cannot be written: the topic {gone!r} is there no more; create it again and "
+            "start the run again, which goes on from its checkpoint where it has one"
+        )
+
+    def _refit(self) -> None:
+        """Shorten what waits or was sent to what the topics take now, which is less than they said at first."""
+        with contextlib.closing(admin(self.name, self.servers, self.client)) as client:
+            found = {topic: largest_record(client, topic) for topic in self.limits}
+        less = {topic: limit for topic, limit in found.items() if limit is not None and limit < self.limits[topic]}
+        # Where that may not be asked, or is no answer, half as much is tried.
+        self.limits |= less or {topic: limit // 2 for topic, limit in self.limits.items()}
+        for topic in less or self.limits:
+            most = self.limits[topic]
+            logger.warning("%s: the topic %s takes less than at first: now %d bytes a record", self.name, topic, most)
+        for tp, (keys, values) in self._rows.items():
+            self.fit[tp.topic](keys, values)
+        sent, self._sent = self._sent, []
+        for tp, keys, values, now in sent:
+            self.fit[tp.topic](keys, values)
+            self._sent += self._cut(tp, keys, values, now)
 
     def hurry(self) -> None:
         """The run is to end: brokers that do not answer are given up soon."""
@@ -366,7 +427,7 @@ class Transactions:
     def _check_fenced(self, error: Exception) -> None:
         """Fenced, and not because a transaction took longer than brokers allow: another one has taken over."""
         timed_out = time.monotonic() - self._began > self.client.get("transaction_timeout_ms", 60_000) / 2000
-        if _kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
+        if kinds(error) & {"ProducerFencedError", "InvalidProducerEpochError"} and not timed_out:
             raise self._fenced(error)
 
     def _fenced(self, error: Exception) -> ConnectorError:
@@ -387,7 +448,7 @@ class Transactions:
         self._failed = None
         self._producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
         self._packs = can_pack(self._producer)
-        with talking(self.name, f"transactions as {self.identity} cannot be begun"):
+        with talking(self.name, f"transactions as {self.identity} cannot be begun", passes_anew):
             self._producer.init_transactions()
 
     def _drop_producer(self) -> None:
@@ -409,20 +470,6 @@ class Transactions:
                 _Call(producer.abort_transaction, "abort").wait(5.0)
         with contextlib.suppress(Exception):
             producer.close(timeout=1)
-
-
-def _patiently(ask: Callable[[], Any]) -> Any:
-    """Ask again for a while: a broker makes its table of groups when it is first asked for one."""
-    from kafka.errors import KafkaError
-
-    deadline = time.monotonic() + ANSWER_S
-    while True:
-        try:
-            return ask()
-        except KafkaError as error:
-            if not error.retriable or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 class _Call:
@@ -454,19 +501,7 @@ class _Call:
             raise self._error
 
 
-def _kinds(error: BaseException) -> set[str]:
-    """The names of an error and of those that it tells about in its text, as a producer that has failed does."""
-    return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
-
-
-_PASSING = {"KafkaTimeoutError", "KafkaConnectionError", "NodeNotReadyError", "InvalidProducerEpochError"}
-_PASSING |= {"ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError", "UnknownProducerIdError"}
-_PASSING |= {"IllegalStateError", "InvalidProducerIdMappingError", "TransactionAbortedError", "BrokerNotAvailableError"}
-
-
-def _worth_repeating(error: BaseException) -> bool:
-    """Whether it may go well another time."""
-    return bool(_kinds(error) & _PASSING) or getattr(error, "retriable", False)
+_TOO_LONG = {"MessageSizeTooLargeError", "RecordListTooLargeError"}
 
 
 def _shown(mark: Mapping[int, int]) -> str:

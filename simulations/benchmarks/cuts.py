@@ -39,6 +39,7 @@ from simulations import data
 from simulations import sampled_cuts as figures
 from simulations.benchmarks import keep, rounded
 from streamsvm import BSGDClassifier, SampledCuts
+from streamsvm.batch.sampled_cuts import SAMPLE
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy", "clarabel")
 SEEDS = range(5)
@@ -223,7 +224,7 @@ def peers() -> None:
                 for k in (300,)
             }
             for factor in (1, 4):
-                pegasos = Pegasos(solver.C_, solver.similarity_, solver.sample_size, factor * seconds, seed)
+                pegasos = Pegasos(solver.C_, solver.similarity_, SAMPLE, factor * seconds, seed)
                 models[f"averaged Pegasos, {factor} x time"] = pegasos
             note(rows, models, X, y, *test)
         result[name] = {which: spread(found) for which, found in rows.items()}

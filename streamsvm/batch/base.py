@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.models import LinearModel, Scaler
@@ -24,6 +25,9 @@ except ImportError as error:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+# The products of six values between these are neither infinite nor zero.
+SMALLEST, LARGEST = 1e-50, 1e50
 
 
 class Iteration(NamedTuple):
@@ -133,9 +137,18 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], accept_large_sparse=True, order=None
         )
         check_classification_targets(y)
+        self._check_magnitudes(X)
         codes = self._encode(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True)
+        weights /= max(float(weights.max(initial=0.0)), 5e-324)  # so that their sum is a number, whatever they are
         return X, codes, self._by_class(codes, weights)
+
+    def _check_magnitudes(self, X: Any) -> None:
+        """Raise ValueError for rows with values too large, or all too small, to compute with."""
+        values = X.data if scipy.sparse.issparse(X) else X
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+        if largest > 0.0:
+            check_scale("the largest value of X", largest, "scale its columns, as StandardScaler does")
 
     def _encode(self, y: Any) -> Ints:
         """Labels by number; sets `classes_`."""
@@ -166,6 +179,8 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             factors = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
             if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
                 raise ValueError(f"`class_weight` must be finite and not negative, got {self.class_weight!r}")
+            if factors.any():
+                check_scale("the largest `class_weight`", factors.max(), "rescale them")
         n_present = np.count_nonzero(by_class * factors)
         if n_present < 2:
             raise ValueError(
@@ -195,6 +210,18 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
 
+def check_scale(name: str, value: Any, advice: str) -> None:
+    """Refuse what is too large or too small to compute with.
+
+    Raises
+    ------
+    ValueError
+        Saying how large it is, and what to do.
+    """
+    if not SMALLEST <= float(value) <= LARGEST:
+        raise ValueError(f"{name} is {float(value):.3g}, not between {SMALLEST:g} and {LARGEST:g}: {advice}")
+
+
 class LinearClassifier(BatchClassifier):
     """Base of the solvers with one hyperplane a class; of two classes, one for the second.
 
@@ -205,6 +232,12 @@ class LinearClassifier(BatchClassifier):
     init: LinearModel | None
     coef_: Floats
     intercept_: Floats
+    _statistics: tuple[Floats, Floats] | None = None
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
+        X, codes, weights = super()._prepare(X, y, sample_weight)
+        self._statistics = column_statistics(X)
+        return X, codes, weights
 
     def decision_function(self, X: Any) -> Floats:
         X = self._validated(X)
@@ -219,7 +252,10 @@ class LinearClassifier(BatchClassifier):
         coef, intercept = self.coef_, self.intercept_
         if len(coef) == 1:
             coef, intercept = np.vstack([-coef, coef]), np.concatenate([-intercept, intercept])
-        return LinearModel(self.classes_.tolist(), coef, intercept, Scaler.identity(names))
+        scaler = Scaler.identity(names)
+        if self._statistics is not None:
+            scaler.mean, scaler.spread = self._statistics
+        return LinearModel(self.classes_.tolist(), coef, intercept, scaler)
 
     def _start(self, shape: tuple[int, int]) -> tuple[Floats, Floats] | None:
         """Coefficients and intercepts to start from: the last fit's or the given model's; None for zeros."""
@@ -235,3 +271,18 @@ class LinearClassifier(BatchClassifier):
                 f"{self.classes_.tolist()} and {shape[1]}: start from a model of the same ones"
             )
         return self.init.coef[-shape[0] :].copy(), self.init.intercept[-shape[0] :].copy()
+
+
+def column_statistics(X: Any) -> tuple[Floats, Floats] | None:
+    """Means and standard deviations of columns; of sparse ones 0 and the root mean square of what they hold.
+
+    None where they are beyond what numbers can hold.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if scipy.sparse.issparse(X):
+            d = X.shape[1]
+            squares = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=d)
+            mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(np.bincount(X.indices, minlength=d), 1))
+        else:
+            mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    return (mean, spread) if np.isfinite(mean).all() and np.isfinite(spread).all() else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
-from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
+from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution, check_scale
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import Index, MemoryRows, Rows, bytes_of, squares_of, stack
@@ -893,10 +893,11 @@ class IndexedBCD(LinearClassifier):
             return self._prepare_forest(X, y, sample_weight)
         X, codes, weights = super()._prepare(X, y, sample_weight)
         total = len(codes) if sample_weight is None else float(_check_sample_weight(sample_weight, X).sum())
-        return X, codes, weights * (self.C * total)
+        return X, codes, self._times_C(weights, total)
 
     def _prepare_forest(self, forest: MetricForest, y: Any, sample_weight: Any) -> tuple[Any, Ints, Floats]:
         """Labels and weights by row of the source, or the forest's own, by position."""
+        self._statistics = None
         n, d = forest.shape
         if y is None:
             check_classification_targets(np.asarray(forest.classes))
@@ -914,9 +915,15 @@ class IndexedBCD(LinearClassifier):
                 raise ValueError(f"`sample_weight` must be {n} finite numbers, 0 or more")
         total = float(weights.sum())
         weights = self._by_class(codes, weights)
-        weights *= self.C * total
+        weights = self._times_C(weights, total)
         self.n_features_in_ = d
         return forest, codes, weights.astype(forest.precision, copy=False)
+
+    def _times_C(self, weights: Floats, total: float) -> Floats:
+        """What the loss of each row is multiplied by, whose weights are given as those of a mean."""
+        largest = float(weights.max()) * total * self.C
+        check_scale("`C` times the largest weight of a row", largest, "rescale `C`, `sample_weight` or `class_weight`")
+        return weights * (self.C * total)
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         rows: Rows = X if isinstance(X, MetricForest) else MemoryRows(X)

@@ -43,7 +43,7 @@ import connectors
 from connectors.events import SparseRows
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.rows import bytes_of, slice_of, squares_of, stack
-from streamsvm.models import ArchiveError, decode_label, encode_label, read_archive, write_archive
+from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label, read_archive, write_archive
 
 TYPES = ("<u1", "<i1", "<i2", "<f4", "<f8")
 ROWS_FILE, INDEX_FILE = "rows.bin", "index.svm"
@@ -853,7 +853,7 @@ class MetricForest:
         if header.get("class") != "MetricForest":
             raise ArchiveError(f"{path / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
         try:
-            classes = [decode_label(label) for label in header["classes"]]
+            classes = decode_labels(header["classes"])
             d, size = int(header["n_columns"]), int(header["rows_bytes"])
             _check_whole(arrays, d, int(header["n_leaves"]), len(classes), size)
             blocks = FileBlocks(path / ROWS_FILE, arrays, d, 0, page_cache, _index_type(d))
@@ -861,7 +861,7 @@ class MetricForest:
             forest.memory = memory
             blocks.read_bytes = min(READ_BYTES, int(READ_SHARE * memory))
             blocks.keep(max(0, memory - forest._own_bytes - READ_COPIES * blocks.read_bytes))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except DAMAGED as error:
             raise ArchiveError(f"{path / INDEX_FILE} is not a whole index: {error}") from error
         if (path / ROWS_FILE).stat().st_size != size:
             raise ArchiveError(
@@ -1091,6 +1091,10 @@ def _check_whole(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int, n_class
             raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
         if not (values.size == 0 or (values.min() >= least and values.max() < beyond)):
             raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
+    first, last = arrays["children"].T
+    inner = np.flatnonzero(first >= 0)
+    if (first[inner] <= inner).any() or (last[inner] <= first[inner]).any():
+        raise ValueError("`children` do not come after their parents")
     rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
     if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():
         raise ValueError("blocks do not add up to the rows and their sample")

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.base import BatchClassifier, Floats, Ints, Iteration, Progress, Solution
+from streamsvm.batch.base import BatchClassifier, Floats, Ints, Iteration, Progress, Solution, check_scale
 from streamsvm.batch.reduction import METHODS, reduce
 from streamsvm.batch.similarity import KERNELS, Similarity, Singles
 from streamsvm.kernels import cuts as kernels
@@ -38,6 +40,13 @@ SCALED_BY = 10_000
 PATIENCE = 20
 # All rows are gone through so many at a time.
 PASS = 4096
+# Rows of a cut.
+SAMPLE = 500
+# Up to so many rows the whole problem is solved, by so many sweeps over the rows a round.
+WHOLE, SWEEPS = 4000, 10
+# What C may be for each row where rows held out in so many folds choose, in the order they are asked: each as long as
+# it is better. Solutions need to be no nearer than so many times `tol` for that, nor take more rounds.
+CHOICES, FOLDS, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 3, 5.0, 20
 
 
 class Rows(Protocol):
@@ -533,6 +542,111 @@ class AllRows(Rounds):
         return loss - cuts.slack <= settings.tol or averaged - bound <= settings.tol
 
 
+class Whole(Rounds):
+    """The whole problem, by coordinate ascent on its dual with all kernel values in memory. C may be None."""
+
+    def _run(self, rng: np.random.Generator, progress: Progress) -> Result:
+        settings, source = self.settings, self.source
+        rows, codes = self._rows(np.arange(source.n))
+        self.codes, self.shares = codes, source.each(codes)
+        self.gram = self.similarity.values(rows, rows)
+        if self.n_outputs == 1:  # two scores of opposite sign, whose difference is the one there is
+            self.gram = self.gram * np.float32(0.5)
+        if not hasattr(self, "dual"):
+            self.C = self.C or self._choose(rng)
+            self.dual = Dual(self.C * self.shares, codes, len(settings.cost))
+        n_iter, gap, objective = 0, math.inf, math.inf
+        while n_iter < settings.max_iter and gap > settings.tol:
+            n_iter += 1
+            objective, gap = self._round(self.dual, rng)
+            if progress(objective, gap) or time.perf_counter() > settings.deadline:
+                break
+        coefs = self.dual.coefs(self.codes, settings)
+        places = np.flatnonzero(coefs.any(axis=1))
+        coefs = coefs[:, 1:] if self.n_outputs == 1 else coefs
+        del self.gram
+        return Result(places, coefs[places].astype(np.float32), objective, 0.0, gap, n_iter, gap <= settings.tol)
+
+    def _round(self, dual: Dual, rng: np.random.Generator) -> tuple[float, float]:
+        """Some sweeps; the objective and how far above the optimum it can be."""
+        settings = self.settings
+        order = rng.permutation(np.flatnonzero(dual.most > 0.0))
+        is_rescaled = settings.rescaling == "slack"
+        kernels.sweep(
+            self.gram, self.codes, settings.cost, is_rescaled, dual.most, order, SWEEPS, dual.weights, dual.scores
+        )
+        loss = float(dual.most @ self._violations(dual.scores, self.codes).losses)
+        square = max(0.0, float(np.einsum("ic,ci->", dual.coefs(self.codes, settings), dual.scores)))
+        bound = float(np.einsum("ic,ic->", dual.weights, settings.cost[self.codes])) - 0.5 * square
+        total = float(dual.most.sum()) / max(float(self.shares.sum()), 1e-300)
+        objective = (loss + 0.5 * square) / total
+        return objective, max(0.0, objective - bound / total)
+
+    def _choose(self, rng: np.random.Generator) -> float:
+        """The C that rows held out speak for: that of `SVC`, if they do not clearly speak for another."""
+        per_row = float(np.count_nonzero(self.shares))
+        fold = rng.permutation(len(self.codes)) % FOLDS
+        best, least = CHOICES[0][0], np.empty(0)
+        for choices in CHOICES:
+            duals: list[Dual] = []
+            for c in choices:
+                costs = self._held_out(duals, c * per_row * self.shares, fold, rng)
+                if c == choices[0]:
+                    least = costs if not len(least) else least
+                    continue
+                won = self.shares * (least - costs)
+                if won.sum() <= math.sqrt(float(won @ won)):
+                    break
+                best, least = c, costs
+            if best != choices[0]:
+                break
+        return best * per_row
+
+    def _held_out(self, duals: list[Dual], most: Floats, fold: Ints, rng: np.random.Generator) -> Floats:
+        """What each row costs as predicted from the other folds; goes on from what solutions there are."""
+        settings, costs = self.settings, np.zeros(len(fold))
+        for k in range(FOLDS):
+            part = np.where(fold == k, 0.0, most)
+            if len(duals) <= k:
+                duals.append(Dual(part, self.codes, len(settings.cost)))
+            else:
+                duals[k].resize(part, self.codes)
+            for _ in range(ROUNDS_ROUGH):
+                _, gap = self._round(duals[k], rng)
+                if gap <= ROUGH * settings.tol or time.perf_counter() > settings.deadline:
+                    break
+            held = fold == k
+            found = duals[k].scores[:, held].argmax(axis=0)
+            costs[held] = settings.cost[self.codes[held], found]
+        return costs
+
+
+class Dual:
+    """Weights of each row's labels, and the scores that belong to them."""
+
+    def __init__(self, most: Floats, codes: Ints, n_classes: int) -> None:
+        self.scores = np.zeros((n_classes, len(codes)))
+        self.weights = np.zeros((len(codes), n_classes))
+        self.resize(most, codes)
+
+    def resize(self, most: Floats, codes: Ints) -> None:
+        """Let the weights of a row sum up to another number; where they are more, begin anew."""
+        rows = np.arange(len(codes))
+        self.weights[rows, codes] = 0.0
+        if (self.weights.sum(axis=1) > most).any():
+            self.weights[:] = self.scores[:] = 0.0
+        self.most = most
+        self.weights[rows, codes] = most - self.weights.sum(axis=1)
+
+    def coefs(self, codes: Ints, settings: Settings) -> Floats:
+        """The coefficients of each row's features, shape (n, n_classes)."""
+        rows = np.arange(len(codes))
+        coefs = -self.weights * (settings.cost[codes] if settings.rescaling == "slack" else 1.0)
+        coefs[rows, codes] = 0.0
+        coefs[rows, codes] = -coefs.sum(axis=1)
+        return np.asarray(coefs, np.float64)
+
+
 # The estimator ---------------------------------------------------------------------------------------------------
 
 
@@ -579,7 +693,8 @@ class SampledCuts(BatchClassifier):
     ----------
     C
         Weight of the loss: larger follows the rows more closely. It belongs to the rows that are seen: None for
-        `sample_size` * `max_iter`, or for n where all rows are looked through.
+        `sample_size` * `max_iter`, or for n where all rows are looked through. Where the whole problem is solved, None
+        for n, as the C of 1 of SVC, if rows held out do not clearly speak for 10, 100 or 1,000 times that, or for less.
     kernel
         `"gaussian"` exp(-gamma |x - v|^2), `"laplacian"` exp(-gamma |x - v|_1), `"polynomial"`
         (gamma x.v + coef0)^degree, `"linear"` x.v, or a callable of two arrays of rows, float32, that gives the
@@ -598,6 +713,8 @@ class SampledCuts(BatchClassifier):
         there are no more rows than `sample_size`, all are looked through anyway.
     sample_size
         Rows of a cut. Where classes overlap little, or are many, hundreds of small cuts do better than few large ones.
+        None for 500; but with sampling="constant" and at most 4,000 rows that `fit` is given, the whole problem is
+        solved, without cuts: by coordinate ascent on its dual, with all kernel values in memory (64 MB).
     tol
         With all rows looked through: the end comes where the mean loss is above that of the cuts by no more than
         this, or the objective of the average above their bound. Else where the average's loss at rows set aside is no
@@ -682,7 +799,7 @@ class SampledCuts(BatchClassifier):
         cost: Any = None,
         rescaling: str = "margin",
         sampling: str = "constant",
-        sample_size: int = 500,
+        sample_size: int | None = None,
         tol: float = 1e-3,
         max_iter: int = 150,
         max_seconds: float | None = None,
@@ -723,7 +840,7 @@ class SampledCuts(BatchClassifier):
                 _check_number(name, value)
         for name in ("sample_size", "max_iter", "degree", "budget"):
             value = getattr(self, name)
-            if not (name == "budget" and value is None):
+            if not (name in ("sample_size", "budget") and value is None):
                 _check_whole(name, value)
         coef0: Any = self.coef0
         if not isinstance(coef0, Real) or not 0.0 <= float(coef0) < math.inf:
@@ -734,13 +851,21 @@ class SampledCuts(BatchClassifier):
         if self.budget is not None and self.reduction == "merge" and self.kernel != "gaussian":
             raise ValueError(f"only Gaussian vectors can be merged, the kernel is {self.kernel!r}")
 
+    def _check_magnitudes(self, X: Any) -> None:
+        """Warn of such rows: they are cut to where kernel values are numbers."""
+        try:
+            super()._check_magnitudes(X)
+        except ValueError as error:
+            warnings.warn(f"rows may not be told apart: {error}", ConvergenceWarning, stacklevel=4)
+
     # Fitting -----------------------------------------------------------------------------------------------------
 
     def _solve(self, X: Any, codes: Ints, weights: Floats, progress: Progress) -> Solution:
         ones = np.ones(len(self.classes_))
         is_uniform = bool((weights == weights[0]).all()) and abs(weights.sum() - 1.0) < 1e-9
         source = Source(len(codes), lambda places: (X[places], codes[places]), None if is_uniform else weights, ones)
-        return self._find(source, _fingerprint(X, codes, weights) if self.warm_start else "", progress)
+        is_whole = self.sample_size is None and self.sampling == "constant" and len(codes) <= WHOLE
+        return self._find(source, _fingerprint(X, codes, weights) if self.warm_start else "", progress, is_whole)
 
     def fit_drawn(self, rows: Rows, classes: Sequence[Any] | NDArray[Any]) -> Self:
         """Fit rows that are drawn as they are needed, and are never all in memory.
@@ -771,12 +896,13 @@ class SampledCuts(BatchClassifier):
         self.n_features_in_ = int(drawn(np.zeros(1, np.int64))[0].shape[1])
         return self._settle(self._find(source, f"drawn {id(rows)}", progress), progress)
 
-    def _find(self, source: Source, fingerprint: str, progress: Progress) -> Solution:
+    def _find(self, source: Source, fingerprint: str, progress: Progress, is_whole: bool = False) -> Solution:
         seed = self.random_state
         rng = np.random.default_rng(seed.randint(2**31) if isinstance(seed, np.random.RandomState) else seed)
         n_classes = len(self.classes_)
+        sample_size = self.sample_size or SAMPLE
         settings = Settings(
-            self.sample_size,
+            sample_size,
             self.tol,
             self.max_iter,
             time.perf_counter() + (self.max_seconds or math.inf),
@@ -785,8 +911,10 @@ class SampledCuts(BatchClassifier):
             self.average,
         )
         similarity = self._similarity(source, rng)
-        kind = AllRows if self.sampling == "linear" or self.sample_size >= source.n else ConstantTime
-        C = float(self.C or (source.n if kind is AllRows else self.sample_size * self.max_iter))
+        kind: type[Rounds] = AllRows if self.sampling == "linear" or sample_size >= source.n else ConstantTime
+        kind = Whole if is_whole else kind
+        defaults = {Whole: 0.0, AllRows: source.n, ConstantTime: sample_size * self.max_iter}
+        C = float(self.C or defaults[kind])
         key = (fingerprint, kind, C, similarity.key, str(settings.cost), self.rescaling)
         rounds: Rounds = kind(similarity, C, 1 if n_classes == 2 else n_classes)
         held = getattr(self, "_held", None)
@@ -794,7 +922,7 @@ class SampledCuts(BatchClassifier):
             _, rounds, rng = held
         result = rounds.run(source, settings, rng, progress)
         self._held = (key, rounds, rng) if self.warm_start else None
-        self.C_, self.similarity_ = C, rounds.similarity
+        self.C_, self.similarity_ = rounds.C, rounds.similarity
         self.support_, self.dual_coef_ = result.places, np.ascontiguousarray(result.coefs.T)
         self.vectors_ = self.similarity_.prepare(source.take(result.places)[0])
         self.objective_error_ = result.error
@@ -949,6 +1077,7 @@ def _cost(cost: Any, n_classes: int) -> Floats:
         raise ValueError(f"`cost` must have shape {(n_classes, n_classes)}, got {matrix.shape}")
     if not np.isfinite(matrix).all() or (matrix < 0.0).any() or matrix.diagonal().any() or not matrix.any():
         raise ValueError("`cost` must be finite, 0 or more, zero on the diagonal, and not zero everywhere")
+    check_scale("the largest `cost`", matrix.max(), "rescale them")
     return matrix
 
 
@@ -965,6 +1094,7 @@ def _fingerprint(X: Any, codes: Ints, weights: Floats) -> str:
 def _check_number(name: str, value: Any) -> None:
     if not isinstance(value, Real) or not 0.0 < float(value) < math.inf:
         raise ValueError(f"`{name}` must be a positive number, got {value!r}")
+    check_scale(f"`{name}`", value, "give another")
 
 
 def _check_whole(name: str, value: Any) -> None:

@@ -66,13 +66,25 @@ class Similarity:
     def values(self, vectors: Singles, rows: Singles) -> Singles:
         """All kernel values, shape (len(vectors), len(rows)); for small blocks."""
         if callable(self.kernel):
-            return np.ascontiguousarray(self.kernel(vectors, rows), np.float32)
+            return self._called(vectors, rows)
         if self.kernel in ("gaussian", "laplacian"):
             each = np.arange(len(vectors))
             out = np.zeros((len(vectors), 1, len(rows)), np.float32)
             self.add_scores(vectors, rows, np.ones((len(vectors), 1), np.float32), each, out)
             return out[:, 0]
         return np.asarray(self._of_products(vectors @ rows.T))
+
+    def _called(self, vectors: Singles, rows: Singles) -> Singles:
+        """What a callable gives, checked."""
+        values, shape = np.asarray(self.kernel(vectors, rows)), (len(vectors), len(rows))
+        if values.shape != shape or values.dtype.kind not in "fiub":
+            raise ValueError(
+                f"the kernel gave an array of shape {values.shape} and type {values.dtype} for {shape[0]} and "
+                f"{shape[1]} rows: it must give a real number for each pair, in shape {shape}"
+            )
+        if not (np.abs(values) <= LARGEST).all():
+            raise ValueError(f"the kernel gave values that are not finite, or beyond {LARGEST:g}")
+        return np.ascontiguousarray(values, np.float32)
 
     def add_scores(
         self, vectors: Singles, rows: Singles, coefs: Singles, owners: NDArray[np.int64], out: Singles

@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution
+from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution, check_scale
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.kernels import newton as kernels
 from streamsvm.models import LinearModel
@@ -981,6 +981,8 @@ class SmoothedNewton(LinearClassifier):
             value: Any = getattr(self, name)
             if not isinstance(value, Real) or not (math.isfinite(value) and float(value) >= 0.0):
                 raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
+            if value:
+                check_scale(f"`{name}`", value, "give another, or 0 for none")
         if self.l2 == 0.0 and self.l1 == 0.0:
             raise ValueError("`l2` and `l1` are both 0: one of them must be positive, for instance l2=1e-4")
         tol: Any = self.tol

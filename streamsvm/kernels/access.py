@@ -24,7 +24,7 @@ from numba.extending import (
 from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
-from streamsvm.kernels.state import DECLARED, LIVING, Array, Declaration, Entry, Number, State
+from streamsvm.kernels.state import DECLARED, LIVING, Array, Declaration, Entry, Number, Part, State
 
 
 class StateType(types.Type):
@@ -61,7 +61,7 @@ def _unbox(kind: StateType, state: Any, c: Any) -> NativeValue:
 class _Attributes(AttributeTemplate):
     key = StateType
 
-    def generic_resolve(self, kind: StateType, name: str) -> Any:
+    def generic_resolve(self, kind: StateType, name: str) -> Any:  # type: ignore[override]
         entry = DECLARED[kind.declared].entries.get(name)
         return None if entry is None else _type_of(entry)
 
@@ -127,8 +127,7 @@ def state_at(declaration: Declaration) -> Callable[[int], Any]:
 
         return kind(types.int64), codegen
 
-    found: Callable[[int], Any] = intrinsic(at)
-    return found
+    return intrinsic(at)  # type: ignore[return-value]
 
 
 def _address_of(_: Any, state: Any) -> Any:
@@ -140,4 +139,4 @@ def _address_of(_: Any, state: Any) -> Any:
     return types.int64(state), codegen
 
 
-address_of: Callable[[Any], int] = (lambda state: state.address) if config.DISABLE_JIT else intrinsic(_address_of)
+address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intrinsic(_address_of)

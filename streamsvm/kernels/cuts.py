@@ -312,3 +312,75 @@ def merge_into(vectors, coefs, sizes, a, b):
     for c in range(coefs.shape[1]):
         coefs[b, c] = of_b * coefs[b, c] + of_a * coefs[a, c]
     sizes[b] = math.sqrt(product(coefs, b, b))
+
+
+# All rows at once ------------------------------------------------------------------------------------------------
+
+
+@kernel
+def sweep(gram, codes, cost, rescaled, most, order, n_sweeps, weights, scores):
+    """Ascend the dual of the whole problem along pairs of labels of one row after another.
+
+    Parameters
+    ----------
+    gram
+        The kernel values of all pairs of rows.
+    codes, cost
+        The true classes, and cost[y, c].
+    rescaled
+        Whether slack is rescaled, not the margin.
+    most
+        What the weights of a row sum up to.
+    order
+        The rows in the order to go through them.
+    weights
+        Of each row's labels, shape (n, n_classes); that of the true one is what is left. Changed.
+    scores
+        The scores that belong to them, shape (n_classes, n). Changed.
+    """
+    for _ in range(n_sweeps):
+        largest = 0.0
+        for i in order:
+            if most[i] > 0.0:
+                largest = max(largest, improve(gram[i], i, codes[i], cost, rescaled, weights[i], scores))
+        if largest < 1e-6:
+            break
+
+
+@kernel
+def improve(values, i, y, cost, rescaled, weights, scores):
+    """Move weight from the label of row i with the least loss to that with the largest; by how much they differed."""
+    up, down, high, low = y, y, 0.0, math.inf
+    if weights[y] > 0.0:
+        low = 0.0
+    for c in range(weights.size):
+        if c == y:
+            continue
+        behind = scores[c, i] - scores[y, i]
+        loss = cost[y, c] * (1.0 + behind) if rescaled else cost[y, c] + behind
+        if loss > high:
+            up, high = c, loss
+        if weights[c] > 0.0 and loss < low:
+            down, low = c, loss
+    if high <= low:
+        return 0.0
+    gains = (cost[y, up] if rescaled else 1.0) if up != y else 0.0
+    loses = (cost[y, down] if rescaled else 1.0) if down != y else 0.0
+    curvature = ((gains - loses) ** 2 + gains * gains + loses * loses) * values[i]
+    step = weights[down]
+    if curvature > 0.0:
+        step = min(step, (high - low) / curvature)
+    weights[down] -= step
+    weights[up] += step
+    add_scaled(scores[y], values, step * (gains - loses))
+    add_scaled(scores[up], values, -step * gains)
+    add_scaled(scores[down], values, step * loses)
+    return high - low
+
+
+@fused
+def add_scaled(total, values, a):
+    """total += a * values."""
+    if a != 0.0:
+        for i in range(values.size):
+            total[u(i)] += a * values[u(i)]

@@ -63,7 +63,7 @@ BSGD = Declaration(
         "bias": Number("whether scores have a constant"),
         "absorb": Number("the kernel value with the nearest vector above which that takes an event in"),
         "metric_rate": Number("the step of the learned metric, 0 where it is fixed"),
-        "gamma": Number("the setting, 0 where it follows the data"),
+        "gamma": Number("what it is held at, 0 where it follows the data", saved=True, within=(0.0, 1e300)),
         "gamma_factor": Number("see gamma"),
         "merges": Number("how many vectors are merged into one", i64),
         "maintenance": Number("how room is made", i64),

@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,10 +94,9 @@ class Array:
     @property
     def element(self) -> np.dtype[Any]:
         """The type of an element."""
-        if self.fields is None:
-            return np.dtype(self.dtype)
-        fields: list[tuple[str, Any]] = [(name, number.dtype) for name, number in self.fields.items()]
-        return np.dtype(fields)
+        fields: Any = [(name, number.dtype) for name, number in (self.fields or {}).items()]
+        found: np.dtype[Any] = np.dtype(fields or self.dtype)
+        return found
 
 
 def records(dims: tuple[str, ...], meaning: str, **fields: Number) -> Array:
@@ -181,6 +182,19 @@ def _n_bytes(array: Array, sizes: Mapping[str, int]) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+_most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
+
+
+@contextmanager
+def at_most(n_bytes: int) -> Iterator[None]:
+    """Refuse states of more bytes: what asks for them may not be trusted."""
+    token = _most_bytes.set(n_bytes)
+    try:
+        yield
+    finally:
+        _most_bytes.reset(token)
+
+
 class State:
     """Memory for what is declared: zero, but for what the table begins with something else.
 
@@ -222,6 +236,9 @@ class State:
         arrays = {name: array for name, array in declaration.of(Array) if not array.lent}
         head = -(-declaration.record.itemsize // ALIGNMENT) * ALIGNMENT
         size = head + sum(_n_bytes(array, sizes) for array in arrays.values())
+        if size > _most_bytes.get():
+            raise ValueError(f"a state of {size} bytes, of which at most {_most_bytes.get()} are allowed")
+        # Memory that nothing is written to takes no room.
         block = np.zeros(size + ALIGNMENT, np.uint8)
         block = block[-block.ctypes.data % ALIGNMENT :][:size]
         own(self, "_block", block)
@@ -313,6 +330,11 @@ class State:
                 for key, number in (entry.fields or {}).items():
                     if number.saved:
                         yield f"{name}.{key}", self.split(name)[key].view(np.ndarray), number.within
+
+    def names(self) -> list[str]:
+        """The names of all that is saved."""
+        own = [name for name, _, _ in self._kept()]
+        return own + [f"{name}.{key}" for name, part in self.parts.items() for key in part.names()]
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Copies of all that is learned, by name; what is in a part is headed by its name."""

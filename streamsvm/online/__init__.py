@@ -28,14 +28,15 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     ArchiveError
         Where it is none of ours.
     """
-    learner = LEARNERS.get(header.get("class", ""))
-    if header.get("class") == "LinearModel":
+    name = header.get("class")
+    learner = LEARNERS.get(name) if isinstance(name, str) else None
+    if name == "LinearModel":
         raise ArchiveError(
             "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
             "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on"
         )
     if learner is None:
-        raise ArchiveError(f"holds {header.get('class')!r}, which is none of {', '.join(sorted(LEARNERS))}")
+        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted(LEARNERS))}")
     return learner.from_state(header, arrays)
 
 

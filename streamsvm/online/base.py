@@ -8,7 +8,8 @@ import math
 import os
 import sys
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from itertools import compress, repeat
 from numbers import Integral, Real
 from types import ModuleType
@@ -16,22 +17,39 @@ from typing import Any, ClassVar, Self
 
 import narwhals as nw
 import numpy as np
-from numba import typeof, types
+from numba import types
 from numba.core import event
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, is_nan
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Watch, is_nan
 from streamsvm.kernels import rows as scaling
+from streamsvm.kernels.access import StateType
 from streamsvm.kernels.requests import REQUEST
-from streamsvm.kernels.state import State
-from streamsvm.models import ArchiveError, Scaler, decode_label, encode_label, read_archive, write_archive
+from streamsvm.kernels.state import State, at_most
+from streamsvm.models import (
+    DAMAGED,
+    ArchiveError,
+    Scaler,
+    check_names,
+    decode_label,
+    decode_labels,
+    encode_label,
+    read_archive,
+    write_archive,
+)
 
 logger = logging.getLogger(__name__)
 
 SCALINGS = ("none", "standard", "decayed", "rank")
 # Ranks keep two windows of values a column, so only the first so many columns have them.
 RANKED_MOST = 512
+# What a model was fitted on scales it as if so many events had been learned.
+MAPPED = 1_000.0
+# Where so many classes come with fewer than twice as many events, the label looks like an identifier.
+MANY_CLASSES = 250
+# What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
+ROOM_BYTES, ROOM_TIMES = 64 << 20, 32
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -47,6 +65,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     _event: ClassVar[Any]
 
     max_features: int
+    categories: tuple[Hashable, ...] | None
 
     @property
     def _multiclass(self) -> bool:
@@ -71,8 +90,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def _reset(self) -> None:
         """Begin with nothing learned."""
-        self._space = FeatureSpace(self.max_features)
+        self._space = FeatureSpace(self.max_features, self.categories or ())
         self._codes: dict[Hashable, int] = {}
+        self._many_classes_at = 0
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._room = (min(16, self.max_features), 2)
@@ -87,6 +107,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def n_events_learned(self) -> int:
         """How many events have been learned."""
         return int(self._rows.seen)
+
+    @property
+    def notices(self) -> list[str]:
+        """What it has warned of, once each: features left out, and a label that looks like an identifier."""
+        doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
+        return self._space.notices() + doubts
+
+    def keep_categories(self, names: Sequence[Hashable]) -> None:
+        """Take the strings under these names for categories from now on, as `categories` does from the start."""
+        self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
+        self._space.keep(names)
 
     def _use(self, state: State) -> None:
         """Work on this state from now on, with what the fast path of single events needs at hand."""
@@ -133,6 +164,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._weight_class(label, code)
         return code
 
+    def _doubt_labels(self, n_before: int, labels: Sequence[Any]) -> None:
+        """Warn where with these labels, the next to be learned, very many classes have come: there were n_before."""
+        if n_before < MANY_CLASSES <= len(self._codes):
+            n_learned = self.n_events_learned + 1 + labels.index(self._answers[MANY_CLASSES - 1])
+            if n_learned < 2 * MANY_CLASSES:
+                self._many_classes_at = n_learned
+                logger.warning("%s", _label_notice(n_learned))
+
     # One event ---------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
@@ -171,7 +210,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._code(y)  # raises
         entries = self._space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
+            n_classes = len(self._codes)
             code = self._code(y)
+            self._doubt_labels(n_classes, [y])
             self._make_room()
             self._list(*entries)
             self._event(self._state, code, w)
@@ -273,20 +314,21 @@ class OnlineClassifier(base.MiniBatchClassifier):
         predicted = _like(X, self._decode(codes))
         return (predicted, probabilities) if proba else predicted
 
-    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True) -> tuple[Ints, Floats]:
+    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
 
         Returns
         -------
-        codes, scores
+        (codes, scores) or (codes, scores, probabilities)
             For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
-            probability, NaN there.
+            probability, NaN there. If `proba` the probabilities over `classes_`, too, 0 for classes not known yet.
         """
-        if not learn:
-            codes, scores, _ = self._run(self._space.encode(features), score=True)
-            return codes, scores
-        codes, scores, _ = self._learn_rows(features, labels, score=True)
-        return codes, scores
+        if learn:
+            found = self._learn_rows(features, labels, score=True, proba=proba)
+        else:
+            n_proba = int(self._state.n_classes) if proba else 0
+            found = self._run(self._space.encode(features), score=True, n_proba=n_proba)
+        return found if proba else found[:2]
 
     def _learn_rows(
         self,
@@ -312,8 +354,10 @@ class OnlineClassifier(base.MiniBatchClassifier):
             learn &= known
         rows = self._space.encode(X, learn)
         if not all(map(self._codes.__contains__, distinct)):
-            for label in dict.fromkeys(compress(labels, learn.tolist())):
+            n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
+            for label in dict.fromkeys(learned):
                 self._code(label)
+            self._doubt_labels(n_classes, learned)
         if learn.all():
             numbers = np.fromiter(map(self._codes.__getitem__, labels), np.int64, len(labels))
         else:
@@ -377,6 +421,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "classes": [encode_label(label) for label in self.classes_],
             "names": [encode_label(name) for name in space.names],
             "n_refused": space.n_refused,
+            "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
+            "watched": [
+                [encode_label(name), watch.before, watch.seen, *sorted(watch.again)]
+                for name, watch in space.watched.items()
+            ],
+            "many_classes_at": self._many_classes_at,
         }
         return header, tight.saved() | {"is_indicator": np.array(space.is_indicator, bool)}
 
@@ -389,32 +439,65 @@ class OnlineClassifier(base.MiniBatchClassifier):
         ArchiveError
             Where header or arrays are not those of such a learner.
         """
+        most = ROOM_BYTES + ROOM_TIMES * sum(array.nbytes for array in arrays.values())
         try:
-            if header["class"] != cls.__name__:
-                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
-            self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
-            is_indicator = np.zeros(len(header["names"]), bool)
-            _fill(is_indicator, arrays["is_indicator"], "is_indicator")
-            self._space.restore(map(decode_label, header["names"]), is_indicator.tolist(), int(header["n_refused"]))
-            for label in map(decode_label, header["classes"]):
-                self._answers.insert(len(self._codes), label)
-                self._codes[label] = len(self._codes)
-            self._room = (max(len(self._space), 1), max(len(self._codes), 1))
-            state = self._new_state(len(self._space), len(self._codes))
-            state.restore(arrays)
-            if not 0 <= state.n_classes <= len(self._codes):
-                raise ArchiveError("there are more classes than labels")
-            check_statistics(state.rows, self._space)
-            self._check_restored(state)
-            roomy = self._new_state(*self._room)
-            roomy.take(state)
+            with at_most(most):
+                return cls._from_state(header, arrays)
         except ArchiveError:
             raise
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except DAMAGED as error:
             raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        if header["class"] != cls.__name__:
+            raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+        self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
+        self._restore_space(header, arrays["is_indicator"])
+        self._many_classes_at = int(header["many_classes_at"])
+        for label in decode_labels(header["classes"]):
+            self._answers.insert(len(self._codes), label)
+            self._codes[label] = len(self._codes)
+        self._room = (max(len(self._space), 1), max(len(self._codes), 1))
+        state = self._new_state(len(self._space), len(self._codes))
+        check_names(arrays, {*state.names(), "is_indicator"})
+        state.restore(arrays)
+        if not 0 <= state.n_classes <= len(self._codes):
+            raise ArchiveError("there are more classes than labels")
+        check_statistics(state.rows, self._space)
+        self._check_restored(state)
+        if self._room != (len(self._space), len(self._codes)):
+            tight, state = state, self._new_state(*self._room)
+            state.take(tight)
         self._n_prepared = len(self._space)
-        self._use(roomy)
+        self._use(state)
         return self
+
+    def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
+        """Take over the columns of an archive, and what is known of names that take none."""
+        names, n_refused = header["names"], header["n_refused"]
+        indicators = np.zeros(len(names), bool)
+        _fill(indicators, is_indicator, "is_indicator")
+        columns = [decode_label(name) for name in names]
+        for name, indicator in zip(columns, indicators.tolist(), strict=True):
+            if indicator and not (type(name) is tuple and len(name) == 2 and type(name[1]) is str):
+                raise ArchiveError(f"{name!r} is not the name of an indicator")
+        if type(names) is not list or len(set(zip(columns, indicators.tolist(), strict=True))) < len(columns):
+            raise ArchiveError("two columns have the same name")
+        if type(n_refused) is not int or not 0 <= n_refused <= scaling.MOST_EVENTS:
+            raise ArchiveError(f"{n_refused!r} columns were refused")
+        if len(columns) > self.max_features:
+            raise ArchiveError(f"there are {len(columns)} columns, `max_features` allows {self.max_features}")
+        self._space.restore(
+            columns,
+            indicators.tolist(),
+            n_refused,
+            {decode_label(name): kind for name, kind in header["left_out"]},
+            {
+                decode_label(name): Watch(int(before), int(seen), set(map(int, again)))
+                for name, before, seen, *again in header["watched"]
+            },
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
@@ -447,14 +530,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
         for name in ("_rows", "_row", "_listed", "_proba", "_fast", "_space"):
             del state[name]
         space = self._space
-        state["_columns"] = (space.names, space.is_indicator, space.n_refused)
+        state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         columns, memory = state.pop("_columns"), state.pop("_state")
         self.__dict__.update(state)
-        self._space = FeatureSpace(self.max_features)
+        self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
         fresh = self._new_state(*self._room)
         fresh.take(memory)
@@ -482,6 +565,30 @@ class OnlineClassifier(base.MiniBatchClassifier):
             scaling.CLIP if scaled else math.inf,
             windows,
         )
+
+    def _scaler_for(self, given: Scaler) -> Scaler:
+        """The scaling to adopt a model of given scaling with: its own, or running statistics for rows as they are.
+
+        These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events.
+        """
+        if not given.is_identity or self._rows.scaling != scaling.STANDARD:
+            self._check_scaler(given)
+            return given
+        own = self._scaler()
+        columns = {name: j for j, name in enumerate(own.names) if own.count[j] > 1.0}
+        d = len(given.names)
+        if all(name in columns for name in given.names):
+            at = [columns[name] for name in given.names]
+            shift, scale, count = own.shift[at], own.scale[at], own.count[at]
+        elif given.mean is not None and given.spread is not None:
+            shift, count = given.mean.copy(), np.full(d, MAPPED)
+            scale = np.divide(1.0, given.spread, out=np.zeros(d), where=given.spread > 0.0)
+        else:
+            raise ValueError(
+                "the model is for values as they are, and nothing is known of their scale: let this learner learn some "
+                'events first, which then scale the model, or take `scaling="none"`'
+            )
+        return Scaler(given.names, given.is_indicator, shift, scale, count, scaling.CLIP)
 
     def _check_scaler(self, scaler: Scaler) -> None:
         """Refuse columns and statistics that do not fit."""
@@ -515,6 +622,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
         rows.seen = seen if n else 0.0
 
 
+def _label_notice(n_learned: int) -> str:
+    return (
+        f"the label looks like an identifier or a measured number: {MANY_CLASSES} classes came with the first "
+        f"{n_learned} learned events; every class costs time and memory (is --label the right one?)"
+    )
+
+
 def _entry(cls: type[OnlineClassifier]) -> Any:
     """The compiled step of single events as a class attribute, compiled when it is first called.
 
@@ -524,7 +638,7 @@ def _entry(cls: type[OnlineClassifier]) -> Any:
     def first_call(*arguments: Any) -> Any:
         function = cls._kernels.event
         # Where numba is told not to compile, a function is a plain one.
-        signature = typeof(arguments[0]), types.int64, types.float64
+        signature = StateType(arguments[0].declaration.name), types.int64, types.float64
         cls._event = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
         return function(*arguments)
 
@@ -574,6 +688,15 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
         rows.limit = scaling.LARGEST
         rows.scale[:] = 1.0
     return rows
+
+
+def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
+    """Names as a tuple, whatever they came in; None where there are none, since River cannot clone an empty one."""
+    if categories is None:
+        return None
+    if isinstance(categories, str) or not isinstance(categories, Iterable):
+        raise TypeError(f"`categories` must be a tuple of feature names, got {categories!r}")
+    return tuple(categories) or None
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:

@@ -50,7 +50,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
     stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
     often right. The power the blend's probabilities are raised to is learned by their log loss, which calibrates them.
     Last, which labels tend to follow the three before is weighed in where that makes probabilities better
-    (`label_order`); an event follows those labels that had come when it was predicted, however late its own comes.
+    (`label_order`); an event follows those labels that had come when it was last predicted, however late its own comes
+    (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other predictions
+    change nothing of what is learned.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
@@ -81,6 +83,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
     threads
         On how many threads members run where rows come in batches (`learn_many`, `predict_many`, `test_then_train`,
         `run_batch`), a few tens or more; the results are the same. More threads than members are of no use.
+    categories
+        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
+        out with a warning (see `FeatureSpace`).
 
     Attributes
     ----------
@@ -110,6 +115,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         seed: int = 0,
         max_features: int = 65_536,
         threads: int = 1,
+        categories: tuple[Hashable, ...] | None = None,
     ) -> None:
         base.check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:
@@ -130,6 +136,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         base.check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
         self.threads = threads
+        self.categories = base.check_categories(categories)
         self._reset()
 
     @classmethod
@@ -323,7 +330,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if total == 0.0:
             return {}
         values = np.exp(thetas / total)
-        return {self._space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable")}
+        space = self._space
+        return {
+            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
+        }
 
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
@@ -362,6 +372,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 "features": {
                     self._space.names[j]: self._unscaled(int(j), float(vectors[j, b]), kind.on_ranks)
                     for j in np.flatnonzero(vectors[: len(self._space), b])
+                    if not self._space.is_dead(int(j))
                 },
             }
             for b in np.argsort(-similarity, kind="stable")[:n]
@@ -381,6 +392,30 @@ class StreamSVMClassifier(base.OnlineClassifier):
         """
         order = self._state.order
         return float(order.trust) if autocorrelation.is_heard(order) else 0.0
+
+    def order_effect(self) -> dict[str, float] | None:
+        """What the order of labels does of late; None without `label_order`.
+
+        Returns
+        -------
+        dict
+            `trust`, as `order_trust`; the log loss of the probabilities `without` the order, and `with` it.
+
+        Examples
+        --------
+        >>> model = StreamSVMClassifier()
+        >>> for i in range(500):
+        ...     model.learn_one({"a": 1.0}, i % 5)
+        >>> effect = model.order_effect()
+        >>> effect["with"] < effect["without"]
+        True
+        """
+        if not self.label_order:
+            return None
+        order, n = self._state.order, self.n_events_learned
+        reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # losses start from 0, not yet there
+        losses = {"without": order.plain_loss, "with": order.ordered_loss}
+        return {"trust": self.order_trust} | {name: float(loss) / reached for name, loss in losses.items()}
 
     def _kernel_votes(self) -> list[tuple[_Member, State, float]]:
         """The kernel members, their states, and their shares of the vote."""

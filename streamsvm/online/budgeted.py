@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
@@ -10,10 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features import Floats
 from streamsvm.kernels import apart, expansion, losses, maintenance, merging
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels.state import State
-from streamsvm.models import ArchiveError, KernelExpansion
+from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
@@ -96,6 +99,9 @@ class BSGDClassifier(base.OnlineClassifier):
         A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+    categories
+        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
+        out with a warning (see `FeatureSpace`).
 
     Attributes
     ----------
@@ -161,6 +167,7 @@ class BSGDClassifier(base.OnlineClassifier):
         scaling_window: int = 1_000,
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
+        categories: tuple[Hashable, ...] | None = None,
     ) -> None:
         base.check_number("budget", budget, 1, 1_000_000, whole=True)
         if gamma is not None:
@@ -207,6 +214,7 @@ class BSGDClassifier(base.OnlineClassifier):
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
+        self.categories = base.check_categories(categories)
         self._reset()
 
     @classmethod
@@ -249,6 +257,7 @@ class BSGDClassifier(base.OnlineClassifier):
         state.make_room = apart(maintenance.make_room_at, 1).address
         state.heads.weight[:] = 1.0 / len(heads)
         state.gamma_now = 1.0 if self.gamma is None else self.gamma
+        state.gamma = self.gamma or 0.0
         self._set_params(state)
         return state
 
@@ -266,7 +275,6 @@ class BSGDClassifier(base.OnlineClassifier):
         state.bias = self.bias
         state.absorb = self.absorb
         state.metric_rate = self.metric_rate if self.metric == "learned" else 0.0
-        state.gamma = self.gamma or 0.0
         state.gamma_factor = self.gamma_factor
         state.merges = self.merges
         state.maintenance = MAINTENANCES[self.maintenance]
@@ -298,9 +306,13 @@ class BSGDClassifier(base.OnlineClassifier):
     @property
     def relevance(self) -> dict[Any, float]:
         """The part of each column in the distance, by name; 1 for all where the metric is fixed."""
+        values = zip(self._space.names, self._relevances().tolist(), strict=True)
+        return {name: value for j, (name, value) in enumerate(values) if not self._space.is_dead(j)}
+
+    def _relevances(self) -> Floats:
+        """The relevance of each column."""
         n = len(self._space)
-        values = self._state.relevance[:n] if self.metric == "learned" else np.ones(n)
-        return dict(zip(self._space.names, values.tolist(), strict=True))
+        return self._state.relevance[:n] if self.metric == "learned" else np.ones(n)
 
     @property
     def model(self) -> KernelExpansion:
@@ -324,7 +336,7 @@ class BSGDClassifier(base.OnlineClassifier):
             biases,
             float(state.gamma_now),
             # A column in which no value other than zero was learned has no part in the distance yet.
-            np.array(list(self.relevance.values())) * (np.arange(d) < state.n_known),
+            self._relevances() * (np.arange(d) < state.n_known),
             self._scaler(),
         )
 
@@ -333,6 +345,10 @@ class BSGDClassifier(base.OnlineClassifier):
 
         Two classes keep half the difference of their coefficients, which leaves the decision as it is. With Pegasos'
         steps, these go on as after a long stream. Where gamma follows the data, it starts from the model's.
+
+        An expansion for numbers as they are, as batch solvers have them, keeps its gamma, and is mapped into this
+        learner's running scaling: by its own statistics where it has learned events with all the model's columns, else
+        by those of the support vectors. It says the same of any row where no value is missing or cut off as an outlier.
 
         Raises
         ------
@@ -348,9 +364,22 @@ class BSGDClassifier(base.OnlineClassifier):
             raise ValueError(f"the model has {n} support vectors, the budget is {self.budget}")
         if self.gamma is not None and not np.isclose(self.gamma, model.gamma, rtol=1e-6):
             raise ValueError(f"the model's gamma is {model.gamma}, this learner's {self.gamma}")
+        held = model.scaler.is_identity
+        if held and model.scaler.mean is None and n > 1:
+            mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
+            model = replace(model, scaler=replace(model.scaler, mean=mean, spread=spread))
+        scaler = self._scaler_for(model.scaler)
+        if scaler is not model.scaler:
+            model = self._mapped(model, scaler)
+        self._check_scaler(scaler)
         known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
         if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
-            raise ValueError("the model's metric is a learned one, this learner's is fixed (see `metric`)")
+            raise ValueError(
+                "the model's metric is a learned one, or its columns differ in scale; this learner's is fixed (see "
+                "`metric`)"
+            )
+        if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
+            raise ValueError("the model's relevances are too large beside this learner's gamma: take `gamma=None`")
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
@@ -367,7 +396,9 @@ class BSGDClassifier(base.OnlineClassifier):
         if self.average:
             state.split("averaged")[:, :c, :n] = coefs
         state.heads.steps[:] = self.horizon
+        state.classes.learned[:c] = self.n_events_learned / c
         state.gamma_now = model.gamma
+        state.gamma = model.gamma if held else self.gamma or 0.0
         state.sum_of_squares = self.gamma_factor * self._rows.seen / model.gamma
         if self.metric == "learned":
             state.relevance[:d] = model.relevance
@@ -378,6 +409,19 @@ class BSGDClassifier(base.OnlineClassifier):
         mark_touched(state)
         for b in range(n):
             state.norms[b] = expansion.vector_norm(state, b)
+
+    def _mapped(self, model: KernelExpansion, scaler: Scaler) -> KernelExpansion:
+        """A model for rows as they are, mapped into a scaling; gamma takes what all relevances share, if it may."""
+        model = model.scaled_by(scaler)
+        positive = model.relevance > 0.0
+        if self.gamma is not None or not positive.any():
+            return model
+        logs = np.log(model.relevance[positive])
+        shared = math.exp(max(float(logs.mean()), float(logs.max()) - expansion.MOST_THETA))
+        relevance = model.relevance / shared
+        if np.ptp(logs) < 1e-9:
+            relevance[positive] = 1.0
+        return replace(model, gamma=model.gamma * shared, relevance=relevance)
 
 
 @cache

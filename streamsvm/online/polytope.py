@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -60,6 +60,9 @@ class CPMClassifier(base.OnlineClassifier):
         A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
+    categories
+        Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
+        out with a warning (see `FeatureSpace`).
 
     Attributes
     ----------
@@ -111,6 +114,7 @@ class CPMClassifier(base.OnlineClassifier):
         scaling_window: int = 1_000,
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
+        categories: tuple[Hashable, ...] | None = None,
     ) -> None:
         base.check_number("n_faces", n_faces, 1, 10_000, whole=True)
         base.check_number("l2", l2, 1e-12, 1e6)
@@ -132,6 +136,7 @@ class CPMClassifier(base.OnlineClassifier):
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
+        self.categories = base.check_categories(categories)
         self._reset()
 
     @classmethod
@@ -193,7 +198,7 @@ class CPMClassifier(base.OnlineClassifier):
         weights = np.ones(len(labels)) if w is None else base._weights(w, len(labels))
         if not labels or any(map(is_nan, set(labels))):
             raise ValueError("there must be at least one row, and no label may be NaN")
-        space = FeatureSpace(self.max_features)
+        space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))
         self._reset()  # all is checked: what was learned is given up
         self._space = space
@@ -228,6 +233,10 @@ class CPMClassifier(base.OnlineClassifier):
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
 
+        Polytopes for numbers as they are, as batch solvers have them, are mapped into this learner's running scaling:
+        by its own statistics where it has learned events with all their columns, else by those of the rows they were
+        fitted on. They say the same of any row where no value is missing or cut off as an outlier.
+
         Raises
         ------
         ValueError
@@ -236,7 +245,9 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, d = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
-        self._check_scaler(model.scaler)
+        scaler = self._scaler_for(model.scaler)
+        model = model if scaler is model.scaler else model.scaled_by(scaler)
+        self._check_scaler(scaler)
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
@@ -247,5 +258,6 @@ class CPMClassifier(base.OnlineClassifier):
         weights[1 : d + 1, :n_classes] = model.faces.transpose(2, 0, 1)
         weights[0, :n_classes] = model.biases
         self._state.classes.steps[:n_classes] = self.horizon
+        self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         if self.average:
             self._state.averaged[:] = self._state.weights

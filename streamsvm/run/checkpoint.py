@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from connectors.events import Position
-from streamsvm.models import read_archive, write_archive
-from streamsvm.run.errors import SetupError
+from streamsvm.models import check_names, read_archive, write_archive
+from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.locks import lock
 
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
@@ -38,6 +38,8 @@ class Snapshot:
         What was durable of each sink, by its role.
     model, metrics, history
         What their `state` gave.
+    begun
+        What has been taken of the events after `source`, as `Begun.state` has it.
     """
 
     identity: dict[str, str]
@@ -46,6 +48,7 @@ class Snapshot:
     model: State
     metrics: State
     history: State
+    begun: dict[str, Any] = field(default_factory=dict)
 
 
 class Checkpoint:
@@ -80,16 +83,13 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.directory / "lock", "ab")
+            self._lock = lock(self.directory / "lock")
         except OSError as error:
             raise SetupError(f"cannot use {self.directory} for checkpoints: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
+        if self._lock is None:
             raise SetupError(
                 f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
-            ) from None
+            )
         for halfway in self.directory.glob(f".{self.path.name}.*.tmp"):
             halfway.unlink()  # left by a run that was killed while it wrote
         return self
@@ -124,11 +124,15 @@ class Checkpoint:
                 raise ValueError(f"{self.path} is not a checkpoint but holds a {header.get('class')}")
             if absent := {*_PLAIN, *_STATES} - set(header):
                 raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
+            if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
+                raise ValueError(f"{self.path} is not a whole checkpoint")
+            check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _STATES))})
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
-        states = ((header[name], _under(name, arrays)) for name in _STATES)
-        snapshot = Snapshot(header["identity"], header["source"], header["sinks"], *states)
-        self._compare(snapshot.identity, identity)
+        settings, source, sinks = (header[name] for name in _PLAIN)
+        model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
+        snapshot = Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}))
+        self._compare(settings, identity)
         return snapshot
 
     def discard(self) -> None:
@@ -138,12 +142,15 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
-        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in _PLAIN}}
+        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun")}}
         arrays: dict[str, NDArray[Any]] = {}
         for part in _STATES:
             header[part], held = getattr(snapshot, part)
             arrays |= {f"{part}/{name}": array for name, array in held.items()}
-        write_archive(self.path, header, arrays)
+        try:
+            write_archive(self.path, header, arrays)
+        except OSError as error:
+            raise RunError(f"checkpoint: {self.path}: cannot be written: {error.strerror or error}") from error
         self.written_at = time.time()
 
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:

@@ -93,6 +93,8 @@ def _build(cls: Any, params: Mapping[str, Any], name: str) -> Any:
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in allowed.values()):
         raise SetupError(f"{name} has no parameter `{unknown[0]}`; it takes {', '.join(allowed) or 'none'}")
     built = {key: _value(key, value) for key, value in params.items()}
+    if cls.__module__.startswith("streamsvm."):  # whose sequences are tuples; TOML knows only lists
+        built = {key: _frozen(value) for key, value in built.items()}
     try:
         return cls(**built)
     except Exception as error:  # nobody knows what a foreign class raises on strange parameters
@@ -109,6 +111,10 @@ def _value(key: str, value: Any) -> Any:
     if not _is_class(cls, Base):  # and not to be called: it may do anything
         raise SetupError(f"{key} {name} is not a class of River's kind")
     return _build(cls, {k: v for k, v in value.items() if k != "name"}, f"{key} {name}")
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _is_class(found: Any, base: type) -> bool:

@@ -18,7 +18,8 @@ class DeferredSink:
     name
         The name of the sink to come.
     open_sink
-        Opens it; told by `resume` whether to keep what an earlier process wrote.
+        Opens it, or one of another name where that is taken; told by `resume` whether to keep what an earlier process
+        wrote.
     replace
         Whether the file an earlier run left under this name goes, as soon as this run has begun, even where there is
         nothing to put in its place.
@@ -35,6 +36,7 @@ class DeferredSink:
         """Take rows."""
         if self._sink is None:
             self._sink = self._open(self.name, resume=False)
+            self.name = self._sink.name
         self._sink.write(table)
 
     def flush(self) -> None:
@@ -49,11 +51,12 @@ class DeferredSink:
     @property
     def position(self) -> Position:
         """What is durable; empty where nothing was written."""
-        return {} if self._sink is None else self._sink.position
+        return {} if self._sink is None else self._sink.position | {"name": self.name}
 
     def rewind(self, position: Position) -> None:
         """Drop whatever was written after `position`."""
         if position:
+            self.name = position.get("name", self.name)
             self._sink = self._open(self.name, resume=True)
             self._sink.rewind(position)
 

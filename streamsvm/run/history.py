@@ -1,4 +1,4 @@
-"""What mattered when: the relevance of the features, and who led, sampled over a run.
+"""What mattered when: the relevance of the features, the order of labels, and who led, sampled over a run.
 
 Samples are taken between batches, at events that depend on the stream alone, so that a resumed run takes the same.
 """
@@ -32,6 +32,13 @@ def leaders_of(model: Any) -> list[dict[str, Any]]:
     return leaders() if callable(leaders) else []
 
 
+def order_of(model: Any) -> dict[str, float] | None:
+    """What the order of labels does in a model that weighs it; None where it does not."""
+    effect = getattr(model, "order_effect", None)
+    found: dict[str, float] | None = effect() if callable(effect) else None
+    return found
+
+
 class History:
     """Samples of a model over a run, few enough to keep whatever the stream's length.
 
@@ -39,6 +46,8 @@ class History:
     ----------
     at
         How many events had been judged, for each sample.
+    trust
+        How far the order of labels was trusted, for each sample.
 
     Examples
     --------
@@ -56,6 +65,7 @@ class History:
 
     def __init__(self) -> None:
         self.at: list[int] = []
+        self.trust: list[float] = []
         self._step, self._due = _FIRST_STEP, _FIRST_STEP
         self._leaders: list[str] = []
         self._relevances: list[dict[Hashable, float]] = []
@@ -65,19 +75,28 @@ class History:
         if events < self._due:
             return
         self._due = (events // self._step + 1) * self._step
+        if len(self.at) == _MOST_SAMPLES:
+            self._thin(events)
+        else:
+            self._add(model, judged)
+
+    def end(self, model: Any, judged: int) -> None:
+        """Take a sample of how the run ended, which is no part of what it goes on with."""
+        if not self.at or judged - self.at[-1] >= self._step:
+            self._add(model, judged)
+
+    def _add(self, model: Any, judged: int) -> None:
         relevance, leaders = relevance_of(model), leaders_of(model)
         if not relevance and not leaders:
             return
-        if len(self.at) == _MOST_SAMPLES:
-            self._thin(events)
-            return
         self.at.append(judged)
+        self.trust.append((order_of(model) or {"trust": 0.0})["trust"])
         self._leaders.append(leaders[0]["member"] if leaders else "")
         self._relevances.append(dict(list(relevance.items())[:_MOST_FEATURES]))
 
     def _thin(self, events: int) -> None:
         """Keep every second sample, and take no more than half as many from now on, however large batches are."""
-        for samples in (self.at, self._leaders, self._relevances):
+        for samples in (self.at, self.trust, self._leaders, self._relevances):
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
         self._due = (events // self._step + 1) * self._step
@@ -121,6 +140,7 @@ class History:
         }
         arrays = {
             "at": np.array(self.at, np.int64),
+            "trust": np.array(self.trust, np.float64),
             "counts": np.array([len(sample) for sample in self._relevances], np.int64),
             "features": np.array([code[name] for sample in self._relevances for name in sample], np.int64),
             "relevances": np.array([value for sample in self._relevances for value in sample.values()], np.float64),
@@ -133,6 +153,12 @@ class History:
         history = cls()
         history._step, history._due = header["step"], header["due"]
         history.at, history._leaders = arrays["at"].tolist(), list(header["leaders"])
+        history.trust = arrays["trust"].tolist()
+        samples = {len(history._leaders), len(history.at), len(history.trust), len(arrays["counts"])}
+        if len(samples) > 1 or any(type(n) is not int or n < 1 for n in (history._step, history._due)):
+            raise ValueError(f"a history of {samples} samples, each {history._step!r} events")
+        if (arrays["features"] < 0).any() or not all(type(name) is str for name in history._leaders):
+            raise ValueError("a history of features or members that are not known")
         names = [decode_label(name) for name in header["names"]]
         codes, values = (_split(arrays[name], arrays["counts"]) for name in ("features", "relevances"))
         history._relevances = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,28 @@ from connectors.events import Batch
 from streamsvm.run.errors import RunError
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a model predicts for a batch.
+
+    Parameters
+    ----------
+    batch
+        The batch without the events that had to be set aside.
+    codes
+        The predictions as indices into the learner's `classes`, -1 for none.
+    scores
+        Their probabilities, NaN where unknown.
+    probabilities
+        Where they are wanted, those of the classes that are not 0, by index: one dict an event, None for none.
+    """
+
+    batch: Batch
+    codes: NDArray[Any]
+    scores: NDArray[np.float64]
+    probabilities: Sequence[dict[int, float] | None] | None = None
+
+
 class Learner(Protocol):
     """What the loop needs of a model."""
 
@@ -19,17 +42,17 @@ class Learner(Protocol):
     def classes(self) -> Sequence[Any]:
         """All classes so far; `step` answers with indices into it."""
 
-    def step(self, batch: Batch, learn: bool) -> tuple[Batch, NDArray[Any], NDArray[np.float64]]:
-        """Test, then train: the batch without the events that had to be set aside, the predicted codes, the scores."""
+    def step(self, batch: Batch, learn: bool) -> Answers:
+        """Test, then train."""
 
 
 class BatchLearner:
     """A classifier of this package: one call for a batch."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, proba: bool = False) -> None:
         from streamsvm.features import BadRows
 
-        self._model = model
+        self._model, self._proba = model, proba
         self._bad_rows = BadRows
         # Compiles the kernel, or loads it, before the stream is read; a copy learns what is no event of the stream.
         model.clone().run_batch([{"warm": 1.0}], [0])
@@ -39,15 +62,15 @@ class BatchLearner:
         classes: Sequence[Any] = self._model.classes_
         return classes
 
-    def step(self, batch: Batch, learn: bool) -> tuple[Batch, NDArray[Any], NDArray[np.float64]]:
+    def step(self, batch: Batch, learn: bool) -> Answers:
         while True:
             features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
             try:
-                codes, scores = self._model.run_batch(features, batch.labels, learn=learn)
+                codes, scores, *all_ = self._model.run_batch(features, batch.labels, learn=learn, proba=self._proba)
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:
-                return batch, codes, scores
+                return Answers(batch, codes, scores, _by_code(codes, *all_) if self._proba else None)
 
 
 class RowLearner:
@@ -61,23 +84,25 @@ class RowLearner:
     ----------
     model
         A River classifier.
-    scored
-        Whether scores are wanted; where they are not, models that decide by themselves are not asked for them.
+    scored, proba
+        Whether scores, and all probabilities, are wanted; where they are not, models that decide by themselves are not
+        asked for them.
     """
 
-    def __init__(self, model: Any, *, scored: bool) -> None:
-        self._model = model
+    def __init__(self, model: Any, *, scored: bool, proba: bool = False) -> None:
+        self._model, self._proba = model, proba
         self._binary = not model._multiclass
         self._code: dict[Any, int] = {}
         self.classes: list[Any] = []
         self._predict = self._predictor(scored)
 
-    def step(self, batch: Batch, learn: bool) -> tuple[Batch, NDArray[Any], NDArray[np.float64]]:
+    def step(self, batch: Batch, learn: bool) -> Answers:
         self._name(batch.labels)
-        codes, scores, bad = [], [], {}
+        codes, scores, probabilities, bad = [], [], [], {}
         for i, (row, label) in enumerate(zip(batch.rows(), batch.labels, strict=True)):
             try:
                 prediction, score = self._predict(row)
+                shares = self._shares(row) if self._proba and prediction is not None else None
                 if learn and label is not None:
                     self._model.learn_one(row, self._code[label] == 1 if self._binary else label)
                 code = self._decode(prediction)
@@ -86,9 +111,20 @@ class RowLearner:
             else:
                 codes.append(code)
                 scores.append(score if code >= 0 else float("nan"))
+                probabilities.append(shares)
         if bad:
             batch = batch.without(bad)
-        return batch, np.array(codes, np.int64), np.array(scores, np.float64)
+        found = probabilities if self._proba else None
+        return Answers(batch, np.array(codes, np.int64), np.array(scores, np.float64), found)
+
+    def _shares(self, row: dict[Any, Any]) -> dict[int, float] | None:
+        """All probabilities; None where the model knows none."""
+        try:
+            shares = self._model.predict_proba_one(row)
+        except (NotImplementedError, AttributeError):
+            return None
+        codes = {self._decode(label): share for label, share in shares.items() if share}
+        return {code: codes[code] for code in sorted(codes) if code >= 0}
 
     def _name(self, labels: Sequence[Any]) -> None:
         """Number the labels before any prediction, which may say True where the labels say 1."""
@@ -147,9 +183,17 @@ class RowLearner:
         return prediction, score
 
 
-def as_learner(model: Any, *, scored: bool) -> Learner:
-    """The fastest way to drive a model; `scored` says whether the scores will be used."""
-    return BatchLearner(model) if hasattr(model, "run_batch") else RowLearner(model, scored=scored)
+def as_learner(model: Any, *, scored: bool, proba: bool = False) -> Learner:
+    """The fastest way to drive a model; `scored` and `proba` say what of its answers will be used."""
+    if hasattr(model, "run_batch"):
+        return BatchLearner(model, proba=proba)
+    return RowLearner(model, scored=scored, proba=proba)
+
+
+def _by_code(codes: NDArray[Any], probabilities: NDArray[np.float64]) -> list[dict[int, float] | None]:
+    """Rows as dicts, without classes that were not known yet; these depend on where a batch ends."""
+    rows = zip(codes.tolist(), probabilities.tolist(), strict=True)
+    return [None if code < 0 else {c: p for c, p in enumerate(row) if p} for code, row in rows]
 
 
 def _overrides(model: Any, base: type, method: str) -> bool:

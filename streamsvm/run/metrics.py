@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import decode_label, encode_label
+from streamsvm.models import decode_labels, encode_label
+from streamsvm.run.drift import Falls
 
 CURVE_LINES = ("model", "no_change", "majority")
 """What the curve follows: the model, "the label before", and "the most frequent label so far"."""
@@ -108,6 +109,10 @@ class Curve:
         """What `state` gave."""
         curve = cls()
         curve.events, curve.width = header["events"], header["width"]
+        if type(curve.events) is not int or type(curve.width) is not int or curve.width < 1:
+            raise ValueError(f"a curve of {curve.events!r} events in buckets of {curve.width!r}")
+        if hits.shape != (-(-curve.events // curve.width), len(CURVE_LINES)) or hits.dtype != np.int64:
+            raise ValueError(f"a curve of {curve.events} events, and hits of shape {hits.shape}")
         curve._hits[: len(hits)] = hits
         return curve
 
@@ -129,6 +134,8 @@ class Metrics:
     taken, events, rejected, unanswered
         Events handed to the learner; those of them that were predicted; events set aside, by the source or by the
         learner; labelled events without a prediction.
+    curve, falls
+        The accuracy over time, and where it fell.
 
     Examples
     --------
@@ -144,6 +151,7 @@ class Metrics:
         self.window = window
         self.taken = self.events = self.rejected = self.unanswered = 0
         self.curve = Curve()
+        self.falls = Falls()
         self._code = _Codes()
         self._pairs: Counter[int] = Counter()
         self._recent = np.zeros(0, np.bool_)
@@ -193,6 +201,7 @@ class Metrics:
             self._pairs[pair] += count
         self._recent = np.concatenate([self._recent, hits[:, 0]])[-self.window :]
         self.curve.add(hits)
+        self.falls.add(hits[:, 0])
 
     def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
         before = np.concatenate([[self.last], truth[:-1]])
@@ -251,7 +260,7 @@ class Metrics:
         curve, hits = self.curve.state()
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
         arrays = {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
-        return header | {"curve": curve}, arrays
+        return header | {"curve": curve, "falls": self.falls.state()}, arrays
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Metrics:
@@ -259,12 +268,27 @@ class Metrics:
         metrics = cls()
         for name in _COUNTS:
             setattr(metrics, name, header[name])
-        for label in header["labels"]:
-            metrics._code[decode_label(label)]
+        for label in decode_labels(header["labels"]):
+            metrics._code[label]
         metrics._seen, metrics._recent = arrays["seen"], arrays["recent"]
         metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
         metrics.curve = Curve.from_state(header["curve"], arrays["curve"])
+        metrics._check(arrays["pairs"])
+        metrics.falls = Falls.from_state(header["falls"])
         return metrics
+
+    def _check(self, pairs: NDArray[Any]) -> None:
+        """Refuse what no run can have left in an archive."""
+        n, codes = len(self._code), (pairs[:, 0] >> _SHIFT, pairs[:, 0] & (1 << _SHIFT) - 1)
+        counts = [getattr(self, name) for name in _COUNTS]
+        if any(type(count) is not int or not -1 <= count < 1 << 62 for count in counts) or self.window < 1:
+            raise ValueError(f"counts of {counts}")
+        if not all(((code >= 0) & (code < n)).all() for code in codes) or max(self.last, self.leader) >= n:
+            raise ValueError("metrics of labels that are not known")
+        if self._seen.dtype != np.int64 or self._seen.ndim != 1 or not self.leader < len(self._seen) <= n:
+            raise ValueError("counts of labels that are not known")
+        if self._recent.dtype != bool or self._recent.ndim != 1 or len(self._recent) > self.window:
+            raise ValueError("recent hits that do not fit their window")
 
 
 def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:

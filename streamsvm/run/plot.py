@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.metrics import CURVE_LINES
+from streamsvm.run.names import feature, shown
 from streamsvm.run.runner import Report
 
 _STYLES = {
@@ -24,6 +26,7 @@ _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 _BANDS = ("#7fa8d1", "#e8b07a", "#8cc3a0", "#c9a0c4", "#b8b8b8", "#d8cf7a")
 _MOST_FEATURES = len(_COLORS)
 _LONGEST_NAME = 24
+_LITTLE = 0.1  # the order of labels has a panel where it was trusted more than that
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -41,26 +44,44 @@ def check_plot(path: str | os.PathLike[str]) -> None:
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows.
 
-    Below, where the model tells them, which features mattered when, and which of its members led.
+    Dashed lines stand where a fall of accuracy was noticed. Below, where the model tells them, which features mattered
+    when, how far the order of labels was trusted, and which of its members led.
     """
+    from matplotlib import rc_context
+
+    # Names are taken as they are: a dollar sign begins no formula.
+    with rc_context({"text.parse_math": False, "text.usetex": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn in its place
+        _draw(report, path)
+
+
+def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import StrMethodFormatter
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    names, relevance = report.history.relevance(_MOST_FEATURES)
-    members, led = report.history.leaders()
-    heights = {"accuracy": 3.6} | ({"relevance": 2.6} if names else {}) | ({"leaders": 0.3} if members else {})
+    history = report.history
+    names, relevance = history.relevance(_MOST_FEATURES)
+    members, led = history.leaders()
+    heights = {"accuracy": 3.6}
+    heights |= ({"relevance": 2.6} if names else {}) | (
+        {"order": 0.8} if max(history.trust, default=0.0) > _LITTLE else {}
+    )
+    heights |= {"leaders": 0.3} if members else {}
     figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
     FigureCanvasAgg(figure)
     panels: Any = figure.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
     _draw_accuracy(panels["accuracy"], report)
     if names:
-        _draw_relevance(panels["relevance"], report.history.at, names, relevance)
+        _draw_relevance(panels["relevance"], history.at, names, relevance)
+    if "order" in panels:
+        _draw_order(panels["order"], history.at, history.trust)
     if members:
-        _draw_leaders(panels["leaders"], report.history.at, members, led)
+        _draw_leaders(panels["leaders"], history.at, members, led)
     last = panels[list(heights)[-1]]
     last.set_xlabel("events with a label")
     last.set_xlim(0, max(report.metrics.judged, 1))
+    last.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10], integer=True))
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     figure.savefig(path, dpi=150)
 
@@ -76,23 +97,40 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     for line, name in enumerate(CURVE_LINES):
         overall = f"{names[name]} {metrics.baseline(name):.1%}"
         axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
-    axes.set_title(f"Prequential accuracy on {os.path.basename(report.source)}", loc="left", fontsize=11)
+    for i, fall in enumerate(metrics.falls.last):
+        label = "accuracy fell" if i == 0 else None
+        axes.axvline(fall.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+    axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
     axes.set_ylabel(f"over the last {window:,} events")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
 
 
 def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDArray[np.float64]) -> None:
     """Lines on a logarithmic scale: what counts is how many times as much one feature weighs as another."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    for j, name in enumerate(names):
-        axes.plot(at, values[:, j], label=_short(name), color=_COLORS[j], linewidth=1.4)
+    for j in range(len(names)):
+        axes.plot(at, values[:, j], label=f"feature {j}", color=_COLORS[j], linewidth=1.4)
     axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high < 4.0 * low:  # too narrow for decades, or for parts of them
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    else:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter("")
     axes.set_title("Which features mattered when", loc="left", fontsize=11)
     axes.set_ylabel("relevance")
+    # Set as texts: matplotlib leaves out of a legend what begins with an underscore.
+    for text, name in zip(_dress(axes).get_texts(), names, strict=True):
+        text.set_text(shown(feature(name), _LONGEST_NAME))
+
+
+def _draw_order(axes: Any, at: list[int], trust: list[float]) -> None:
+    axes.plot(at, trust, label=f"trust {trust[-1]:.2f}", color=_COLORS[0], linewidth=1.4, drawstyle="steps-pre")
+    axes.set_ylim(0.0, max(1.1, 1.1 * max(trust)))
+    axes.set_title("How far the order of labels was trusted", loc="left", fontsize=11)
     _dress(axes)
 
 
@@ -107,13 +145,8 @@ def _draw_leaders(axes: Any, at: list[int], members: list[str], led: NDArray[np.
     _dress(axes)
 
 
-def _dress(axes: Any) -> None:
-    """What all panels share: the grid, and names to the right."""
+def _dress(axes: Any) -> Any:
+    """What all panels share: the grid, and names to the right, which are returned."""
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.04), frameon=False, fontsize=9, handlelength=1.4)
-
-
-def _short(name: Hashable) -> str:
-    text = str(name)
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.04), frameon=False, fontsize=9, handlelength=1.4)

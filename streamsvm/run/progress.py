@@ -86,6 +86,8 @@ def _quality(report: Report) -> str:
         parts.append(f"{metrics.rejected:,} set aside")
     if report.lag is not None:
         parts.append(f"lag {sum(report.lag.values()):,}")
+    if report.stalls:
+        parts.append(f"stalled {report.stalls:,} times")
     if report.checkpoint is not None and report.checkpoint.written_at is not None:
         parts.append(f"checkpoint {time.time() - report.checkpoint.written_at:.0f} s old")
     return "".join(f", {part}" for part in parts)

@@ -74,6 +74,8 @@ class Exporter:
             for partition, events in report.lag.items():
                 lag.add_metric([str(partition)], events)
             yield lag
+            stalls = "Times that no event came for long, 30 s with Kafka, although there was a lag."
+            yield self._counter("streamsvm_stalls", stalls, report.stalls)
 
     def close(self) -> None:
         """Stop serving."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from streamsvm.models import encode_label
-from streamsvm.run.metrics import ClassScore, Scores
+from streamsvm.run.metrics import ClassScore, Metrics, Scores
+from streamsvm.run.names import feature, shown
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20
-_MOST_LEADERS, _MOST_FEATURES, _MOST_IN_SUMMARY = 3, 8, 100
+_MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_IN_SUMMARY = 3, 5, 8, 100
+_LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 
 
@@ -35,9 +38,13 @@ def summary(report: Report) -> dict[str, Any]:
         "kappa": _figure(scores.kappa) if metrics.judged else None,
         "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
         "classes": [_class_figures(row) for row in scores.classes],
+        "notices": report.notices,
+        "falls": [asdict(fall) for fall in metrics.falls.last],
         "leaders": report.leaders,
+        "order_trust": None if report.order is None else report.order["trust"],
+        "order_log_loss": None if report.order is None else {name: report.order[name] for name in ("without", "with")},
         "relevance": [
-            {"feature": encode_label(name), "relevance": value}
+            {"feature": encode_label(feature(name)), "relevance": value}
             for name, value in list(report.relevance.items())[:_MOST_IN_SUMMARY]
         ],
         "process": {
@@ -57,8 +64,8 @@ def text(report: Report) -> str:
         scores = report.metrics.scores()
         blocks += [_measures(report, scores), _class_table(scores.classes)]
     else:
-        blocks.append(["no event had both a label and a prediction: nothing to measure (is --label the right one?)"])
-    blocks += [_knowledge(report), _set_aside(report)]
+        blocks.append([_nothing(report.metrics)])
+    blocks += [_knowledge(report), report.notices, _set_aside(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -79,6 +86,15 @@ def _head(report: Report) -> list[str]:
     return lines
 
 
+def _nothing(metrics: Metrics) -> str:
+    """Why there is nothing to measure."""
+    if not metrics.taken:
+        return "no event came: nothing to measure"
+    if not metrics.unanswered:
+        return "no event had a label: nothing to learn or to measure (does --label name the right column?)"
+    return "no event had both a label and a prediction: nothing to measure"
+
+
 def _measures(report: Report, scores: Scores) -> list[str]:
     metrics = report.metrics
     no_change, majority = metrics.baseline("no_change"), metrics.baseline("majority")
@@ -90,16 +106,27 @@ def _measures(report: Report, scores: Scores) -> list[str]:
         f"balanced accuracy  {scores.balanced_accuracy:.4f}",
         f"Cohen's kappa      {scores.kappa:.4f}",
     ]
+    lines += _falls(metrics)
     if metrics.accuracy < max(no_change, majority):
         lines.append("the model is below a baseline that looks at no feature")
     return lines
+
+
+def _falls(metrics: Metrics) -> list[str]:
+    """Where the concept seems to have changed."""
+    falls = metrics.falls
+    if not falls.count:
+        return []
+    last = [f"{fall.judged:,} ({fall.before:.3f} to {fall.after:.3f})" for fall in falls.last[-_MOST_FALLS:]]
+    earlier = f", {falls.count - len(last):,} earlier ones" if falls.count > len(last) else ""
+    return [f"drift: the accuracy fell more than by chance, noticed after {', '.join(last)}{earlier} of these events"]
 
 
 def _class_table(classes: list[ClassScore]) -> list[str]:
     rows = [["class", "events", "predicted", "precision", "recall", "F1"]]
     for row in classes[:_MOST_CLASSES]:
         shares = (f"{share:.4f}" for share in (row.precision, row.recall, row.f1))
-        rows.append([str(row.label), f"{row.events:,}", f"{row.predicted:,}", *shares])
+        rows.append([shown(row.label), f"{row.events:,}", f"{row.predicted:,}", *shares])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join([name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
@@ -117,13 +144,27 @@ def _knowledge(report: Report) -> list[str]:
             f"{head['member']} ({head['head']}) with {head['vote']:.0%} of the vote, accuracy {head['accuracy']:.4f}"
             for head in report.leaders[:_MOST_LEADERS]
         ]
-        lines.append(f"leading now: {'; '.join(heads)}")
+        alone = " by itself" if report.order is not None and report.order["trust"] else ""
+        lines.append(f"leading now: {f'{alone}; '.join(heads)}{alone}")
+    if report.order is not None:
+        lines.append(_order(report.order))
     if report.relevance:
-        shown = [f"{name} {value:.2g}" for name, value in list(report.relevance.items())[:_MOST_FEATURES]]
-        left_out = len(report.relevance) - len(shown)
+        first = [
+            f"{shown(feature(name))} {value:.2g}" for name, value in list(report.relevance.items())[:_MOST_FEATURES]
+        ]
+        left_out = len(report.relevance) - len(first)
         more = f", and {left_out:,} more" if left_out > 0 else ""
-        lines.append(f"features that matter most now (relevance): {', '.join(shown)}{more}")
+        lines.append(f"features that matter most now (relevance): {', '.join(first)}{more}")
     return lines
+
+
+def _order(order: dict[str, float]) -> str:
+    """What the order of labels gave: the probabilities of the true labels, as geometric means."""
+    if not order["trust"]:
+        return "the order of labels is not heard: it makes predictions no better"
+    without, with_ = (math.exp(-order[name]) for name in ("without", "with"))
+    gain = f"gives the true label {with_:.2f} of the probability instead of {without:.2f}, of late"
+    return f"the order of labels is heard over that, with trust {order['trust']:.2f}: it {gain}"
 
 
 def _set_aside(report: Report) -> list[str]:
@@ -133,8 +174,8 @@ def _set_aside(report: Report) -> list[str]:
     where = "counted only" if report.rejected is None else f"kept in {report.rejected}"
     lines = [f"{count:,} events set aside, {where}"]
     for example in report.examples:
-        place = ", ".join(f"{name} {value}" for name, value in example.origin.items())
-        lines.append(f"  {place}: {example.reason}")
+        place = ", ".join(f"{name} {shown(value, _LONGEST)}" for name, value in example.origin.items())
+        lines.append(f"  {place}: {shown(example.reason, _LONGEST)}")
     return lines
 
 

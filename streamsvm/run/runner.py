@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import os
 import time
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from connectors.events import Acknowledged, Advancing, Batch, ConnectorError, Position, Rejected, Sink, Source
+from connectors.events import (
+    Acknowledged,
+    Advancing,
+    Batch,
+    ConnectorError,
+    Position,
+    Rejected,
+    Sink,
+    Source,
+    UnreachableError,
+)
+from streamsvm.models import DAMAGED
+from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.history import History, leaders_of, relevance_of
-from streamsvm.run.learners import as_learner
+from streamsvm.run.history import History, leaders_of, order_of, relevance_of
+from streamsvm.run.learners import Answers, as_learner
 from streamsvm.run.metrics import Metrics
+from streamsvm.run.names import ClassNames
 
+_PURPOSES = {"out": "predictions", "rejected": "events set aside"}  # of sinks, by their role
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
+_LOOK = 100  # events from one look at how many are set aside to the next
+_WARN_AGAIN_S = 60.0
+
+logger = logging.getLogger("streamsvm.run")
 
 
 @dataclass(slots=True)
@@ -34,8 +53,11 @@ class Report:
         Names for messages; None where there is no such sink.
     metrics, history
         All counts, and all samples of the model, those before a resumption included.
-    relevance, leaders
-        What the model knows at the end: the relevance of its features, and its heads, the leading first.
+    relevance, leaders, order
+        What the model knows at the end: the relevance of its features, its heads, the leading first, and what the order
+        of labels does; None where that has no say.
+    notices
+        What the model has warned of.
     ended
         Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
     resumed
@@ -52,6 +74,8 @@ class Report:
         Where snapshots are left, None for nowhere.
     lag
         How many events each part of a live source is behind, by its name; None where the source does not know.
+    stalls
+        How often this process got no event for long although the source was behind.
     """
 
     model: str
@@ -62,6 +86,8 @@ class Report:
     history: History = field(default_factory=History)
     relevance: dict[Hashable, float] = field(default_factory=dict)
     leaders: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    order: dict[str, float] | None = None
     ended: str = ""
     resumed: int | None = None
     events: int = 0
@@ -71,6 +97,12 @@ class Report:
     examples: list[Rejected] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
     lag: Mapping[Any, int] | None = None
+    stalls: int = 0
+
+    @property
+    def mostly_rejected(self) -> bool:
+        """Whether more than half of all events were set aside."""
+        return self.metrics.rejected > self.metrics.events
 
 
 class Observer(Protocol):
@@ -112,6 +144,8 @@ class Runner:
         A file for the model at the end, also where that is an error.
     learn
         False only predicts.
+    proba
+        Whether predictions come with the probabilities of all classes.
     max_events
         Stop after so many events of the stream, those before a resumption included.
     window
@@ -142,6 +176,7 @@ class Runner:
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
         learn: bool = True,
+        proba: bool = False,
         max_events: int | None = None,
         window: int = 1000,
         identity: Mapping[str, Any] | None = None,
@@ -151,6 +186,7 @@ class Runner:
         self.model, self.source = model, source
         self.sinks = {role: sink for role, sink in (("out", out), ("rejected", rejected)) if sink is not None}
         self.checkpoint, self.save, self.learn = checkpoint, save, learn
+        self._proba, self._names = proba and out is not None, ClassNames()
         self.max_events = math.inf if max_events is None else max_events
         self.observer = observer
         check_persistence(model, checkpoint=checkpoint is not None, save=save is not None)
@@ -167,8 +203,11 @@ class Runner:
         )
         self._started = time.perf_counter() if started is None else started
         self._position: Position = {}
-        self._stopping = self._inside_batch = self._unflushed = False
+        self._begun = Begun()
+        self._stopping = self._unflushed = False
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
+        self._looked = (0, 0)  # events predicted and set aside at the last look at how many are
+        self._warn_at = -math.inf
 
     def stop(self) -> None:
         """Ask the run to finish the batch in hand and end; may be called from a signal handler or another thread."""
@@ -183,6 +222,7 @@ class Runner:
         self._begin()
         began = time.perf_counter()
         self._saved = (self.report.metrics.taken, began)
+        self._looked = (self.report.metrics.events, self.report.metrics.rejected)
         try:
             self._loop(began)
             self._finish()
@@ -198,6 +238,11 @@ class Runner:
     def _look(self) -> None:
         """Note what the model has come to."""
         self.report.relevance, self.report.leaders = relevance_of(self.model), leaders_of(self.model)
+        self.report.notices = list(getattr(self.model, "notices", ()))
+        self.report.order = order_of(self.model)
+        self.report.history.end(self.model, self.report.metrics.judged)
+        rejected = self.sinks.get("rejected")
+        self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
 
     def _loop(self, began: float) -> None:
         report = self.report
@@ -206,7 +251,7 @@ class Runner:
         for batch in self.source:
             self._take(batch)
             report.seconds = time.perf_counter() - began
-            report.lag = getattr(self.source, "lag", None)
+            report.lag, report.stalls = getattr(self.source, "lag", None), getattr(self.source, "stalls", 0)
             if self.observer is not None:
                 self.observer(report, self.source.fraction)
             if self._over():
@@ -222,36 +267,52 @@ class Runner:
         return bool(self.report.ended)
 
     def _take(self, batch: Batch) -> None:
-        room = self.max_events - self.report.metrics.taken
-        if len(batch) > room:
-            # A source cannot be resumed inside a batch: the last checkpoint is of the moment before this one, and a
-            # run that goes on from it takes these events again, with the same results.
-            self._snapshot()
-            self._inside_batch = True
-            batch = _head(batch, int(room))
-        self._process(batch)
+        rest, begun = self._begun.split(batch)
         metrics = self.report.metrics
+        room = self.max_events - metrics.taken
+        if len(rest) > room:
+            # A source cannot be resumed inside a batch: the position stays, and beside it what was taken after it.
+            part, self._begun = self._begun.first(rest, int(room))
+            self._process(part)
+            return
+        self._process(rest)
         self.report.history.take(self.model, metrics.taken, metrics.judged)
-        self._position = batch.position
+        self._position, self._begun = batch.position, begun
 
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics
         batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
-        kept, codes, scores = self._learner.step(batch, self.learn)
+        answers = self._learner.step(batch, self.learn)
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
+        kept, codes = answers.batch, answers.codes
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
         metrics.update(kept.labels, codes, self._learner.classes)
         self._check_hope(kept)
         if len(kept):
-            self._write("out", prediction_table(kept, codes, scores, self._learner.classes))
+            self._write("out", prediction_table(answers, self._learner.classes, self._names))
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
         if kept.rejected:
             self._write("rejected", rejection_table(kept.rejected))
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
+            self._warn_of_rejects(kept.rejected[-1].reason)
+
+    def _warn_of_rejects(self, reason: str) -> None:
+        """Say so where of late more than half of the events were set aside, now and then."""
+        metrics, now = self.report.metrics, time.monotonic()
+        predicted, rejected = metrics.events - self._looked[0], metrics.rejected - self._looked[1]
+        if predicted + rejected < _LOOK:
+            return
+        self._looked = (metrics.events, metrics.rejected)
+        if rejected > predicted and now >= self._warn_at:
+            self._warn_at = now + _WARN_AGAIN_S
+            logger.warning(
+                "%s: of the last %s events %s were set aside, the last one because: %s",
+                *(self.report.source, f"{predicted + rejected:,}", f"{rejected:,}", reason),
+            )
 
     def _check_hope(self, kept: Batch) -> None:
         """Stop where the model could not learn a single one of the first events, rather than set aside the stream."""
@@ -265,11 +326,13 @@ class Runner:
         sink = self.sinks.get(role)
         if sink is None:
             return
-        sink.write(table)
+        with _for(role):
+            sink.write(table)
         if sink.can_rewind or isinstance(sink, Advancing):
             self._unflushed = True
         else:
-            sink.flush()  # somebody reads along
+            with _for(role):
+                sink.flush()  # somebody reads along
 
     def _keep(self, *, idle: bool) -> None:
         """Between two batches: a checkpoint where it is due; while nothing arrives, results are made durable."""
@@ -282,22 +345,23 @@ class Runner:
             self._advance(idle)
 
     def _advance(self, idle: bool) -> None:
-        for sink in self.sinks.values():
-            if isinstance(sink, Advancing):
-                sink.advance()
-            elif idle and self._unflushed:
-                sink.flush()
+        for role, sink in self.sinks.items():
+            with _for(role):
+                if isinstance(sink, Advancing):
+                    sink.advance()
+                elif idle and self._unflushed:
+                    sink.flush()
         self._unflushed &= not idle
 
     def _flush(self) -> None:
-        for sink in self.sinks.values():
-            sink.flush()
+        for role, sink in self.sinks.items():
+            with _for(role):
+                sink.flush()
         self._unflushed = False
 
     def _finish(self) -> None:
         self._flush()
-        if not self._inside_batch:
-            self._snapshot()
+        self._snapshot()
 
     def _save(self) -> None:
         if self.save is None:
@@ -319,7 +383,7 @@ class Runner:
         self._flush()
         sinks = {role: sink.position for role, sink in self.sinks.items()}
         states = self.model.state(), self.report.metrics.state(), self.report.history.state()
-        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states))
+        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states, begun=self._begun.state()))
         self._saved = (self.report.metrics.taken, time.perf_counter())
         if isinstance(self.source, Acknowledged):
             self.source.acknowledge(self._position)
@@ -330,7 +394,7 @@ class Runner:
         if self.checkpoint is not None and snapshot is not None:
             self._resume(snapshot, self.checkpoint.directory)
             return
-        self._learner = as_learner(self.model, scored="out" in self.sinks)
+        self._learner = as_learner(self.model, scored="out" in self.sinks, proba=self._proba)
         if self.checkpoint is not None:
             self._check_seek()
             self.checkpoint.discard()
@@ -350,11 +414,14 @@ class Runner:
             self.model = type(self.model).from_state(*snapshot.model)
             self.report.metrics = Metrics.from_state(*snapshot.metrics)
             self.report.history = History.from_state(*snapshot.history)
-            self._learner = as_learner(self.model, scored="out" in self.sinks)
+            self._learner = as_learner(self.model, scored="out" in self.sinks, proba=self._proba)
+            self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
                 sink.rewind(snapshot.sinks[role])
-        except (ConnectorError, KeyError, ValueError) as error:
+        except UnreachableError:
+            raise  # nothing is wrong with what is there
+        except (ConnectorError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {directory}: {error}") from error
         self._position = snapshot.source
         self.report.resumed = self.report.metrics.taken
@@ -368,6 +435,7 @@ class Runner:
             **{f"parameter {name}": repr(value) for name, value in params.items()},
             **{f"--{role}": repr(getattr(sink, "identity", sink.name)) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
+            **({"--proba": "True"} if self._proba else {}),
             "--window": repr(window),
         }
 
@@ -392,15 +460,23 @@ def class_path(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def prediction_table(
-    batch: Batch, codes: NDArray[Any], scores: NDArray[np.float64], classes: Sequence[Any]
-) -> dict[str, Sequence[Any]]:
-    """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known."""
+def prediction_table(answers: Answers, classes: Sequence[Any], class_names: ClassNames) -> dict[str, Sequence[Any]]:
+    """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known.
+
+    Where all probabilities are wanted they stand in one field, by class: which classes there will be nobody knows when
+    the columns are settled.
+    """
+    batch, scores = answers.batch, answers.scores
     names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
     unknown = np.isnan(scores)
     given = [None if n else s for s, n in zip(scores.tolist(), unknown, strict=True)] if unknown.any() else scores
     keys = {} if batch.keys is None else {"key": batch.keys}
-    results = {"prediction": names[codes].tolist(), "score": given, "label": batch.labels}
+    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given, "label": batch.labels}
+    if answers.probabilities is not None:
+        fields = class_names.of(classes)
+        results["proba"] = [
+            None if row is None else {fields[code]: p for code, p in row.items()} for row in answers.probabilities
+        ]
     return {**batch.origins.columns, **keys, **results}
 
 
@@ -408,6 +484,16 @@ def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
     """Events set aside as a table: reason, raw text, and where they stood."""
     places = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
     return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **places}
+
+
+@contextlib.contextmanager
+def _for(role: str) -> Iterator[None]:
+    """Errors of a sink say what was to be written there."""
+    try:
+        yield
+    except ConnectorError as error:
+        error.args = (f"{_PURPOSES[role]}: {error}",)
+        raise
 
 
 def _check_rewind(sinks: Any) -> None:
@@ -428,14 +514,3 @@ def _with_labels(batch: Batch) -> Batch:
         kinds = {i: type(label).__name__ for i, label in labels if not isinstance(label, Hashable)}
         return batch.without({i: f"the label is a {kind}, not one value" for i, kind in kinds.items()})
     return batch
-
-
-def _head(batch: Batch, n: int) -> Batch:
-    """The first events, and of what was set aside that which does not stand after the others."""
-    *part, number = batch.origins.columns  # such as the partition and the offset in it
-    rest = (batch.origins[i] for i in reversed(range(n, len(batch))))
-    ends = {tuple(origin[name] for name in part): origin[number] for origin in rest}
-    before = [
-        r for r in batch.rejected if r.origin[number] < ends.get(tuple(r.origin[name] for name in part), math.inf)
-    ]
-    return replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm import IndexedBCD, SampledCuts, SmoothedNewton
 
@@ -22,6 +23,70 @@ def test_a_class_without_weight_is_as_if_it_were_not_there(make):
     for model in (make(class_weight={0: 0.0}).fit(X, y), make().fit(X, y, sample_weight=y > 0)):
         assert model.classes_.tolist() == [0, 1, 2]
         assert set(model.predict(X)) == {1, 2}
+
+
+SOLVERS = [
+    SmoothedNewton,
+    lambda **more: SmoothedNewton(0.0, 1e-3, **more),
+    IndexedBCD,
+    lambda **more: IndexedBCD(loss="squared_hinge", **more),
+    lambda **more: IndexedBCD(solver="dual", **more),
+    SampledCuts,
+    lambda **more: SampledCuts(60.0, sample_size=20, max_iter=20, **more),
+    lambda **more: SampledCuts(kernel="linear", **more),
+    lambda **more: SampledCuts(kernel="polynomial", **more),
+]
+SIGNS = (X[:, 0] > 0.0).astype(int)
+
+
+@pytest.mark.filterwarnings("error:overflow", "error:invalid value", "error:divide by zero")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("make", SOLVERS)
+def test_values_of_any_magnitude_are_fitted_or_it_is_told_what_to_do(make):
+    for exponent in (-320, -100, -49, -20, 20, 49, 100, 155, 307):
+        for columns in (slice(None), slice(1, 2)):
+            rows = X.copy()
+            rows[:, columns] *= 10.0**exponent
+            if -50 < exponent < 50 or (exponent < 0 and columns != slice(None)):
+                model = make().fit(rows, SIGNS)
+                assert np.isfinite(model.decision_function(rows)).all()
+                assert np.isfinite(model.objective_)
+                assert model.certificate_ >= 0.0
+            elif "SampledCuts" in repr(make()):
+                with (
+                    np.errstate(all="ignore"),
+                    pytest.warns(ConvergenceWarning, match="the largest value of X is .* sc"),
+                ):
+                    make().fit(rows, SIGNS)
+            else:
+                with pytest.raises(ValueError, match=r"the largest value of X is .* scale its columns"):
+                    make().fit(rows, SIGNS)
+
+
+@pytest.mark.parametrize("make", [*SOLVERS[:2], *SOLVERS[5:]])
+def test_what_all_rows_weigh_is_of_no_consequence_to_a_mean(make):
+    plain = make().fit(X, SIGNS, sample_weight=np.ones(60)).decision_function(X)
+    for exponent in (-320, -300, 300, 307):
+        same = make().fit(X, SIGNS, sample_weight=np.full(60, 10.0**exponent)).decision_function(X)
+        np.testing.assert_allclose(same, plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [-300, -100, 100, 300])
+def test_settings_of_such_magnitudes_are_refused(exponent):
+    value = 10.0**exponent
+    for model, match in [
+        (SmoothedNewton(value), "`l2` is"),
+        (SmoothedNewton(0.0, value), "`l1` is"),
+        (IndexedBCD(value), "`C` times the largest weight of a row is .* rescale"),
+        (SampledCuts(value), "`C` is"),
+        (SampledCuts(gamma=value), "`gamma` is"),
+        (SampledCuts(cost=[[0.0, value], [value, 0.0]]), "the largest `cost` is"),
+        *((make(class_weight={0: value, 1: value}), "the largest `class_weight` is") for make in SOLVERS[:3]),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            model.fit(X, SIGNS)
+    with pytest.raises(ValueError, match="`C` times the largest weight of a row is"):
+        IndexedBCD().fit(X, SIGNS, sample_weight=np.full(60, value))
 
 
 def test_rows_drawn_of_one_class_with_weight_are_refused():

@@ -236,10 +236,40 @@ def test_costs_and_classes_are_those_of_a_conic_solver(cost, rescaling):
     assert model.objective_ - model.certificate_ <= best + 1e-5
 
 
+@pytest.mark.parametrize("rescaling", ["margin", "slack"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_few_rows_are_solved_as_a_whole_to_where_cuts_of_all_rows_end(n_classes, rescaling):
+    X, y = blobs(150, n_classes)
+    cost = 1.0 + np.arange(n_classes**2).reshape(n_classes, -1) % 3
+    np.fill_diagonal(cost, 0.0)
+    weights = np.arange(150) % 3
+    make = lambda **more: SampledCuts(300.0, gamma=0.2, cost=cost, rescaling=rescaling, tol=1e-4, **more)  # noqa: E731
+    whole = make().fit(X, y, sample_weight=weights)
+    cuts = make(sample_size=150, max_iter=5000).fit(X, y, sample_weight=weights)
+    assert whole.certificate_ <= 1e-4
+    assert abs(whole.objective_ - cuts.objective_) <= whole.certificate_ + cuts.certificate_ + 1e-5
+    assert np.mean(whole.predict(X) == cuts.predict(X)) > 0.98
+
+
+def test_few_rows_without_settings_are_learned_as_well_as_by_svc_and_better_where_rows_held_out_say_so():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 8))
+    y = X[:, 0] + rng.normal(size=800) > 0.0  # hardly more than a line, with many errors
+    X_test = rng.normal(size=(4000, 8))
+    noisy = SampledCuts().fit(X, y)
+    assert noisy.C_ <= 800.0
+    assert noisy.score(X_test, X_test[:, 0] > 0.0) > SVC().fit(X, y).score(X_test, X_test[:, 0] > 0.0) - 0.01
+    X, y = board(800)
+    X_test, y_test = board(4000, seed=1)
+    fine = SampledCuts().fit(X, y)
+    assert fine.C_ > 800.0
+    assert fine.score(X_test, y_test) > SVC().fit(X, y).score(X_test, y_test) + 0.1
+
+
 def test_weights_count_as_repeated_rows_and_classes_can_weigh():
     X, y = blobs(60, 2, seed=3)
     times = np.random.default_rng(3).integers(1, 4, 60)
-    make = lambda **more: SampledCuts(40.0, gamma=0.2, tol=1e-4, max_iter=2000, average=False, **more)  # noqa: E731
+    make = lambda **more: SampledCuts(40.0, gamma=0.2, sample_size=500, tol=1e-4, max_iter=2000, average=False, **more)  # noqa: E731
     weighted = make().fit(X, y, sample_weight=times)
     repeated = make().fit(np.repeat(X, times, axis=0), np.repeat(y, times))
     assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1.5e-4)
@@ -566,6 +596,26 @@ def test_bad_parameters_are_refused():
     callable_ = SampledCuts(30.0, pairwise.linear_kernel).fit(X, y)
     with pytest.raises(TypeError, match="plain arrays"):
         _ = callable_.model_
+
+
+@pytest.mark.parametrize("sample_size", [None, 50])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda a, b: np.zeros(3),
+        lambda a, b: np.zeros((len(a), len(b) + 1)),
+        lambda a, b: 1.0,
+        lambda a, b: "text",
+        lambda a, b: (a @ b.T).astype(complex),
+        lambda a, b: np.full((len(a), len(b)), np.nan),
+        lambda a, b: np.full((len(a), len(b)), 1e300),
+    ],
+    ids=["vector", "too wide", "scalar", "text", "complex", "NaN", "too large"],
+)
+def test_a_kernel_that_gives_something_else_is_told(kernel, sample_size):
+    X, y = board(120)
+    with pytest.raises(ValueError, match=r"the kernel gave (an array of shape .* in shape|values that are not finite)"):
+        SampledCuts(kernel=kernel, sample_size=sample_size).fit(X, y)
 
 
 def test_it_survives_a_pickle():

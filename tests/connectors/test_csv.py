@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import json
+import lzma
 import math
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors import ConnectorError, open_source
+from connectors import Batch, ConnectorError, open_sink, open_source
 from tests.connectors.streams import events, labels, read, rejects, rows, write
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -32,12 +38,13 @@ def test_missing_numbers_are_left_out(tmp_path: Path, gap: str) -> None:
     assert rows(write(tmp_path / "a.csv", f"x,z\n1,1\n{gap},2\n")) == [{"x": 1.0, "z": 1.0}, {"z": 2.0}]
 
 
-def test_missing_categories_are_empty_or_a_question_mark(tmp_path: Path) -> None:
-    assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n")) == [
+def test_missing_categories_are_those_texts_as_they_stand(tmp_path: Path) -> None:
+    assert rows(write(tmp_path / "a.csv", "x,z\na,1\n,2\n?,3\nNA,4\n ,5\n")) == [
         {"x": "a", "z": 1.0},
         {"z": 2.0},
         {"z": 3.0},
-        {"x": "NA", "z": 4.0},
+        {"z": 4.0},
+        {"x": " ", "z": 5.0},
     ]
 
 
@@ -47,7 +54,7 @@ def test_infinity_is_handed_on(tmp_path: Path) -> None:
 
 def test_labels_are_whole_numbers_only_where_written_so(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x,y\n1,7\n1,07\n1,+7\n1,7.0\n1,\n1,NA\n1,-3\n")
-    assert labels(url, label="y") == [7, "07", "+7", "7.0", None, "NA", -3]
+    assert labels(url, label="y", missing="-") == [7, "07", "+7", "7.0", None, "NA", -3]
 
 
 def test_without_label_option_events_are_unlabelled(tmp_path: Path) -> None:
@@ -167,6 +174,52 @@ def test_an_underscore_makes_no_number_though_python_would_read_one(tmp_path: Pa
         (5, "'x' is not a number: '_'"),
     ]
     assert (first == "1_0") == (bad[0][:2] == (2, "'x' is not a number: '1_0'"))
+
+
+class TestTextsAfterNumbers:
+    """A column of numbers, by its first lines, in which texts come later."""
+
+    TURNS = "x,y\n" + "1,0\n" * 1200 + "red,1\n7,0\nNA,0\nblue,1\n" * 300
+
+    def test_the_column_takes_them_once_they_are_more_than_strays(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y")
+        assert [(line, reason) for line, reason, _ in bad][:2] == [
+            (1202, "'x' is not a number: 'red'"),
+            (1205, "'x' is not a number: 'blue'"),
+        ]
+        assert len(bad) < 15
+        assert [e[0] for e in seen[-4:]] == [{"x": "red"}, {"x": 7.0}, {}, {"x": "blue"}]
+
+    @pytest.mark.parametrize("sizes", [(1, 1), (7, 1024), (1024, 5), (4096, 100)])
+    @pytest.mark.parametrize("cut", [1203, 1212, 1221, 1700])
+    def test_batches_and_resuming_make_no_difference(self, tmp_path: Path, sizes: tuple[int, int], cut: int) -> None:
+        url = write(tmp_path / "a.csv", self.TURNS)
+        first = open_source(url, label="y", batch_size=sizes[0])
+        batches = []
+        for batch in first:
+            batches.append(batch)
+            if batch.position["line"] >= cut:
+                break
+        resumed = open_source(url, label="y", batch_size=sizes[1])
+        resumed.seek(json.loads(json.dumps(batches[-1].position)))
+        batches += list(resumed)
+        assert (events(batches), rejects(batches)) == read(url, label="y", batch_size=64)
+        first.close()
+        resumed.close()
+
+    def test_a_few_now_and_then_are_malformed(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.csv", "x\n" + ("oops\n" + "1\n" * 9) * 300)
+        seen, bad = read(url)
+        assert (len(seen), len(bad)) == (2700, 300)
+
+    def test_of_numbers_that_were_declared_texts_are_always_malformed(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.csv", self.TURNS), label="y", types="x:number")
+        assert (len(seen), len(bad)) == (1800, 600)
+
+    def test_a_model_learns_from_it_as_from_json_lines(self, tmp_path: Path) -> None:
+        csv_rows = rows(write(tmp_path / "a.csv", self.TURNS), label="y")
+        lines = (json.dumps(row) for row in csv_rows)
+        assert rows(write(tmp_path / "a.jsonl", "\n".join(lines))) == csv_rows
 
 
 def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
@@ -312,6 +365,77 @@ def test_fraction_rises_to_one(tmp_path: Path) -> None:
     assert shares == sorted(shares)
     assert shares[0] < 0.2
     assert source.fraction == 1.0
+
+
+class TestHints:
+    """What is likely meant by a file that cannot be read as it stands."""
+
+    def test_gzip_of_any_name_is_unpacked(self, tmp_path: Path) -> None:
+        assert rows(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n"))) == [{"x": 1.0}]
+        with pytest.raises(ConnectorError, match=r"is packed by gzip, but follow=yes is for growing files"):
+            open_source(write(tmp_path / "a.csv", gzip.compress(b"x\n1\n")), follow=True)
+
+    @pytest.mark.parametrize(
+        ("head", "message"),
+        [
+            (bz2.compress(b"x\n1\n"), "is packed by bzip2: unpack it first, or pipe it in"),
+            (lzma.compress(b"x\n1\n"), "is packed by xz"),
+            (b"\x28\xb5\x2f\xfd rest", "is packed by zstd"),
+            (b"PK\x03\x04 rest", "is a ZIP archive, as spreadsheets are too"),
+            (b"PAR1\x15\x04 rest", "is Parquet: say format=parquet"),
+        ],
+    )
+    def test_what_holds_no_text_is_named(self, tmp_path: Path, head: bytes, message: str) -> None:
+        with pytest.raises(ConnectorError, match=message):
+            open_source(write(tmp_path / "a.csv", head))
+
+    @pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+    def test_utf_16(self, tmp_path: Path, suffix: str, encoding: str) -> None:
+        with pytest.raises(ConnectorError, match=r"not valid utf-8 but UTF-16: .* iconv -f UTF-16 -t UTF-8"):
+            open_source(write(tmp_path / f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding)))
+
+    def test_carriage_returns_alone(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.csv", "x,y\r1,2\r3,4\r")
+        for options in ({}, {"follow": True}):
+            with pytest.raises(ConnectorError, match="carriage returns alone: convert them first: tr "):
+                open_source(url, **options)
+        assert rows(write(tmp_path / "b.csv", b"x\r\n1\r\n")) == [{"x": 1.0}]
+
+    @pytest.mark.parametrize(("mark", "name"), [(";", ";"), ("\t", "tab"), ("|", "|")])
+    def test_another_delimiter(self, tmp_path: Path, mark: str, name: str) -> None:
+        url = write(tmp_path / "a.csv", f"x{mark}y\n1{mark}2\n")
+        message = rf"single name, .*: say delimiter={re.escape(name)} .*or delimiter=, if not"
+        with pytest.raises(ConnectorError, match=message):
+            open_source(url, label="y")
+        assert labels(url, label="y", delimiter=name) == [2]
+        assert labels(url, delimiter=",") == [None]
+
+    @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
+    def test_an_empty_file(self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
+        assert rows(url := write(tmp_path / f"a.{suffix}", "")) == []
+        assert caplog.messages == [f"{url}: is empty"]
+
+    def test_until_end(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match="until_end is for Kafka; a file that is not followed is read to its"):
+            open_source(write(tmp_path / "a.csv", "x\n1\n"), until_end=True)
+
+
+def test_a_name_that_is_no_utf_8_is_shown_as_bytes(tmp_path: Path) -> None:
+    path = os.path.join(os.fsencode(tmp_path), b"a\xff.csv")
+    with open(path, "w") as file:
+        file.write("x,y\n1,a\n1\n")
+    source = open_source(os.fsdecode(path), label="y")
+    (batch,) = source
+    assert source.name == str(tmp_path / "a\\xff.csv")
+    sink = open_sink(str(tmp_path / "out.jsonl"))
+    sink.write(rejection_of(batch))
+    sink.close()
+    assert json.loads((tmp_path / "out.jsonl").read_text())["file"] == source.name
+
+
+def rejection_of(batch: Batch) -> dict[str, list[Any]]:
+    return {name: [one.origin[name] for one in batch.rejected] for name in batch.rejected[0].origin}
 
 
 class TestGzip:

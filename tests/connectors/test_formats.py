@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import gzip
 import json
+import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -77,7 +81,9 @@ class TestJsonLines:
 
     def test_what_python_writes_beside_json_is_read(self, tmp_path: Path) -> None:
         given = [{"x": math.nan, "z": 1, "y": "NaN"}, {"x": math.inf, "z": -math.inf, "y": math.nan}]
-        seen, bad = read(write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y")
+        seen, bad = read(
+            write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in given)), label="y", missing="-"
+        )
         assert [e[:2] for e in seen] == [({"z": 1}, "NaN"), ({"x": math.inf, "z": -math.inf}, None)]
         assert bad == []
 
@@ -99,6 +105,84 @@ class TestJsonLines:
         )
         assert (len(seen), number) == (1, 2)
         assert why.startswith(reason)
+
+
+OBJECTS = [
+    {"x": 1, "c": 'a "quoted\\\\", [{', "y": "é"},
+    {"x": 2.5, "junk": [{"a": [1, 2]}, {}], "y": "\\"},
+    {"c": "\n,]", "y": None},
+    {"x": -3, "y": "}"},
+] * 5
+LAYOUTS = {
+    "in one line": json.dumps(OBJECTS),
+    "compact": json.dumps(OBJECTS, separators=(",", ":"), ensure_ascii=False),
+    "pretty": json.dumps(OBJECTS, indent=2),
+    "without indents": json.dumps(OBJECTS, indent=0) + "\n",
+    "an element a line": "[\r\n" + ",\r\n".join(map(json.dumps, OBJECTS)) + "\r\n]\r\n",
+    "commas first": " [" + "\n, ".join(map(json.dumps, OBJECTS)) + "\n]",
+    "with a mark": "\ufeff" + json.dumps(OBJECTS),
+}
+
+
+class TestJsonArrays:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 18])
+    def test_elements_are_the_events_whatever_the_layout(
+        self, tmp_path: Path, layout: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("connectors.bytestreams._CHUNK", chunk)
+        options = {"label": "y", "ignore": "junk"}
+        expected = read(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, OBJECTS))), **options)
+        seen, bad = read(write(tmp_path / "a.json", LAYOUTS[layout]), **options)
+        assert bad == []
+        assert [e[:2] for e in seen] == [e[:2] for e in expected[0]]
+        assert [e[2]["element"] for e in seen] == list(range(1, len(OBJECTS) + 1))
+
+    @pytest.mark.parametrize("suffix", ["json", "json.gz"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (7, 100)])
+    def test_resuming_anywhere(self, tmp_path: Path, suffix: str, layout: str, sizes: tuple[int, int]) -> None:
+        data = (LAYOUTS[layout] + '\n{"x": 7, "y": "after"}\n{"x": 8, "y": "after"}\n').encode()
+        url = write(tmp_path / f"a.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
+        options = {"label": "y", "ignore": "junk"}
+        whole, bad = read(url, **options)
+        assert (len(whole), bad) == (len(OBJECTS) + 2, [])
+        source = open_source(url, batch_size=sizes[0], **options)
+        n = 0
+        for batch in source:
+            n += len(batch)
+            resumed = open_source(url, batch_size=sizes[1], **options)
+            resumed.seek(json.loads(json.dumps(batch.position)))
+            assert events(resumed) == whole[n:]
+            resumed.close()
+        source.close()
+
+    def test_what_is_no_flat_object_costs_itself_only(self, tmp_path: Path) -> None:
+        url = write(tmp_path / "a.json", '[{"x": 1}, 5, {"x": nil}, {"x": [1]},\n{"x": "open\n},{"x": 2}, ]')
+        source = open_source(url)
+        batches = list(source)
+        assert [row for batch in batches for row in batch.rows()] == [{"x": 1}, {"x": 2}]
+        assert [(r.origin["element"], r.reason.split(":")[0]) for batch in batches for r in batch.rejected] == [
+            (2, "not a JSON object"),
+            (3, "not JSON"),
+            (4, "field 'x' is nested"),
+            (5, "not JSON"),
+        ]
+
+    def test_an_empty_one_has_no_events(self, tmp_path: Path) -> None:
+        assert read(write(tmp_path / "a.json", " [ ]\n")) == ([], [])
+
+    def test_lines_that_begin_with_a_bracket_are_lines(self, tmp_path: Path) -> None:
+        seen, bad = read(write(tmp_path / "a.jsonl", '[1, 2]\n{"x": 1}\n[{"x": 5}, 3\n{"x": 2, "z": 1}\n'))
+        assert [(e[0], e[2]["line"]) for e in seen] == [({"x": 1}, 2), ({"x": 2, "z": 1}, 4)]
+        assert [line for line, _, _ in bad] == [1, 3]
+
+    @pytest.mark.parametrize("indent", [0, 2, "\t"])
+    def test_objects_over_several_lines_are_refused_with_what_to_do(self, tmp_path: Path, indent: Any) -> None:
+        url = write(tmp_path / "a.jsonl", "\n".join(json.dumps(row, indent=indent) for row in OBJECTS))
+        with pytest.raises(ConnectorError, match=r"an object goes on in line 2, .* jq -c \. "):
+            open_source(url)
+        assert rows(write(tmp_path / "b.jsonl", '{\n{"x": 1}\n')) == [{"x": 1}]
 
 
 class TestLibsvm:
@@ -128,7 +212,7 @@ class TestLibsvm:
             ("1_0 1:1", "the label is not a number: '1_0'"),
             ("1 99999999999999999999:1", "not a pair index:value: '99999999999999999999:1'"),
             ("spam 1:2", "the label is not a number: 'spam'"),
-            ("nan 1:2", "the label is not a number: 'nan'"),
+            ("inf 1:2", "the label is not a number: 'inf'"),
             ("1,2 1:2", "the label is not a number: '1,2'"),
         ],
     )
@@ -247,6 +331,8 @@ class TestArff:
             ("@attribute x\n@data\n", "line 1 is no attribute declaration"),
             ("@attribute x real\n@attribute x real\n@data\n", "declared twice"),
             ("@attribute x date yyyy\n@attribute y real\n@data\n", "type date; name it in ignore="),
+            ("@attribute c {a,'b}\n@data\n", "line 1: a quote is not closed or not alone"),
+            ("@attribute c {'a b}\n@data\n", "line 1: a quote is not closed or not alone"),
         ],
     )
     def test_headers_that_cannot_be_read_stop_at_once(self, tmp_path: Path, header: str, message: str) -> None:
@@ -258,6 +344,63 @@ class TestArff:
             tmp_path / "a.arff", "@attribute d date yyyy\n@attribute x real\n@attribute y real\n@data\n1999,1,2\n"
         )
         assert read(url, ignore="d")[0][0][:2] == ({"x": 1.0}, 2)
+
+
+GAPS = ["", "?", "NA", "nan", "NaN", "NULL", "null", "None", "none"]
+
+
+def column(suffix: str, folder: Path, cells: list[str]) -> str:
+    """A file with these texts as both a category `c` and a label `y`, and a number `x`."""
+    url = str(folder / f"a.{suffix}")
+    if suffix == "jsonl":
+        write(Path(url), "".join(json.dumps({"x": 1, "c": cell, "y": cell}) + "\n" for cell in cells))
+    elif suffix == "arff":
+        header = "@attribute x real\n@attribute c string\n@attribute y string\n@data\n"
+        write(Path(url), header + "".join(f"1,'{cell}','{cell}'\n" for cell in cells))
+    elif suffix == "parquet":
+        table = pyarrow.table({"x": [1] * len(cells), "c": cells, "y": cells})
+        pyarrow.parquet.write_table(table, url)
+    else:
+        mark = "," if suffix == "csv" else "\t"
+        write(Path(url), "\n".join(mark.join(row) for row in [("x", "c", "y"), *(("1", c, c) for c in cells)]))
+    return url
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "arff", "parquet"])
+class TestMissing:
+    """One rule for every format: which texts stand for no value, whatever they stand in."""
+
+    def test_texts_that_stand_for_no_value(self, tmp_path: Path, suffix: str) -> None:
+        seen, bad = read(column(suffix, tmp_path, ["up", *GAPS, "Nano", "down"]), label="y")
+        assert bad == []
+        gap = ({"x": 1}, None)
+        known = [({"x": 1, "c": text}, text) for text in ("up", "Nano", "down")]
+        assert [e[:2] for e in seen] == [known[0], *[gap] * len(GAPS), *known[1:]]
+
+    def test_other_texts_by_choice(self, tmp_path: Path, suffix: str) -> None:
+        url = column(suffix, tmp_path, ["up", "none", "n/a", "-", ""])
+        assert labels(url, label="y", missing="n/a,-") == ["up", "none", None, None, None]
+        assert [row.get("c") for row in rows(url, label="y", missing=["up"])] == [None, "none", "n/a", "-", None]
+
+    def test_a_label_that_may_be_meant_is_named_once(
+        self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "connectors"):
+            read(column(suffix, tmp_path, ["up", "none", "?", "none"]), label="y")
+        assert [r.getMessage().split(" is taken")[0] for r in caplog.records] == ["the label 'none'"]
+
+
+def test_missing_labels_of_libsvm_and_numbers_of_csv(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.libsvm", "1 1:1\n" + "".join(f"{gap} 1:1\n" for gap in GAPS) + "-9 1:1\n")
+    assert labels(url) == [1, *[None] * len(GAPS), -9]
+    assert labels(url, missing="NA,-9")[-1] is None
+    url = write(tmp_path / "a.csv", "x\n-999\n2\n")
+    assert rows(url, missing="-999") == [{}, {"x": 2.0}]
+
+
+def test_a_value_that_arff_declares_is_one(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.arff", "@attribute c {none,a}\n@attribute y {none,NA}\n@data\nnone,NA\n?,none\n")
+    assert [e[:2] for e in read(url)[0]] == [({"c": "none"}, "NA"), ({}, "none")]
 
 
 BODIES = {

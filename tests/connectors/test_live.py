@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from connectors import Batch, ConnectorError, open_source
+from connectors.bytestreams import Pipe
 from tests.connectors.streams import write
 
 
@@ -113,6 +116,37 @@ def test_truncation_and_rotation_stop_with_a_reason(tmp_path: Path) -> None:
         next(batches)
 
 
+@pytest.mark.parametrize("header", ["x,z", ",".join(["x", *(f"column {i}" for i in range(1000))])])
+def test_a_file_that_was_emptied_and_has_grown_past_what_was_read_stops_with_a_reason(
+    tmp_path: Path, header: str
+) -> None:
+    gaps = "," * header.count(",") + "\n"
+    path = tmp_path / "a.csv"
+    write(path, f"{header}\n1{gaps}2{gaps}")
+    batches = following(path)
+    position = next(batches).position
+    write(path, f"{header}\n" + "".join(f"{i}{gaps}" for i in range(5, 99)))
+    with pytest.raises(ConnectorError, match="the followed file was truncated"):
+        next(batches)
+    with pytest.raises(ConnectorError, match="is not the file that was read before"):
+        open_source(str(path), follow=True).seek(position)
+
+
+def test_what_was_read_is_known_again_after_resuming(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    write(path, "x\n" + "1\n" * 3000)
+    position = next(following(path, batch_size=2500)).position
+    source = open_source(str(path), follow=True, batch_size=2500)
+    source.seek(position)
+    batches = iter(source)
+    assert len(next(batches)) == 500
+    append(path, "2\n")
+    assert values(next(batches)) == [2]
+    write(path, "x\n" + "3\n" * 4000)
+    with pytest.raises(ConnectorError, match="the followed file was truncated"):
+        next(batches)
+
+
 def test_only_plain_files_can_be_followed(tmp_path: Path) -> None:
     for url in ("-", write(tmp_path / "a.csv.gz", "")):
         with pytest.raises(ConnectorError, match="growing files of plain text"):
@@ -138,6 +172,22 @@ def test_a_pipe_hands_out_what_it_has(tmp_path: Path) -> None:
         os.close(writer)
     assert list(batches) == []  # all writers have gone
     source.close()
+
+
+def test_a_pipe_may_have_any_descriptor() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+    low, writer = os.pipe()
+    pipe = Pipe(fcntl.fcntl(low, fcntl.F_DUPFD, 1100), "pipe", owned=True)  # beyond what select() takes
+    try:
+        assert pipe.read(0.0) == b""
+        os.write(writer, b"x")
+        assert pipe.read(1.0) == b"x"
+    finally:
+        pipe.close()
+        os.close(low)
+        os.close(writer)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_pipe_of_gzip_is_unpacked_as_it_comes(tmp_path: Path) -> None:

@@ -211,6 +211,16 @@ def test_parquet_labels_of_mixed_types_become_text(tmp_path: Path) -> None:
     assert [batch.labels for batch in open_source(str(path), label="y")] == [[None], [1, 2], ["a", "1"], ["3.5", None]]
 
 
+def test_a_parquet_folder_whose_first_parts_lack_a_column_reads_as_one_table(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "out.parquet"
+    for n, values in enumerate(([None], [None, None], ["UP"], [None])):
+        sink = open_sink(str(path), resume=n > 0)
+        sink.write({"n": [n] * len(values), "prediction": values})
+        sink.close()
+    assert pq.read_table(path).to_pydict() == {"n": [0, 1, 1, 2, 3], "prediction": [None, None, None, "UP", None]}
+
+
 def test_standard_output_cannot_be_rewound() -> None:
     sink = open_sink("-")
     assert not sink.can_rewind

@@ -1,7 +1,8 @@
 """A real Kafka broker on loopback, one process in KRaft mode, for tests, benchmarks and trying things out.
 
-``python tests/kafka/broker.py`` starts one on localhost:9092 and stops it at Ctrl-C. It needs Java 17 and Maven, which
-fetches the broker once (43 MB) into ~/.cache/streamsvm-kafka.
+``python tests/kafka/broker.py`` starts one on localhost:9092 and stops it at Ctrl-C; with ``--brokers 3``, a cluster of
+them, on this port and the next. It needs Java 17 and Maven, which fetches the broker once (43 MB) into
+~/.cache/streamsvm-kafka.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 POM = Path(__file__).with_name("pom.xml")
 READY_S = 60.0
@@ -53,14 +55,41 @@ broker.heartbeat.interval.ms=400
 
 
 _SECURED = """\
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\
+PASSWORD://127.0.0.1:{password},SECURED://127.0.0.1:{secured},TLS://127.0.0.1:{tls}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},\
+PASSWORD://127.0.0.1:{password},SECURED://127.0.0.1:{secured},TLS://127.0.0.1:{tls}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,\
+PASSWORD:SASL_PLAINTEXT,SECURED:SASL_SSL,TLS:SSL
+listener.name.password.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.password.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required {users};
+listener.name.password.scram-sha-256.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.secured.sasl.enabled.mechanisms=PLAIN
 listener.name.secured.plain.sasl.jaas.config=\
-org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
-listener.name.secured.ssl.keystore.type=PEM
-listener.name.secured.ssl.keystore.location={folder}/keystore.pem
+org.apache.kafka.common.security.plain.PlainLoginModule required {users};
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/keystore.pem
+listener.name.tls.ssl.truststore.type=PEM
+listener.name.tls.ssl.truststore.location={folder}/certificate.pem
+listener.name.tls.ssl.client.auth=required
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:CN=localhost;User:{super}
+"""
+
+_CLUSTERED = """\
+node.id={node}
+controller.quorum.voters={voters}
+default.replication.factor=3
+min.insync.replicas=2
+offsets.topic.replication.factor=3
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+share.coordinator.state.topic.replication.factor=3
+share.coordinator.state.topic.min.isr=2
+broker.session.timeout.ms={session_ms}
+broker.heartbeat.interval.ms={heartbeat_ms}
 """
 
 
@@ -77,40 +106,61 @@ class Broker:
         Where to listen; by default any free one.
     brief
         Whether it is not to live for long: it starts sooner, and is slower later.
-    login
-        User and password of a second listener, with TLS; it needs openssl. Its address is `secured`, and `certificate`
-        what clients are to trust.
+    logins
+        Users and their passwords, of whom the first may do all and the others what ACLs allow (who needs no password
+        may do all). With them there are three more listeners, which need openssl: `password` (SASL_PLAINTEXT with PLAIN
+        and SCRAM-SHA-256), `secured` (SASL_SSL with PLAIN) and `tls` (SSL, which asks for a certificate in return).
+        `certificate` is what clients are to trust and, with its `key`, what the broker trusts.
+    member
+        Of which cluster it is one, where it is; it is then not started.
     """
 
-    def __init__(self, port: int | None = None, *, brief: bool = False, login: tuple[str, str] | None = None) -> None:
-        self._jars, self._brief = jars(), _BRIEF if brief else ()
+    def __init__(
+        self,
+        port: int | None = None,
+        *,
+        brief: bool = False,
+        logins: Mapping[str, str] | None = None,
+        member: Member | None = None,
+    ) -> None:
+        self._jars, self._brief, self._heap = jars(), _BRIEF if brief else (), "384m" if member else "1g"
         self._folder = Path(tempfile.mkdtemp(prefix="streamsvm-kafka-"))
-        ports = free_ports(3)
+        ports = free_ports(5)
         self.port = port or ports[0]
         self.address = f"127.0.0.1:{self.port}"
         self._settings = self._folder / "server.properties"
+        if member is not None:
+            ports[1] = member.controller
         settings = _SETTINGS.format(port=self.port, controller=ports[1], folder=self._folder)
-        if login is not None:
-            self.secured, self.certificate = f"127.0.0.1:{ports[2]}", self._certificate()
-            of = {"port": self.port, "controller": ports[1], "secured": ports[2], "folder": self._folder}
-            settings += _SECURED.format(user=login[0], password=login[1], **of)  # the last of two lines counts
+        if member is not None:
+            settings += member.settings  # the last of two lines counts
+        scram: list[str] = []
+        if logins:
+            of = {"port": self.port, "controller": ports[1], "password": ports[2], "secured": ports[3], "tls": ports[4]}
+            self.password, self.secured, self.tls = (f"127.0.0.1:{of[name]}" for name in ("password", "secured", "tls"))
+            self.certificate, self.key = self._certificate()
+            users = " ".join(f'user_{user}="{password}"' for user, password in logins.items())
+            settings += _SECURED.format(users=users, super=next(iter(logins)), folder=self._folder, **of)
+            scram = [f"-S=SCRAM-SHA-256=[name={user},password={password}]" for user, password in logins.items()]
         self._settings.write_text(settings)
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._tool("format", f"--cluster-id={cluster_id()}", "-c", str(self._settings))
-            self.start()
+            name = cluster_id() if member is None else member.cluster
+            self._tool("format", f"--cluster-id={name}", "-c", str(self._settings), *scram)
+            if member is None:
+                self.start()
         except BaseException:
             self.close()
             raise
 
-    def _certificate(self) -> Path:
-        """A certificate signed by itself, and with its key what the broker shows it with."""
+    def _certificate(self) -> tuple[Path, Path]:
+        """A certificate signed by itself and its key, and together what the broker shows it with."""
         key, certificate = self._folder / "key.pem", self._folder / "certificate.pem"
         command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
         command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
         subprocess.run(command, capture_output=True, check=True)
         (self._folder / "keystore.pem").write_text(key.read_text() + certificate.read_text())
-        return certificate
+        return certificate, key
 
     def _tool(self, *arguments: str) -> None:
         command = ["java", *_BRIEF, "-cp", f"{self._jars}/*", "kafka.tools.StorageTool", *arguments]
@@ -120,7 +170,12 @@ class Broker:
 
     def start(self) -> None:
         """Start the process, with the data of the one before, and wait until it answers."""
-        options = ["-Xmx1g", "-XX:+UseSerialGC", *self._brief, "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start the process."""
+        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", *self._brief, "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 ["java", *options, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._settings)],
@@ -130,9 +185,12 @@ class Broker:
                 cwd=self._folder,
                 start_new_session=True,  # a Ctrl-C is for those who use it
             )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
         deadline = time.monotonic() + READY_S
         while not answers(self.address):
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise NoBroker(f"the broker does not start:\n{self.log()[-3000:]}")
             time.sleep(0.05)
@@ -148,10 +206,79 @@ class Broker:
             self._process.wait()
             self._process = None
 
+    def freeze(self) -> None:
+        """Have the process stand still: it keeps its connections, and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """End the process and remove its data."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Member(NamedTuple):
+    """What a broker is told that is one of a cluster."""
+
+    cluster: str
+    controller: int
+    settings: str
+
+
+class Cluster:
+    """Brokers that keep every record three times, and take one while two of them are there.
+
+    Parameters
+    ----------
+    port
+        Where the first listens, and from which on the others; by default any free ones.
+    brief
+        As of a broker.
+    session_ms
+        How long a broker may be silent before the others take over; as brokers have it by default.
+    """
+
+    def __init__(self, port: int | None = None, *, brief: bool = False, session_ms: int = 9000) -> None:
+        ports, name = free_ports(6), cluster_id()
+        if port is not None:
+            ports[:3] = range(port, port + 3)
+        voters = ",".join(f"{i + 1}@127.0.0.1:{controller}" for i, controller in enumerate(ports[3:]))
+        of = {"voters": voters, "session_ms": session_ms, "heartbeat_ms": session_ms // 5}
+        self.brokers: list[Broker] = []
+        try:
+            for i, controller in enumerate(ports[3:]):
+                member = Member(name, controller, _CLUSTERED.format(node=i + 1, **of))
+                self.brokers.append(Broker(ports[i], brief=brief, member=member))
+            for broker in self.brokers:
+                broker.launch()
+            for broker in self.brokers:
+                broker.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """All of them, with commas between."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def settle(self) -> None:
+        """Wait until every broker has all that it is to have, so that one may go."""
+        deadline = time.monotonic() + 2 * READY_S
+        while not in_sync(self.address):
+            if time.monotonic() > deadline:
+                raise NoBroker("the brokers of the cluster do not come in sync")
+            time.sleep(0.5)
+
+    def close(self) -> None:
+        """End the processes and remove their data."""
+        for broker in self.brokers:
+            broker.close()
 
 
 def cluster_id() -> str:
@@ -173,6 +300,22 @@ def answers(address: str) -> bool:
         admin = KafkaAdminClient(bootstrap_servers=address, bootstrap_timeout_ms=5000, request_timeout_ms=5000)
         try:
             return bool(admin.describe_cluster()["brokers"])
+        finally:
+            admin.close()
+    return False
+
+
+def in_sync(addresses: str) -> bool:
+    """Whether each partition has all its copies."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    with contextlib.suppress(KafkaError):
+        admin = KafkaAdminClient(bootstrap_servers=addresses.split(","), request_timeout_ms=5000)
+        try:
+            topics = admin.describe_topics()
+            partitions = [partition for topic in topics for partition in topic["partitions"]]
+            return all(set(each["isr_nodes"]) == set(each["replica_nodes"]) for each in partitions)
         finally:
             admin.close()
     return False
@@ -230,21 +373,24 @@ def main() -> None:
     parser.add_argument(
         "--topics", default="events,predictions", help="topics to make, of three partitions each (default %(default)s)"
     )
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="how many (default %(default)s)")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(Broker(args.port)) as broker:
-        make_topics(broker.address, *filter(None, args.topics.split(",")))
+    start = Broker if args.brokers == 1 else Cluster
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(start(args.port)) as broker:
+        make_topics(broker.address, *filter(None, args.topics.split(",")), copies=args.brokers)
         print(f"a Kafka broker listens on {broker.address} (Ctrl-C stops it and removes its data)", flush=True)
         signal.pause()
 
 
-def make_topics(address: str, *names: str, partitions: int = 3, **configs: str) -> None:
+def make_topics(address: str, *names: str, partitions: int = 3, copies: int = 1, **configs: str) -> None:
     """Make topics, and wait until they can be used."""
     from kafka import KafkaAdminClient
 
-    admin = KafkaAdminClient(bootstrap_servers=address)
+    admin = KafkaAdminClient(bootstrap_servers=address.split(","))
     try:
-        wanted = {name: {"num_partitions": partitions, "replication_factor": 1, "configs": configs} for name in names}
+        of = {"num_partitions": partitions, "replication_factor": copies, "configs": configs}
+        wanted = dict.fromkeys(names, of)
         if wanted:
             admin.create_topics(wanted)
             admin.wait_for_topics(list(names))

@@ -33,7 +33,8 @@ def _broker_module() -> ModuleType:
 starter = _broker_module()
 
 
-LOGIN = ("me", "hunter2")
+LOGINS = {"me": "hunter2", "poor": "hunter4"}
+"""Users and passwords; the first may do all, the other what ACLs allow."""
 
 
 def start_broker(**options: Any) -> Any:
@@ -53,7 +54,7 @@ def started() -> Iterator[Any]:
     if "STREAMSVM_KAFKA" in os.environ:
         yield None
         return
-    with contextlib.closing(start_broker(login=LOGIN if shutil.which("openssl") else None)) as broker:
+    with contextlib.closing(start_broker(logins=LOGINS if shutil.which("openssl") else None)) as broker:
         yield broker
 
 
@@ -69,7 +70,7 @@ def secured(started: Any, tmp_path: Path) -> str:
     if started is None or not hasattr(started, "secured"):
         pytest.skip("needs openssl, and a broker of its own")
     lines = {"security_protocol": "SASL_SSL", "ssl_cafile": started.certificate, "sasl_mechanism": "PLAIN"}
-    lines |= {"sasl_plain_username": LOGIN[0], "sasl_plain_password": LOGIN[1]}
+    lines |= {"sasl_plain_username": "me", "sasl_plain_password": LOGINS["me"]}
     (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in lines.items()))
     return started.secured
 
@@ -86,11 +87,12 @@ def topic(broker: str) -> Make:
     return make
 
 
-def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]]) -> None:
+def fill(address: str, topic: str, rows: Sequence[tuple[int, Any, Any, int]], **options: Any) -> None:
     """Send records: partition, key, value, timestamp."""
     from kafka import KafkaProducer
 
-    producer = KafkaProducer(bootstrap_servers=address, linger_ms=20, batch_size=1 << 17, max_request_size=1 << 22)
+    settings = {"linger_ms": 20, "batch_size": 1 << 17, "max_request_size": 1 << 22, **options}
+    producer = KafkaProducer(bootstrap_servers=address.split(","), **settings)
     futures = [producer.send(topic, v, key=k, partition=p, timestamp_ms=t) for p, k, v, t in rows]
     producer.flush()
     for future in futures:
@@ -103,7 +105,7 @@ def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
     from kafka import KafkaConsumer, TopicPartition
 
     level = "read_committed" if committed else "read_uncommitted"
-    consumer = KafkaConsumer(bootstrap_servers=address, isolation_level=level, enable_auto_commit=False)
+    consumer = KafkaConsumer(bootstrap_servers=address.split(","), isolation_level=level, enable_auto_commit=False)
     with contextlib.closing(consumer):
         tps = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic))]
         consumer.assign(tps)
@@ -154,14 +156,18 @@ class Run:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def over(self) -> bool:
         return not self._process.is_alive()
 
     def signal(self, number: int) -> None:
         """Send a signal, unless it is over already."""
-        assert self._process.pid is not None
         if not self.over:
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def wait(self, seconds: float = 120.0) -> int:
         """The exit code."""

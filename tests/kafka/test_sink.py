@@ -10,7 +10,8 @@ import time
 import pytest
 
 from connectors import ConnectorError, open_sink
-from connectors.kafka import KafkaSink, KafkaSource, transactions
+from connectors.kafka import KafkaSink, KafkaSource, clients, transactions
+from connectors.kafka.clients import largest_record
 from tests.kafka.conftest import fill, read
 
 
@@ -45,7 +46,7 @@ def test_rows_are_there_when_they_are_flushed(broker, topic):
     assert [(record.partition, record.key) for record in got] == [(0, b"k"), (0, b"k"), (0, b"\xff"), (1, b"k")]
     first = json.loads(got[0].value)
     assert first == {"partition": 0, "offset": 0, "prediction": "UP", "score": 0.5, "label": "UP"}
-    assert "label" not in json.loads(got[1].value)
+    assert json.loads(got[1].value) == first | {"offset": 1, "label": None}
 
 
 def test_rows_that_are_no_events_of_kafka_go_by_their_keys(broker, topic):
@@ -268,6 +269,117 @@ def test_a_commit_that_does_not_end_is_repeated_once(broker, topic, source, monk
         sink.flush()
         stuck.set()
     assert [row["offset"] for row in rows(broker, name)] == [*range(6), 20]
+
+
+def test_a_request_is_not_lost_where_its_broker_is_away(broker, topic, source, monkeypatch):
+    """As that of a transaction whose coordinator has died; the client would wait for ever for the answer."""
+    from kafka.errors import KafkaConnectionError
+    from kafka.net.compat import KafkaNetClient
+
+    name, away, is_ready = topic("out", 1), [True] * 3, KafkaNetClient.await_ready
+
+    def await_ready(self, *args, **options):
+        if away:
+            away.pop()
+            raise KafkaConnectionError("not ready")
+        return is_ready(self, *args, **options)
+
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}?commit_interval=60", source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        monkeypatch.setattr(KafkaNetClient, "await_ready", await_ready)
+        monkeypatch.setattr(sink._transactions, "_repair", pytest.fail)
+        sink.write(table(0, range(3, 6)))
+        sink.flush()
+    assert not away
+    assert [row["offset"] for row in rows(broker, name)] == [*range(6)]
+
+
+def deleted(broker, name):
+    from kafka import KafkaAdminClient
+
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+        client.delete_topics([name])
+
+
+def takes_at_most(broker, name, limit):
+    from kafka import KafkaAdminClient
+    from kafka.admin import ConfigResource
+
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+        client.alter_configs([ConfigResource("TOPIC", name, {"max.message.bytes": str(limit)})])
+        while (now := largest_record(client, name)) is None or now >= limit:
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("which", ["in", "out"])
+def test_a_topic_that_is_deleted_is_named(broker, topic, source, monkeypatch, which):
+    monkeypatch.setattr(transactions, "_ASK_S", 0.2)
+    monkeypatch.setattr(clients, "SURE_S", 0.2)
+    name = topic("out", 1)
+    gone = source.topic if which == "in" else name
+    told = f"the topic of the events, '{gone}', is" if which == "in" else f"the topic '{gone}' is"
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        deleted(broker, gone)
+        with pytest.raises(ConnectorError, match=f"results cannot be written.*{told} there no more"):  # noqa: PT012
+            while True:  # brokers take a moment to forget a topic
+                sink.write(table(0, [3]))
+                sink.flush()
+                time.sleep(0.05)
+
+
+def test_a_mark_that_was_reset_is_not_taken_for_another_run(broker, topic, source, monkeypatch):
+    """As when the topic of the events was deleted and made anew, and with it went all offsets in it."""
+    name = topic("out", 1)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink:
+        sink.write(table(0, range(3)))
+        sink.flush()
+        monkeypatch.setattr(sink._transactions, "_read_mark", dict)
+        monkeypatch.setattr(sink._transactions._producer, "commit_transaction", fail)
+        sink.write(table(0, range(3, 6)))
+        with pytest.raises(ConnectorError, match=r"up to offset 3 of partition 0, but the group .* says nothing"):
+            sink.flush()
+
+
+def fail():
+    from kafka.errors import KafkaTimeoutError
+
+    raise KafkaTimeoutError("nobody answers")
+
+
+def test_a_topic_that_takes_less_than_at_first(broker, topic, source, caplog):
+    name, dead = topic("out", 1), topic("dead", 1)
+    with (
+        contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as sink,
+        contextlib.closing(open_sink(f"kafka://{broker}/{dead}", source=source, beside=sink)) as other,
+    ):
+        sink.flush()
+        takes_at_most(broker, name, 3000)
+        sink.write(table(0, range(3), label=["short", "long" * 5000, None]))
+        sink.write(table(0, range(3, 40), label=["some" * 100] * 37))
+        other.write(bad([40]) | {"raw": ["{" * 9000]})
+        sink.flush()
+        takes_at_most(broker, name, 200)
+        sink.write(table(0, [41], label=["long" * 100]))
+        with pytest.raises(ConnectorError, match=r"72 bytes.*cannot hold so much as its row.*max.message.bytes"):
+            sink.flush()
+    found = {row["offset"]: row for row in rows(broker, name)}
+    assert list(found) == list(range(40))
+    assert [offset for offset, row in found.items() if "cut" in row] == [1]
+    assert found[3]["label"] == "some" * 100
+    assert [len(row["raw"]) for row in rows(broker, dead)] == [9000]  # another topic, which takes what it took
+    assert f"the topic {name} takes less than at first: now 2872 bytes a record" in caplog.text
+    assert "its texts or key are cut" in caplog.text
+
+
+def test_a_topic_that_takes_no_row_is_refused(broker, topic):
+    name = topic("out", 1, **{"max.message.bytes": "100"})
+    with pytest.raises(ConnectorError, match=f"'{name}' takes no record large enough.*max.message.bytes"):
+        open_sink(f"kafka://{broker}/{name}")
+    with pytest.raises(ConnectorError, match="`max_request_size` leaves no room"):
+        open_sink(f"kafka://{broker}/{topic('out', 1)}?max_request_size=500")
 
 
 def test_the_older_of_two_is_fenced_and_says_so(broker, topic):

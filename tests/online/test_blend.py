@@ -313,6 +313,48 @@ def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
     assert model.order_trust < 0.2
 
 
+PREDICTIONS = {
+    "the next": lambda model, X, i: model.predict_one(dict(enumerate(X[min(i + 1, len(X) - 1)].tolist()))),
+    "the next ones": lambda model, X, i: model.predict_many(X[i + 1 : i + 4]),
+    "a chunk ahead": lambda model, X, i: i % 50 or model.predict_many(X[i + 1 : i + 51]),
+    "those learned long ago": lambda model, X, i: model.predict_one(dict(enumerate(X[i // 2].tolist()))),
+    "others": lambda model, X, i: model.predict_many(X[i : i + 1] + 0.5),
+    "more others than are noted": lambda model, X, i: i % 50 or model.predict_many(np.tile(X, (3, 1)) + 0.5),
+}
+
+
+@pytest.mark.parametrize("n_values", [3, None])
+@pytest.mark.parametrize("what", PREDICTIONS)
+@pytest.mark.parametrize("turn", ["before", "after", "alone"])
+def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
+    """Whatever is predicted before or after an event's own prediction, or in a stream that is only learned."""
+    if turn == "alone" and what != "others":
+        pytest.skip("what was predicted last before its turn is what an event goes by")
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(500, 2)) if n_values is None else rng.integers(1, 1 + n_values, (500, 2)).astype(float)
+    plain, disturbed = (StreamSVMClassifier(effort="low", budget=5) for _ in range(2))
+    for i, x in enumerate(dicts(X)):
+        if turn != "after":
+            PREDICTIONS[what](disturbed, X, i)
+        if turn != "alone":
+            assert plain.predict_one(x) == disturbed.predict_one(x)
+        if turn == "after":
+            PREDICTIONS[what](disturbed, X, i)
+        plain.learn_one(x, i % 5)
+        disturbed.learn_one(x, i % 5)
+    assert knowledge(plain) == knowledge(disturbed)
+    learned, disturbed_too = plain.state()[1], disturbed.state()[1]
+    for name in ("power", "trust", "plain_loss", "ordered_loss", "increment", "recent", "counts"):
+        np.testing.assert_array_equal(learned[f"order.{name}"], disturbed_too[f"order.{name}"])
+    assert plain.order_trust > 0.0
+
+
+@pytest.mark.parametrize("delay", [1, 7])
+def test_equal_rows_may_wait_for_labels_of_their_own(delay):
+    X, y = np.random.default_rng(7).integers(1, 5, (1_500, 1)).astype(float), np.arange(1_500) % 5
+    assert np.mean(late(StreamSVMClassifier(effort="low"), X, y, delay)[700:] == y[700:]) > 0.99
+
+
 @pytest.mark.parametrize("delay", [0, 3])
 def test_an_event_learned_several_times_does_not_follow_itself(delay):
     X, y = blobs(600, 3)

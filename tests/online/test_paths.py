@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import math
 import warnings
@@ -157,6 +158,95 @@ def test_typed_frames_are_a_loop(backend, data, make):
         expected, predicted.to_list() if backend == "polars" else predicted.to_pylist(), proba, many.classes_
     )
     assert_same_knowledge(single, many)
+
+
+def with_identifiers(n: int) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Events with an identifier, a time, a category, and numbers; a few without label."""
+    X, y = ring(n)
+    events = [
+        {"id": f"{i:x}", "when": f"2024-05-{1 + i // 24 % 30:02}T{i % 24:02}:00", "c": "pqr"[i % 3], "x": x, "z": z}
+        for i, (x, z) in enumerate(X.tolist())
+    ]
+    return events, [None if i % 31 == 5 else str(label) for i, label in enumerate(y)]
+
+
+@pytest.mark.parametrize("make", [CPMClassifier, BSGDClassifier, partial(StreamSVMClassifier, budget=5)])
+def test_identifiers_and_times_are_left_out_on_every_path_at_the_same_event(make, caplog):
+    events, y = with_identifiers(700)
+    single, rest, table, rowwise, resumed = (make() for _ in range(5))
+    answers = []
+    for x, label in zip(events, y, strict=True):
+        answers.append(single.predict_one(x))
+        if label is not None:
+            single.learn_one(x, label)
+    predicted: list[Any] = []
+    for start in range(0, 700, 130):
+        part = slice(start, start + 130)
+        predicted += table.test_then_train(pd.DataFrame(events[part]), y[part]).tolist()
+        rowwise.test_then_train(events[part], y[part])
+        resumed.test_then_train(pl.DataFrame(events[part]), y[part])
+        resumed = type(resumed).from_state(*resumed.state())
+        rest = copy.deepcopy(rest)
+        rest.run_batch({name: [x[name] for x in events[part]] for name in events[0]}, y[part])
+    assert [None if p is None else str(p) for p in predicted] == answers
+    for other in (table, rowwise, resumed, rest):
+        assert_same_knowledge(single, other)
+    assert len(single._space) == 40 + 40 + 3 + 2
+    assert [notice.split(":")[0] for notice in single.notices] == [
+        "feature 'when' is left out",
+        "feature 'id' is left out",
+    ]
+    assert resumed.notices == single.notices
+    assert len(caplog.records) == 5 * 2
+
+
+def test_columns_left_out_are_in_no_picture():
+    events, y = with_identifiers(700)
+    for model in (BSGDClassifier(), StreamSVMClassifier(budget=5)):
+        model.run_batch(events, y)
+        assert set(model.relevance) == {"x", "z", *(("c", c) for c in "pqr")}
+
+
+def test_a_feature_is_kept_where_it_is_declared(caplog):
+    events, y = with_identifiers(700)
+    declared, late = CPMClassifier(categories=["id", "when"]), CPMClassifier()
+    declared.run_batch(events, y)
+    assert declared.notices == []
+    assert len(declared._space) > 1300
+    assert CPMClassifier(**declared._get_params()).categories == declared.clone().categories == ("id", "when")
+    late.run_batch(events, y)
+    late.keep_categories(["id"])
+    late = CPMClassifier.from_state(*late.state())
+    late.run_batch(events, y)
+    assert [notice.split("'")[1] for notice in late.notices] == ["when"]
+    with pytest.raises(TypeError, match="`categories` must be a tuple of feature names, got 'id'"):
+        CPMClassifier(categories="id")
+
+
+def test_a_label_that_looks_like_an_identifier_is_warned_of_once(caplog):
+    X = np.zeros((600, 1))
+    y = [f"id-{i}" if i % 3 else "known" for i in range(600)]
+    single, many, resumed = CPMClassifier(), CPMClassifier(), CPMClassifier()
+    for x, label in zip(X.tolist(), y, strict=True):
+        single.learn_one({0: x[0]}, label)
+    many.learn_many(X, y)
+    resumed.learn_many(X[:300], y[:300])
+    resumed = CPMClassifier.from_state(*resumed.state())
+    resumed.learn_many(X[300:], y[300:])
+    resumed = CPMClassifier.from_state(*resumed.state())
+    (notice,) = single.notices
+    assert notice.startswith("the label looks like an identifier")
+    assert "250 classes came with the first 374 learned events" in notice
+    assert many.notices == resumed.notices == [notice]
+    assert [record.getMessage() for record in caplog.records] == [notice] * 3
+
+
+def test_many_classes_that_come_again_are_no_identifiers(caplog):
+    model = CPMClassifier(n_faces=1)
+    model.learn_many(np.zeros((1500, 1)), [i // 3 % 250 for i in range(1500)])
+    assert len(model.classes_) == 250
+    assert model.notices == []
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import streamsvm as package
 from streamsvm import cli
 from tests.run.conftest import Streamsvm, command, environment, write_stream
 
@@ -59,6 +60,69 @@ def test_everything_at_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     for text in ("accuracy", "no change", "balanced accuracy", "Cohen's kappa", "31 events set aside, kept in", "UP"):
         assert text in result.stdout
     assert "first prediction" in result.stdout
+
+
+def write_identifiers(path: Path, n: int) -> None:
+    lines = [f"user-{i:x},2024-05-{1 + i // 24 % 30:02}T{i % 24:02}:00,{i % 7},{i % 2}" for i in range(n)]
+    path.write_text("\n".join(["id,when,x,y", *lines]) + "\n")
+
+
+@pytest.fixture
+def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command line here, in a directory of the test's own: what it wrote to standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: Any) -> tuple[str, str]:
+        assert cli.main(["run", *map(str, arguments)]) == 0
+        return tuple(capsys.readouterr())
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("types", "names"), [("", ["when", "id"]), ("id:category", ["when"]), ("when:time", ["id"])], ids=str
+)
+def test_identifiers_and_times_are_left_out_by_name(in_process: Any, tmp_path: Path, types: str, names: Any) -> None:
+    write_identifiers(tmp_path / "in.csv", 1500)
+    out, err = in_process("in.csv", "--label", "y", *CPM, "--summary", "s.json", f"--types={types}")
+    left_out = {
+        "when": "feature 'when' is left out: its values are times; --types when:time makes features",
+        "id": "feature 'id' is left out: nearly each of its values is new, as of an identifier; --types id:category",
+    }
+    for notice, name in zip(json.loads((tmp_path / "s.json").read_text())["notices"], names, strict=True):
+        assert notice.startswith(left_out[name])
+        assert out.count(notice) == err.count(notice) == 1
+
+
+def test_what_was_left_out_stays_so_after_a_resumption(in_process: Any, tmp_path: Path) -> None:
+    write_identifiers(tmp_path / "in.csv", 3000)
+    reading = ("in.csv", "--label", "y", *CPM, "--save")
+    out, _ = in_process(*reading, "whole.svm")
+    for events in (300, 1100, 3000):
+        kept = ("--checkpoint", "state", "--checkpoint-every", 100, "--max-events", events)
+        part, err = in_process(*reading, "part.svm", *kept)
+    notices = [line for line in out.splitlines() if "left out" in line]
+    assert notices == [line for line in part.splitlines() if "left out" in line]
+    assert len(notices) == 2
+    assert "left out" not in err
+    assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
+
+
+def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Path) -> None:
+    write_identifiers(tmp_path / "in.csv", 1500)
+    in_process("in.csv", "--label", "y", *CPM, "--save", "one.svm")
+    out, err = in_process("in.csv", "--label", "y", "--load", "one.svm", "--save", "two.svm", "--types", "id:category")
+    assert "'id'" not in out + err
+    assert len(package.load("two.svm")._space) > 1500
+
+
+def test_a_label_that_looks_like_an_identifier_is_told(in_process: Any, tmp_path: Path) -> None:
+    write_identifiers(tmp_path / "in.csv", 600)
+    out, err = in_process("in.csv", "--label", "id", *CPM, "--types", "when:ignore")
+    notice = (
+        "the label looks like an identifier or a measured number: 250 classes came with the first 250 learned events"
+    )
+    assert out.count(notice) == err.count(notice) == 1
 
 
 def test_with_no_arguments_it_shows_something(streamsvm: Streamsvm, tmp_path: Path) -> None:
@@ -162,6 +226,9 @@ REFUSED = [
     ([*GAUSSIAN, "--save", "m"], [], "GaussianNB cannot be kept on disk"),
     ([*GAUSSIAN, "--checkpoint", "ck"], [], "GaussianNB cannot be kept on disk"),
     (["--out", "-", "--checkpoint", "ck"], [], "standard output cannot take back what was written"),
+    (["--follow", "--until-end"], [], "--follow waits for more of a file, --until-end .*: not both"),
+    (["--until-end"], [], r"in\.csv: until_end is for Kafka; a file that is not followed is read to its end"),
+    (["--delimiter", ";;"], [], "`delimiter` must be one character or tab, got ';;'"),
     (["--no-learn"], [], "--no-learn only predicts: say with --load what"),
     (["--load", "m"], [], "--load m: No such file or directory"),
     (["--load", "in.csv"], [], r"--load in\.csv: in\.csv is not a whole streamsvm file"),
@@ -246,11 +313,29 @@ def test_what_fails_on_the_way(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert "ended by an error" in result.stdout
 
 
+def test_where_most_events_are_set_aside_the_run_warns_and_says_so_at_its_end(
+    streamsvm: Streamsvm, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 500 + "1,2,3\n" * 1001)
+    run = ("run", "in.csv", "--label", "y", *CPM, "--checkpoint", "ck", "--quiet")
+    for _ in range(2):  # the second time all was taken before
+        result = streamsvm(*run)
+        assert result.returncode == 3
+        assert "more than half of all events were set aside, 1,001 of 2,001" in result.stderr
+        assert "Traceback" not in result.stderr
+        run = (*run, "--summary", "s.json")
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,a\n2,b\n" * 2500 + "1,2,3\n" * 4000)
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--quiet")
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert re.search(r"in\.csv: of the last [\d,]+ events [\d,]+ were set aside, .*: 3 fields instead of 2", line)
+
+
 def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 3000)
     results = ("--save", "m", "--summary", "s.json", "--plot", "p.png")
     result = streamsvm("run", "in.csv", "--label", "y", "--out", "/dev/full?format=csv", *results)
-    assert error(result, 1) == "/dev/full: cannot be written: No space left on device"
+    assert error(result, 1) == "predictions: /dev/full: cannot be written: No space left on device"
     assert "ended by an error" in result.stdout
     summary = json.loads((tmp_path / "s.json").read_text())
     assert summary["ended"] == "error"
@@ -263,7 +348,7 @@ def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path
 def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
     result = streamsvm("run", "in.csv", "--label", "y", "--summary", "/dev/full", "--save", "m")
-    assert error(result, 1) == "/dev/full: cannot be written: No space left on device"
+    assert error(result, 1) == "summary: /dev/full: cannot be written: No space left on device"
     assert (tmp_path / "m").exists()
 
 
@@ -369,7 +454,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     process.stdout.close()
     message = process.stderr.read().decode()
     assert process.wait(60) == 1
-    assert message.startswith("streamsvm: error: standard output")
+    assert message.startswith("streamsvm: error: predictions: standard output")
     assert message.count("\n") == 1
     process.stderr.close()
 

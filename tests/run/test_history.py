@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from connectors import open_source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.history import History, leaders_of, relevance_of
+from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, Runner, run
@@ -156,6 +158,93 @@ def test_the_picture_has_the_panels_the_model_can_fill(tmp_path: Path, model: An
         assert (f"<!-- {title}" in drawn) == (title in titles)
     for name in report.history.relevance(8)[0]:
         assert f"<!-- {name} -->" in drawn
+
+
+# What is special about a stream --------------------------------------------------------------------------------
+
+
+def clockwork(tmp_path: Path, n: int = 3000) -> Path:
+    """A stream whose labels follow one another, and whose features say nothing."""
+    rng = np.random.default_rng(3)
+    lines = (f"{x:.4f},{'app' if x > 0 else 'web'},{i % 6}" for i, x in enumerate(rng.normal(size=n)))
+    path = tmp_path / "in.csv"
+    path.write_text("\n".join(["_x$y$,device,label", *lines]) + "\n")
+    return path
+
+
+def test_what_the_order_of_labels_gave_stands_beside_the_leader(tmp_path: Path) -> None:
+    source = open_source(str(clockwork(tmp_path)), label="label")
+    model = StreamSVMClassifier(effort="low", budget=20)
+    report = run(model, source)
+    assert report.metrics.accuracy > 0.9 > 2 * model.leaders()[0]["accuracy"]
+    figures = json.loads(json.dumps(summary(report)))
+    assert figures["order_trust"] == model.order_trust > 0.5
+    assert figures["order_log_loss"]["with"] < 0.1 < 1.0 < figures["order_log_loss"]["without"]
+    lines = text(report).splitlines()
+    (leading,) = (line for line in lines if line.startswith("leading now"))
+    assert leading.count(" by itself") == leading.count(" accuracy ")
+    (heard,) = (line for line in lines if line.startswith("the order of labels"))
+    assert f"is heard over that, with trust {model.order_trust:.2f}" in heard
+    plot(report, tmp_path / "p.svg")
+    assert "<!-- How far the order of labels was trusted -->" in (tmp_path / "p.svg").read_text()
+
+
+def test_an_order_that_says_nothing_is_said_not_to_be_heard() -> None:
+    assert "the order of labels is not heard" in text(demo(StreamSVMClassifier(effort="low", budget=20), 3000))
+    without = demo(StreamSVMClassifier(effort="low", budget=20, label_order=False), 3000)
+    assert "order of labels" not in text(without)
+    assert summary(without)["order_trust"] is None
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    path = clockwork(tmp_path).rename(tmp_path / "$a$_{.csv")
+    report = run(StreamSVMClassifier(effort="low", budget=20), open_source(str(path), label="label"))
+    assert "device = web " in text(report)
+    assert {row["feature"] for row in summary(report)["relevance"]} == {"_x$y$", "device = web", "device = app"}
+    plot(report, tmp_path / "p.svg")
+    drawn = (tmp_path / "p.svg").read_text()
+    for name in ("_x$y$", "device = web", "Prequential accuracy on $a$_{.csv"):
+        assert f"<!-- {name} -->" in drawn
+
+
+@pytest.mark.parametrize("name", ["no\udcffutf.csv", "two\nlines.csv", "x" * 300, "日本.csv"], ids=ascii)
+def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
+    report = demo(BSGDClassifier(budget=20), 500)
+    report.source = name
+    for suffix in ("png", "svg", "pdf"):
+        plot(report, tmp_path / f"p.{suffix}")
+
+
+def test_drift_is_a_line_and_a_mark(tmp_path: Path) -> None:
+    report = run(CPMClassifier(), open_source("synthetic:stagger?n=6000&drift=3000"))
+    (fall,) = report.metrics.falls.last
+    assert 3000 < fall.judged < 3500
+    assert summary(report)["falls"] == [{"judged": fall.judged, "before": fall.before, "after": fall.after}]
+    assert f"drift: the accuracy fell more than by chance, noticed after {fall.judged:,} (" in text(report)
+    plot(report, tmp_path / "p.svg")
+    assert "<!-- accuracy fell -->" in (tmp_path / "p.svg").read_text()
+
+
+def numbers_on(axis: str, drawn: str) -> list[str]:
+    """The numbers that stand on axes of a picture."""
+    return re.findall(rf'id="text_\d+">\s*<!-- ([\d.,]+{axis}) -->', drawn)
+
+
+def test_narrow_ranges_have_numbers_that_differ(tmp_path: Path) -> None:
+    report = run(GaussianNB(), open_source("synthetic:sea?n=300"), max_events=300)
+    report.metrics = Metrics()
+    rng = np.random.default_rng(1)
+    labels = (rng.random(20_000) < 0.003).tolist()
+    report.metrics.update(labels, np.zeros(20_000, np.int64), [False])
+    history = report.history
+    for event in range(1000, 20_001, 1000):
+        history.take(Told({"a": 1.02 + event / 1e6, "b": 1.01}), event, event)
+    plot(report, tmp_path / "p.svg")
+    drawn = (tmp_path / "p.svg").read_text()
+    percents = numbers_on("%", drawn)
+    relevances = [number for number in numbers_on("", drawn) if number.startswith("1.0")]
+    assert len(set(percents)) == len(percents) >= 4
+    assert len(set(relevances)) == len(relevances) >= 3
 
 
 def test_the_command_line_says_that_it_compiles_but_only_once(streamsvm: Streamsvm, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from river.base import Classifier
 
 from connectors import open_sink
 from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
-from streamsvm import CPMClassifier, load
+from streamsvm import BSGDClassifier, CPMClassifier, load
 from streamsvm.models import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
@@ -292,7 +292,7 @@ class FusedSink:
     can_rewind = True
 
     def __init__(self, path: Path, fuse: Fuse, resume: bool) -> None:
-        self.name, self._fuse = path.name, fuse
+        self.name, self._fuse = str(path), fuse
         self._sink = open_sink(str(path), resume=resume)
 
     def write(self, table: Any) -> None:
@@ -513,3 +513,88 @@ def test_the_saved_model_is_the_one_learned(tmp_path: Path) -> None:
     run(CPMClassifier(), Numbers(), save=tmp_path / "m")
     model = load(tmp_path / "m")
     assert set(model.classes_) == {"low", "high"}
+
+
+# Part of a batch -------------------------------------------------------------------------------------------------
+
+
+def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
+    """One process of a run that keeps its samples, each batch large beside what it may take."""
+    with Checkpoint(folder / "check", every_events=1_000_000, every_s=None) as checkpoint:
+        out = open_sink(str(folder / "out.csv"), resume=checkpoint.exists)
+        model = BSGDClassifier(budget=10)
+        source = source or Numbers(3000, size=400)
+        report = Runner(model, source, out=out, checkpoint=checkpoint, max_events=max_events, save=folder / "m").run()
+        out.close()
+        return report
+
+
+@pytest.mark.parametrize("limits", [[1000], [17, 18, 500, 501, 1199, 1200, 1201], [2997], [400, 799, 5000]], ids=str)
+def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path: Path, limits: list[int]) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    uninterrupted, before = stretch(whole, None), 0
+    for limit in limits:
+        report = stretch(parts, limit)
+        taken = min(limit, 2997)
+        assert (report.metrics.taken, report.resumed, report.events) == (taken, before or None, taken - before)
+        before = taken
+    last = stretch(parts, None)
+    assert (last.resumed, last.events) == (before, 2997 - before)
+    for name in ("out.csv", "m"):
+        assert (parts / name).read_bytes() == (whole / name).read_bytes(), name
+    (header, arrays), (other, others) = (read_archive(folder / "check" / "checkpoint.npz") for folder in (parts, whole))
+    assert header | {"identity": ""} == other | {"identity": ""}
+    assert all(np.array_equal(arrays[name], others[name]) for name in arrays | others)
+    assert last.metrics.rejected == uninterrupted.metrics.rejected
+
+
+class Woven(Numbers):
+    """Two parts that count their events each for itself; how they interleave changes from one reading to the next."""
+
+    name = "woven"
+    salt = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        rng = np.random.default_rng(Woven.salt)
+        Woven.salt += 1
+        while self.left():
+            yield self.next_batch([int(rng.integers(2)) for _ in range(self.size)])
+
+    def left(self) -> bool:
+        return self.next != [self.n, self.n]
+
+    def next_batch(self, parts: list[int]) -> Batch:
+        rows, rejected = [], []
+        for part in parts:
+            if self.next[part] < self.n:
+                number = self.next[part]
+                self.next[part] += 1
+                if number % 13 == 5:
+                    rejected.append(Rejected("unreadable", {"partition": part, "offset": number}))
+                else:
+                    rows.append((part, number))
+        columns = {"partition": [part for part, _ in rows], "offset": [number for _, number in rows]}
+        features = {"x": np.array([float(number % 7) for _, number in rows])}
+        return Batch(features, [number % 7 > 3 for _, number in rows], Origins({}, columns), self.position, rejected)
+
+    @property
+    def next(self) -> list[int]:
+        self.__dict__.setdefault("_next", [0, 0])
+        found: list[int] = self.__dict__["_next"]
+        return found
+
+    @property
+    def position(self) -> Position:
+        return {"next": list(self.next)}
+
+    def seek(self, position: Position) -> None:
+        self.next[:] = position["next"]
+
+
+def test_part_of_a_batch_is_told_by_place_where_the_order_is_another_each_time(tmp_path: Path) -> None:
+    for limit in (100, 150, 151, 333, None):
+        stretch(tmp_path, limit, Woven(300, size=64))
+        rows = [line.split(",")[:2] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+        assert len({tuple(row) for row in rows}) == len(rows) == (limit or 600 - 2 * 23)

@@ -1,0 +1,114 @@
+"""Which failures pass by themselves, and how long they are waited for: one answer for all that talks to brokers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from connectors.events import UnreachableError
+
+T = TypeVar("T")
+
+START_S = 30.0
+"""How long what passes is waited for before the run has begun, unless `patience` says otherwise."""
+
+_SAY_S = 10.0  # between two lines that say that something is waited for, at first
+_SAY_SELDOM_S = 300.0  # and after long
+_LOOK_S = 0.1  # between two tries
+
+_PASSING = {
+    # What the client does not call retriable, but is said by brokers that die, start, or pass their work on.
+    *("BrokerNotAvailableError", "UnknownBrokerIdError", "StaleControllerEpochError", "StaleBrokerEpochError"),
+    *("BrokerIdNotRegisteredError", "NewLeaderElectedError", "TransactionCoordinatorFencedError", "UnknownError"),
+}
+_RENEWED = {
+    # What a producer says whose state was lost, here or there: another one begins without.
+    *("InvalidProducerEpochError", "ProducerFencedError", "InvalidTxnStateError", "OutOfOrderSequenceNumberError"),
+    *("DuplicateSequenceNumberError", "UnknownProducerIdError", "InvalidProducerIdMappingError", "IllegalStateError"),
+    *("TransactionAbortedError", "TransactionAbortableError"),
+}
+_GIVEN_UP = "not in an active transaction"  # as the client ended it by itself, for something else that passes
+_NETWORK = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
+_CLOSING = ("Transport closed for writes", "Failed to find active controller")  # a RuntimeError each
+
+logger = logging.getLogger("connectors.kafka")
+
+
+def kinds(error: BaseException) -> set[str]:
+    """The names of an error and of those that it tells about in its text, as a producer that has failed does."""
+    return {type(error).__name__, *re.findall(r"\w+Error", str(error))}
+
+
+def passes(error: BaseException) -> bool:
+    """Whether an error goes away by itself, as of brokers that are away, start, or pass their work on to others."""
+    if isinstance(error, OSError):
+        return isinstance(error, ConnectionError | TimeoutError) or error.errno in _NETWORK
+    if isinstance(error, RuntimeError):
+        return any(text in str(error) for text in _CLOSING)
+    return _all_are(error, _PASSING)
+
+
+def passes_anew(error: BaseException) -> bool:
+    """Whether it goes away by itself, or where another producer takes the place of the one that says so."""
+    return passes(error) or _GIVEN_UP in str(error) or _all_are(error, _PASSING | _RENEWED)
+
+
+def _all_are(error: BaseException, some: set[str]) -> bool:
+    from kafka import errors
+
+    told = {kind for name in kinds(error) if (kind := getattr(errors, name, None)) is not None}
+    told = told - {errors.KafkaError} or told  # which is what others are wrapped in
+    return bool(told) and all(getattr(kind, "retriable", False) or kind.__name__ in some for kind in told)
+
+
+class Patience:
+    """Waits for what passes, says so now and then, and gives up when that takes too long.
+
+    Parameters
+    ----------
+    seconds
+        How long it may take, from the first failure on.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: float | None = None
+        self._say_at = self._pause = 0.0
+
+    def bear(self, error: UnreachableError) -> None:
+        """Wait a moment; where that was done for too long, raise the error."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = self._say_at = now
+            self._pause = _SAY_S
+        waited = now - self._since
+        if waited >= self._seconds:
+            raise UnreachableError(f"{error} (waited {waited:.0f} s for that to pass)") from error
+        if now >= self._say_at:
+            self._say_at = now + self._pause
+            self._pause = min(2 * self._pause, _SAY_SELDOM_S)
+            logger.warning("%s: no broker answers as is needed: waiting for one%s", error, _so_far(waited))
+        time.sleep(_LOOK_S)
+
+    def reward(self, name: str) -> None:
+        """It has passed."""
+        if self._since is not None:
+            logger.warning("%s: a broker answers again: going on", name)
+            self._since = None
+
+    def ask(self, call: Callable[[], T], look: Callable[[], None] = lambda: None) -> T:
+        """What a call answers, once it does; `look` may end that with an error."""
+        while True:
+            look()
+            try:
+                return call()
+            except UnreachableError as error:
+                self.bear(error)
+
+
+def _so_far(seconds: float) -> str:
+    return f" ({seconds:.0f} s so far)" if seconds >= 1 else ""

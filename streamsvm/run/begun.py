@@ -1,0 +1,73 @@
+"""Where a run stands inside a batch: sources resume between batches, `max_events` may end a run within one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from connectors.events import Batch, Origins
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Which of the events after a position have been taken already.
+
+    Parameters
+    ----------
+    count
+        How many, those set aside included.
+    ends
+        The number of the first event not taken, for each part of the stream that counts its events itself, such as a
+        partition.
+    """
+
+    count: int = 0
+    ends: Mapping[tuple[Any, ...], float] = field(default_factory=dict)
+
+    def split(self, batch: Batch) -> tuple[Batch, Begun]:
+        """What is left of a batch, and which of the events after it have been taken."""
+        if not self.count:
+            return batch, self
+        done = [i for i in range(len(batch)) if self._has(batch.origins, batch.origins[i])]
+        rejected = [one for one in batch.rejected if not self._has(batch.origins, one.origin)]
+        met = len(done) + len(batch.rejected) - len(rejected)
+        left = replace(self, count=self.count - met) if met < self.count else Begun()
+        return replace(batch.without(dict.fromkeys(done, "")), rejected=rejected), left
+
+    def _has(self, origins: Origins, origin: Mapping[str, Any]) -> bool:
+        part, number = _place(origins, origin)
+        return number < self.ends.get(part, -math.inf)
+
+    def first(self, batch: Batch, n: int) -> tuple[Batch, Begun]:
+        """The first n of more events, those set aside that stand before the next, and what is taken then."""
+        ends: dict[tuple[Any, ...], float] = {}
+        for i in reversed(range(n, len(batch))):
+            part, number = _place(batch.origins, batch.origins[i])
+            ends[part] = number
+        rejected = [one for one in batch.rejected if _before(ends, *_place(batch.origins, one.origin))]
+        head = replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=rejected)
+        for origin in (*(head.origins[i] for i in range(n)), *(one.origin for one in rejected)):
+            part, number = _place(batch.origins, origin)
+            ends[part] = max(ends.get(part, -math.inf), number + 1)
+        return head, Begun(self.count + n + len(rejected), {**self.ends, **ends})
+
+    def state(self) -> dict[str, Any]:
+        """As a small JSON object."""
+        return {"count": self.count, "ends": [[list(part), end] for part, end in self.ends.items()]}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Begun:
+        """What `state` gave."""
+        return cls(state["count"], {tuple(part): end for part, end in state["ends"]})
+
+
+def _place(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ...], float]:
+    """The part of the stream an event is of, and its number there."""
+    *part, number = origins.columns
+    return tuple(origin[name] for name in part), origin[number]
+
+
+def _before(ends: Mapping[tuple[Any, ...], float], part: tuple[Any, ...], number: float) -> bool:
+    return number < ends.get(part, math.inf)

@@ -1,0 +1,61 @@
+"""Names that come from outside, such as labels and features, as they are shown to people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+_MOST = 40
+
+
+def shown(name: Any, most: int = _MOST) -> str:
+    """A name on one line, cut short.
+
+    What no terminal or font can show, such as control characters or half a surrogate pair, is written as an escape.
+
+    Examples
+    --------
+    >>> print(shown("two\\nlines"), shown("x" * 100, most=5))
+    two\\nlines xxxx…
+    """
+    text = str(name)[: most + 1]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def feature(name: Any) -> Any:
+    """What a column is called: where it stands for a string under a name, both.
+
+    Examples
+    --------
+    >>> feature(("device", "web")), feature("temperature"), feature(3)
+    ('device = web', 'temperature', 3)
+    """
+    return f"{name[0]} = {name[1]}" if isinstance(name, tuple) and len(name) == 2 else name
+
+
+class ClassNames:
+    """Classes as the names of fields in JSON, where only texts are names; different classes have different ones.
+
+    Examples
+    --------
+    >>> names = ClassNames()
+    >>> names.of(["up", 1, True, "1", None, 2.5])
+    ['up', '1', 'true', '"1"', 'null', '2.5']
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._taken: set[str] = set()
+
+    def of(self, classes: Sequence[Any]) -> list[str]:
+        """Names of classes, to which new ones may have come."""
+        for label in classes[len(self._names) :]:
+            plain = label if isinstance(label, str) else json.dumps(label, default=str)
+            name = plain if plain not in self._taken else json.dumps(label, default=str)
+            while name in self._taken:
+                name += "'"
+            self._taken.add(name)
+            self._names.append(name)
+        return self._names

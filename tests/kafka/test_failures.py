@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+
+import pytest
+
+from connectors.events import ConnectorError, UnreachableError
+from connectors.kafka import failures
+from connectors.kafka.failures import Patience, passes, passes_anew
+
+errors = pytest.importorskip("kafka.errors")
+
+LASTING = [
+    # What the settings, the rights or the data are at fault for; another time it is the same.
+    *("TopicAuthorizationFailedError", "GroupAuthorizationFailedError", "TransactionalIdAuthorizationFailedError"),
+    *("ClusterAuthorizationFailedError", "SaslAuthenticationFailedError", "UnsupportedSaslMechanismError"),
+    *("UnsupportedVersionError", "InvalidTopicError", "InvalidGroupIdError", "OffsetOutOfRangeError"),
+    *("MessageSizeTooLargeError", "RecordListTooLargeError", "CorruptRecordError", "KafkaConfigurationError"),
+    *(
+        "InvalidTransactionTimeoutError",
+        "UnsupportedForMessageFormatError",
+        "PolicyViolationError",
+        "CommitFailedError",
+    ),
+    *("LogTruncationError", "SecurityDisabledError", "InconsistentClusterIdError", "KafkaError", "KafkaProtocolError"),
+]
+
+
+def classes():
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KafkaError)]
+
+
+def test_what_the_client_would_try_again_passes():
+    assert [kind for kind in classes() if kind.retriable and not passes(kind("why"))] == []
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_what_does_not_pass(name):
+    assert not passes(getattr(errors, name)("why"))
+    assert not passes_anew(getattr(errors, name)("why"))
+
+
+def test_every_name_in_the_tables_is_an_error_of_the_client():
+    """Another version of the client may have other names; these would pass for good unseen."""
+    assert {name for name in failures._PASSING | failures._RENEWED if not hasattr(errors, name)} == set()
+    assert not any(getattr(errors, name).retriable for name in failures._PASSING | failures._RENEWED)
+
+
+@pytest.mark.parametrize("name", ["ProducerFencedError", "OutOfOrderSequenceNumberError", "InvalidTxnStateError"])
+def test_what_another_producer_begins_without(name):
+    error = getattr(errors, name)("why")
+    assert passes_anew(error)
+    assert not passes(error)
+
+
+def test_an_error_in_the_text_of_another_counts():
+    """As of a transactional producer whose request was not answered in time, which ended runs."""
+    late = errors.RequestTimedOutError("Request timed out after 29999 ms")
+    wrapped = errors.KafkaError(f"Could not execute transactional request for unknown reasons: {late}")
+    assert passes(wrapped)
+    assert passes(errors.KafkaError(f"Cannot execute transactional method because of an error: {wrapped!r}"))
+    refused = errors.KafkaError(f"Could not find a coordinator: {errors.GroupAuthorizationFailedError('g')}")
+    assert not passes(refused)
+    both = errors.KafkaTimeoutError(f"after {errors.TopicAuthorizationFailedError('t')}")
+    assert not passes(both)
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), True),
+        (TimeoutError(), True),
+        (OSError(errno.EHOSTUNREACH, "no route"), True),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "ca.pem"), False),
+        (RuntimeError("Transport closed for writes"), True),
+        (RuntimeError("Cannot block on net.run()"), False),
+        (ValueError("not a broker"), False),
+    ],
+)
+def test_errors_of_the_system(error, passing):
+    assert passes(error) is passing
+
+
+def failing(times, error):
+    left = [error] * times
+
+    def call():
+        if left:
+            raise left.pop()
+        return "done"
+
+    return call
+
+
+def test_what_passes_is_waited_for_and_said_now_and_then(caplog, monkeypatch):
+    monkeypatch.setattr(failures, "_LOOK_S", 0.0)
+    patience = Patience(float("inf"))
+    with caplog.at_level(logging.WARNING, "connectors"):
+        assert patience.ask(failing(50, UnreachableError("t: the mark cannot be read: NotCoordinator"))) == "done"
+        patience.reward("t")
+        patience.reward("t")
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert said[0].startswith("t: the mark cannot be read: NotCoordinator")
+    assert said[1] == "t: a broker answers again: going on"
+
+
+def test_what_does_not_pass_for_long_is_raised(monkeypatch):
+    monkeypatch.setattr(failures, "_LOOK_S", 0.001)
+    with pytest.raises(UnreachableError, match="no one there"):
+        Patience(0.01).ask(failing(10**6, UnreachableError("no one there")))
+
+
+def test_what_lasts_is_raised_at_once():
+    with pytest.raises(ConnectorError, match="no right"):
+        Patience(float("inf")).ask(failing(1, ConnectorError("no right")))
+
+
+def test_a_client_that_finds_no_broker_leaves_nothing_behind():
+    """While brokers are away for hours, clients are made again and again."""
+    kafka = pytest.importorskip("kafka")
+    from connectors.kafka.clients import connect
+
+    before = set(threading.enumerate())
+    for make in (kafka.KafkaAdminClient, kafka.KafkaConsumer, kafka.KafkaProducer):
+        with pytest.raises(UnreachableError, match="no broker answered"):
+            connect("t", ["127.0.0.1:1"], make, {"bootstrap_timeout_ms": 50})
+    assert {thread for thread in threading.enumerate() if thread.name.startswith("kafka-io")} <= before

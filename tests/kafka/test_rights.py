@@ -1,0 +1,133 @@
+"""What a user may do: the rights that the README names are enough, and each of them is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+
+from connectors import ConnectorError, open_sink
+from connectors.kafka import KafkaSource
+from tests.kafka.conftest import LOGINS, fill, ran, read
+
+RIGHTS = {
+    "source": ("TOPIC", "{source}", "READ"),
+    "out": ("TOPIC", "{out}", "WRITE"),
+    "rejected": ("TOPIC", "{dead}", "WRITE"),
+    "transactions": ("TRANSACTIONAL_ID", "streamsvm.{source}.{out}", "WRITE"),
+    "mark": ("GROUP", "streamsvm.{source}.{out}", "READ"),
+    "lag": ("GROUP", "streamsvm.{source}", "READ"),
+}
+WHO = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+WHO |= {"sasl_plain_username": "poor", "sasl_plain_password": LOGINS["poor"]}
+
+
+@pytest.fixture
+def place(started):
+    """Where the user must log in."""
+    if started is None or not hasattr(started, "password"):
+        pytest.skip("needs openssl, and a broker of its own")
+    return started.password
+
+
+@pytest.fixture
+def topics(broker, topic):
+    made = {"source": topic("events"), "out": topic("out"), "dead": topic("dead", 1)}
+    values = [b'{"x":%d,"y":"%d"}' % (i % 7, i % 2) if i % 20 else b"{oops" for i in range(300)]
+    fill(broker, made["source"], [(i % 3, b"k", value, 1000 + i) for i, value in enumerate(values)])
+    return made
+
+
+def allow(broker, topics, *rights):
+    """Let the user do this and nothing else."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import (
+        ACL,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ResourcePattern,
+        ResourcePatternFilter,
+        ResourceType,
+    )
+
+    anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    all_ = ACLFilter("User:poor", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)
+    wanted = {(kind, name.format(**topics), operation) for kind, name, operation in map(RIGHTS.__getitem__, rights)}
+    acls = [
+        ACL("User:poor", "*", ACLOperation[o], ACLPermissionType.ALLOW, ResourcePattern(ResourceType[kind], name))
+        for kind, name, o in wanted
+    ]
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as client:
+        client.delete_acls([all_])
+        client.create_acls(acls)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            found = [(acl.resource_pattern, acl.operation) for acl in client.describe_acls(all_)[0]]
+            if {(p.resource_type.name, p.resource_name, o.name) for p, o in found} == wanted:
+                return
+            time.sleep(0.02)
+    raise AssertionError("the rights cannot be set")
+
+
+def test_the_rights_that_are_listed_are_enough(broker, topics, place, tmp_path):
+    (tmp_path / "client.toml").write_text("".join(f'{name} = "{value}"\n' for name, value in WHO.items()))
+
+    def asked(which):
+        return f"kafka://{place}/{topics[which]}?client=client.toml"
+
+    kept = ("--model", "cpm", "--param", "n_faces=3", "--checkpoint", "check", "--checkpoint-every", 100)
+    run = (asked("source"), "--label", "y", "--quiet", "--until-end", *kept)
+    run += ("--out", asked("out"), "--rejected", asked("dead"))
+    allow(broker, topics, *RIGHTS)
+    assert "right" not in ran(*run, cwd=tmp_path)
+    assert len(read(broker, topics["out"])) == 285
+    assert len(read(broker, topics["dead"])) == 15
+    allow(broker, topics, *set(RIGHTS) - {"lag"})  # which ends nothing
+    said = ran(*run, "--fresh", cwd=tmp_path)
+    assert said.count("no right to READ the group") == 1
+    assert len(read(broker, topics["out"])) == 570
+
+
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        ("source", "TopicAuthorizationFailed: topic 'events.*right, an ACL, to READ a topic of events"),
+        ("out", "TopicAuthorizationFailed: topic 'out.*right, an ACL, to .*WRITE one of results"),
+        ("transactions", r"cannot be begun.*TransactionalIdAuthorizationFailed.*to WRITE the transactional id"),
+        ("mark", r"the mark in group streamsvm\S* cannot be read.*GroupAuthorizationFailed.*to READ the group"),
+    ],
+)
+def test_a_right_that_lacks_is_named(broker, topics, place, without, message):
+    allow(broker, topics, *set(RIGHTS) - {without})
+    with pytest.raises(ConnectorError, match=message):
+        write_one(place, topics)
+
+
+def write_one(place, topics):
+    with (
+        contextlib.closing(KafkaSource(servers=place, topic=topics["source"], **WHO)) as source,
+        contextlib.closing(open_sink(f"kafka://{place}/{topics['out']}", source=source, **WHO)) as sink,
+    ):
+        sink.write({"partition": [0], "offset": [0], "prediction": ["UP"]})
+        sink.flush()
+
+
+def test_a_topic_that_takes_less_without_the_right_to_ask_how_much(broker, topic, topics, place):
+    topics["out"] = topic("out", 1, **{"max.message.bytes": "9000"})
+    allow(broker, topics, *RIGHTS)
+    with (
+        contextlib.closing(KafkaSource(servers=place, topic=topics["source"], **WHO)) as source,
+        contextlib.closing(
+            open_sink(f"kafka://{place}/{topics['out']}?max_request_size=20000", source=source, **WHO)
+        ) as sink,
+    ):
+        sink.write({"partition": [0, 0], "offset": [0, 1], "prediction": ["UP", "long" * 50_000]})
+        sink.flush()
+    short, cut = [json.loads(record.value) for record in read(broker, topics["out"])]
+    assert short == {"partition": 0, "offset": 0, "prediction": "UP"}
+    assert cut["cut"] is True
+    assert ("long" * 50_000).startswith(cut["prediction"])

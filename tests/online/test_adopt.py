@@ -1,0 +1,141 @@
+"""Models of batch solvers, which are for numbers as they are, in learners that scale as they run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from streamsvm import BSGDClassifier, CPMClassifier
+from streamsvm.batch import SampledCuts, SmoothedNewton
+from streamsvm.models import KernelExpansion, Polytopes, Scaler
+from tests.learners import snapshot
+
+SCALINGS = ("standard", "decayed")
+
+
+def board(scale, shift, n=2_000):
+    """A checkerboard, in columns of whatever units."""
+    Z = np.random.default_rng(0).uniform(0.0, 3.0, (n, 2))
+    return Z * scale + shift, np.where(np.floor(Z).sum(axis=1) % 2 == 0, "even", "odd")
+
+
+def line(scale, shift, n=2_000):
+    Z = np.random.default_rng(1).normal(size=(n, 3))
+    return Z * scale + shift, np.where(Z @ [1.0, -2.0, 0.5] > 0.3, "above", "below")
+
+
+def halves(model, X, y):
+    """The accuracies in the first and second half of what is learned."""
+    return np.mean(np.reshape(np.asarray(model.test_then_train(X, y)) == y, (2, -1)), axis=1)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("scaling", ["none", *SCALINGS])
+def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
+    X, y = board(1.0, 0.0)
+    small = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(X, y).reduced(150, X, y).model_
+    model = BSGDClassifier(scaling=scaling, class_weight=class_weight)
+    model.adopt(small)
+    assert np.mean(model.predict_many(X) == np.array(small.predict(X))) > 0.99
+    assert (halves(model, X, y) > np.mean(np.array(small.predict(X)) == y) - 0.06).all()
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_an_expansion_of_raw_columns_is_mapped_with_its_metric(scaling, tmp_path):
+    X, y = board([1.0, 300.0], [5.0, -50.0])
+    unit = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150, *board(1.0, 0.0))
+    raw = KernelExpansion(
+        ["even", "odd"],
+        unit.model_.vectors * [1.0, 300.0] + [5.0, -50.0],
+        unit.model_.coefs,
+        unit.model_.biases,
+        4.0,
+        np.array([1.0, 300.0**-2]),
+        Scaler.identity([0, 1]),
+    )
+    model = BSGDClassifier(scaling=scaling)
+    model.adopt(raw)
+    assert np.mean(model.predict_many(X) == np.array(raw.predict(X))) > 0.99
+    model.save(tmp_path / "model.svm")
+    again = BSGDClassifier.load(tmp_path / "model.svm")
+    assert halves(model, X, y).min() > 0.88
+    again.test_then_train(X, y)
+    assert snapshot(again) == snapshot(model)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), ([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])])
+def test_a_linear_model_is_adopted_and_learned_on(scale, shift, scaling, class_weight):
+    X, y = line(scale, shift)
+    solved = SmoothedNewton().fit(X, y)
+    model = CPMClassifier(n_faces=1, scaling=scaling, class_weight=class_weight)
+    model.adopt(solved.model_.polytopes())
+    np.testing.assert_array_equal(model.predict_many(X), solved.predict(X))
+    assert halves(model, X, y).min() > 0.98
+
+
+def test_a_linear_model_of_sparse_rows_is_adopted():
+    X, y = line([1.0, 100.0, 1e4], 0.0)
+    X[np.random.default_rng(3).random(X.shape) < 0.7] = 0.0
+    rows = scipy.sparse.csr_array(X)
+    solved = SmoothedNewton().fit(rows, y)
+    model = CPMClassifier(n_faces=1)
+    model.adopt(solved.model_.polytopes())
+    np.testing.assert_array_equal(model.predict_many(rows), solved.predict(rows))
+    assert halves(model, rows, y).min() > np.mean(solved.predict(rows) == y) - 0.05
+
+
+def test_a_learners_own_statistics_are_used_where_it_has_learned():
+    X, y = line([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])
+    solved = SmoothedNewton().fit(X, y).model_.polytopes()
+    plain = Polytopes(solved.classes, solved.faces, solved.biases, Scaler.identity([0, 1, 2]))
+    model = CPMClassifier(n_faces=1)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="nothing is known of their scale"):
+        model.adopt(plain)
+    assert snapshot(model) == before
+    model.learn_many(X[:200], y[:200])
+    own = model.model.scaler
+    model.adopt(plain)
+    np.testing.assert_allclose(model.model.scaler.shift, own.shift)
+    np.testing.assert_array_equal(model.predict_many(X), plain.predict(X))
+
+
+@pytest.mark.parametrize("make", [BSGDClassifier, lambda scaling: CPMClassifier(n_faces=1, scaling=scaling)])
+def test_what_is_not_ranked_is_not_adopted_by_ranks(make):
+    X, y = line(1.0, 0.0, 300)
+    expansion = KernelExpansion(
+        ["a", "b"], X[:5], np.ones((2, 5)), np.zeros(2), 1.0, np.ones(3), Scaler.identity([0, 1, 2])
+    )
+    model = make(scaling="rank")
+    with pytest.raises(ValueError, match="scaled in another way"):
+        model.adopt(expansion if isinstance(model, BSGDClassifier) else SmoothedNewton().fit(X, y).model_.polytopes())
+
+
+def test_a_fixed_metric_or_gamma_cannot_hold_columns_of_other_scales():
+    X, _ = board([1.0, 1e4], 0.0, 50)
+    raw = KernelExpansion(
+        ["a", "b"], X, np.ones((2, 50)), np.zeros(2), 1.0, np.array([1.0, 1e-8]), Scaler.identity([0, 1])
+    )
+    with pytest.raises(ValueError, match="differ in scale"):
+        BSGDClassifier(metric="fixed").adopt(raw)
+    wide = KernelExpansion(["a", "b"], X, np.ones((2, 50)), np.zeros(2), 1.0, np.ones(2), Scaler.identity([0, 1]))
+    with pytest.raises(ValueError, match="gamma=None"):
+        BSGDClassifier(gamma=1.0).adopt(wide)
+
+
+def test_mapping_is_exact():
+    rng = np.random.default_rng(2)
+    X, scaler = rng.normal(size=(50, 3)), Scaler([0, 1, 2], np.zeros(3, bool), *rng.uniform(0.5, 2.0, (3, 3)))
+    identity = Scaler.identity([0, 1, 2])
+    polytopes = Polytopes(["a", "b"], rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 4)), identity)
+    expansion = KernelExpansion(
+        ["a", "b"], X[:9], rng.normal(size=(2, 9)), rng.normal(size=2), 0.3, rng.uniform(0.1, 2.0, 3), identity
+    )
+    assert math.isinf(scaler.limit)
+    for model in (polytopes, expansion):
+        np.testing.assert_allclose(model.scaled_by(scaler).decision_function(X), model.decision_function(X), atol=1e-12)

@@ -1,0 +1,250 @@
+"""Where results go: nothing that is read is written over, no two runs write one file, and what fails is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.run.locks import held
+from tests.run.conftest import Streamsvm, command, environment, write_stream
+from tests.run.test_cli import CPM, GAUSSIAN, error
+
+READING = ("--label", "y", "--types", "a:number")
+
+
+@contextmanager
+def following(folder: Path, *arguments: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that waits for more, once it has predicted all that is there; stopped at the end."""
+    arguments = ("run", "in.csv", "--follow", *READING, *CPM, "--quiet", *arguments)
+    process = subprocess.Popen(command(*arguments), cwd=folder, env=environment())
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+# What is read is not written over --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other", ["hard link", "symbolic link", "standard input", "the configuration", "a loaded model"]
+)
+def test_files_are_compared_and_not_their_names(streamsvm: Streamsvm, tmp_path: Path, other: str) -> None:
+    source = write_stream(tmp_path / "in.csv", 100)
+    before, asked, options = source.read_bytes(), "in.csv", ["--out", "twin.csv"]
+    if other == "symbolic link":
+        (tmp_path / "twin.csv").symlink_to("in.csv")
+    else:
+        os.link(source, tmp_path / "twin.csv")
+    if other == "standard input":
+        asked = "-"
+    elif other == "the configuration":
+        asked, options = "synthetic:demo", [*options, "--config", "in.csv"]
+        source.write_text("window = 10\n")
+        before = source.read_bytes()
+    elif other == "a loaded model":
+        asked, options = "synthetic:demo", [*options, "--load", "in.csv"]
+    with source.open() as file:
+        message = error(streamsvm("run", asked, "--label", "y", *options, stdin=file))
+    assert message.endswith("and --out are the same file twin.csv")
+    assert source.read_bytes() == before
+
+
+def test_parts_are_not_read_from_a_directory_that_is_replaced(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    write_stream(tmp_path / "parts" / "in.csv", 10)
+    result = streamsvm("run", "parts/in.csv", "--label", "y", "--out", "parts?format=parquet")
+    assert error(result).startswith("SOURCE lies in the directory ")
+
+
+def test_nowhere_may_be_named_twice(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 10)
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, "--out", "null:", "--rejected", "null:")
+    assert result.returncode == 0, result.stderr
+
+
+# One run at a time -----------------------------------------------------------------------------------------------
+
+
+def test_results_are_written_by_one_run_at_a_time(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 300)
+    (tmp_path / "link.csv").symlink_to("o.csv")
+    names = {"--out": "o.csv", "--save": "m", "--summary": "s.json", "--plot": "p.png", "--rejected": "r.jsonl"}
+    first = [part for option in names.items() for part in option]
+    with following(tmp_path, *first):
+        until(lambda: (tmp_path / "o.csv").exists() and (tmp_path / "o.csv").read_bytes().count(b"\n") == 301)
+        written = (tmp_path / "o.csv").read_bytes()
+        for option, name in [*names.items(), ("--out", "link.csv"), ("--rejected", "o.csv"), ("--summary", "./m")]:
+            message = error(streamsvm("run", "in.csv", "--label", "y", option, name))
+            assert message == f"another run writes {option} {name}: wait for it, or give another name"
+        assert (tmp_path / "o.csv").read_bytes() == written
+    assert not list(tmp_path.glob(".*"))
+    assert streamsvm("run", "in.csv", "--label", "y", *CPM, *first).returncode == 0
+
+
+def test_a_lock_left_by_a_run_that_was_killed_holds_nobody(tmp_path: Path) -> None:
+    (tmp_path / ".o.csv.lock").touch()
+    with held("--out", str(tmp_path / "o.csv")):
+        assert (tmp_path / ".o.csv.lock").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_in_one_directory_set_events_aside_in_files_of_their_own(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 300, broken=True)
+    with following(tmp_path):
+        until(lambda: (tmp_path / "rejected.jsonl").exists())
+        result = streamsvm("run", "in.csv", *READING, *CPM)
+        assert result.returncode == 0, result.stderr
+        assert "kept in rejected-2.jsonl" in result.stdout
+        assert len((tmp_path / "rejected-2.jsonl").read_text().splitlines()) == 4
+        resumed = streamsvm("run", "in.csv", *READING, *CPM, "--checkpoint", "ck", "--max-events", 200)
+        assert "kept in rejected-2.jsonl" in resumed.stdout
+        resumed = streamsvm("run", "in.csv", *READING, *CPM, "--checkpoint", "ck")
+        assert "kept in rejected-2.jsonl" in resumed.stdout
+        assert len((tmp_path / "rejected-2.jsonl").read_text().splitlines()) == 4
+    assert len((tmp_path / "rejected.jsonl").read_text().splitlines()) == 4
+
+
+# What fails is named ---------------------------------------------------------------------------------------------
+
+SMALL = 4096  # bytes that a file may have
+
+
+def full_disk() -> None:
+    """Writing beyond a few thousand bytes of a file fails, as on a disk that is full."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, SMALL))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--out", "o.csv"), "predictions: o.csv: cannot be written: File too large"),
+        (("--out", "o.csv.gz"), "predictions: o.csv.gz: cannot be written: File too large"),
+        (("--out", "o.parquet"), "predictions: o.parquet/part-000000.parquet: cannot be written: File too large"),
+        (
+            ("--types", "a:number", "--rejected", "r.jsonl"),
+            "events set aside: r.jsonl: cannot be written: File too large",
+        ),
+        (("--checkpoint", "ck"), "checkpoint: ck/checkpoint.npz: cannot be written: File too large"),
+        (("--save", "m"), "the model could not be saved as m: File too large"),
+        (("--plot", "p.svg"), "plot: p.svg: cannot be written: File too large"),
+        (("--summary", "s.json"), "summary: s.json: cannot be written: File too large"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_full_disk_says_which_file_of_which_purpose(
+    streamsvm: Streamsvm, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    write_stream(tmp_path / "in.csv", 20_000 if ".gz" in options[1] else 6000, broken="--rejected" in options)
+    # A label of a few thousand letters makes the summary large.
+    label = "--key" if "--summary" in options else "--label"
+    if "--summary" in options:
+        (tmp_path / "in.csv").write_text("x,y\n" + f"1,{'a' * 5000}\n2,b\n" * 10)
+        label = "--label"
+    model = ("--model", "bsgd", "--param", "budget=20") if {"--save", "--checkpoint", "--plot"} & {*options} else CPM
+    result = streamsvm("run", "in.csv", label, "y", *model, *options, "--quiet", preexec_fn=full_disk)
+    assert error(result, 1) == message
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_report_that_finds_no_room_is_no_traceback(tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 100)
+    arguments = command("run", "in.csv", "--label", "y", *CPM)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            arguments, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "streamsvm: error: report: standard output: cannot be written: No space left on device\n"
+
+
+# The command line, which says when interrupts are taken care of: the interpreter's own start is not ours to guard.
+GUARDED = """
+import signal, sys, streamsvm.__main__
+set_handler = signal.signal
+def told(*arguments):
+    set_handler(*arguments)
+    print("begun", flush=True)
+signal.signal = told
+sys.exit(streamsvm.__main__.main())
+"""
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.1, 0.3, 0.8])
+def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: float) -> None:
+    arguments = [sys.executable, "-c", GUARDED, "run", "--quiet", "--plot", "p.png"]
+    process = subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(moment)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert complaint == ""
+
+
+# What is said ----------------------------------------------------------------------------------------------------
+
+
+def test_a_long_label_does_not_widen_the_table(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    label = f"two\nlines{'x' * 100_000}"
+    (tmp_path / "in.csv").write_text("x,y\n" + f'1,"{label}"\n2,b\n' * 20)
+    result = streamsvm("run", "in.csv", "--label", "y", *GAUSSIAN, "--out", "o.jsonl")
+    assert result.returncode == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) < 120
+    assert "two\\nlinesxx" in result.stdout
+    assert json.loads((tmp_path / "o.jsonl").read_text().splitlines()[2])["label"] == label
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "said"),
+    [
+        ("x,y\n", ("--label", "y"), "no event came: nothing to measure"),
+        ("x,y\n1,\n2,\n", ("--label", "y"), "no event had a label: nothing to learn or to measure"),
+        ("x,y\n1,a\n", ("--label", "y"), "no event had both a label and a prediction: nothing to measure"),
+    ],
+)
+def test_nothing_to_measure_says_why(
+    streamsvm: Streamsvm, tmp_path: Path, lines: str, options: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "in.csv").write_text(lines)
+    result = streamsvm("run", "in.csv", *options, *GAUSSIAN)
+    assert said in result.stdout
+    assert ("--label" in result.stdout) == ("had a label" in said)
+
+
+@pytest.mark.parametrize(
+    "terminal", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}], ids=str
+)
+def test_a_terminal_without_micro_signs(tmp_path: Path, terminal: dict[str, str]) -> None:
+    (tmp_path / "in.csv").write_text("x,y\n" + "1,änderung\n2,b\n" * 20, encoding="utf-8")
+    plain = {key: value for key, value in environment().items() if key != "PYTHONIOENCODING"}
+    arguments = command("run", "in.csv", "--label", "y", *CPM)
+    for asked in (arguments, command("run", "--help")):
+        done = subprocess.run(asked, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert b"Traceback" not in done.stderr
+    done = subprocess.run(arguments, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
+    assert b" us an event" in done.stdout
+    assert b"\\xe4nderung" in done.stdout

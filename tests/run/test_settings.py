@@ -1,0 +1,179 @@
+"""Settings that need a hint, and those of the model and its answers: effort, members, all probabilities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from river import linear_model, multiclass, naive_bayes
+from river.base import Classifier
+
+from connectors import open_sink, open_source
+from connectors.events import Batch
+from streamsvm import CPMClassifier, StreamSVMClassifier
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.runner import Runner, run
+from tests.run.conftest import Streamsvm, write_stream
+from tests.run.test_cli import CPM, GAUSSIAN, error, rows
+from tests.run.test_runner import Collected, Numbers
+
+NOT_NAMED = "no SOURCE is given, "
+NOT_SAID = "nothing can be learned, as it is not said what to predict: name the column with --label NAME"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--config", "c.toml"), f"{NOT_NAMED}nor `source` in c.toml"),
+        (("--config", "c.toml", "--label", "y"), f"{NOT_NAMED}nor `source` in c.toml"),
+        (("--label", "y"), f"{NOT_NAMED}which these settings are for"),
+        (("in.csv",), f"in.csv: {NOT_SAID}"),
+        (("in.csv?batch_size=3",), f"in.csv: {NOT_SAID}"),
+        (("in.csv", "--format", "jsonl"), f"in.csv: {NOT_SAID}"),
+        (("-",), f"standard input: {NOT_SAID}"),
+    ],
+)
+def test_a_stream_and_what_to_predict_are_named(
+    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "c.toml").write_text("window = 10\n")
+    write_stream(tmp_path / "in.csv", 10)
+    assert message in error(streamsvm("run", *arguments, *CPM, input="x,y\n"))
+
+
+def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    (tmp_path / "in.libsvm").write_text("1 1:2\n0 1:3\n" * 5)
+    write_stream(tmp_path / "in.csv", 50)
+    for arguments in (("in.libsvm",), ("in.csv?label=y",)):
+        result = streamsvm("run", *arguments, *CPM, "--save", "m")
+        assert result.returncode == 0, result.stderr
+    assert streamsvm("run", "in.csv", "--load", "m", "--no-learn").returncode == 0
+
+
+def test_effort_and_members(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 100)
+    (tmp_path / "c.toml").write_text('source = "in.csv"\nlabel = "y"\neffort = "low"\n[model]\nmembers = ["linear"]\n')
+    asked = {
+        ("--config", "c.toml"): ("low", ("linear",)),
+        ("--config", "c.toml", "--effort", "high", "--param", "budget=10"): ("high", ("linear",)),
+        ("in.csv", "--label", "y", "--effort", "low"): ("low", None),
+        ("in.csv", "--label", "y", "--param", 'members=["linear", "standard"]'): ("normal", ("linear", "standard")),
+    }
+    for arguments, (effort, members) in asked.items():
+        result = streamsvm("run", *arguments, "--save", "m")
+        assert result.returncode == 0, result.stderr
+        model = StreamSVMClassifier.load(tmp_path / "m")
+        assert (model.effort, model.members) == (effort, members)
+    refused = {
+        ("--effort", "low", *CPM): "cpm has no parameter `effort`",
+        ("--effort", "most"): "argument --effort: invalid choice: 'most'",
+        ("--effort", "low", "--load", "m"): "leave out --model and --param (and --effort)",
+        ("--param", 'members=["none"]'): "members",
+    }
+    for more, message in refused.items():
+        assert message in error(streamsvm("run", "in.csv", "--label", "y", *more))
+
+
+# All probabilities -----------------------------------------------------------------------------------------------
+
+
+class Late(Numbers):
+    """Classes come one after another, of several types."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(600, size)
+        self.labels = [(None, "up", 1, True, "1", 2.5)[min(i // 100, 5)] for i in range(600)]
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in super().__iter__():
+            batch.labels = [["up", 1, "1", 2.5][i % (1 + i // 100)] if i % 3 else y for i, y in self.numbered(batch)]
+            yield batch
+
+    def numbered(self, batch: Batch) -> list[tuple[int, Any]]:
+        lines = batch.origins.columns["line"]
+        return [(line % 400, label) for line, label in zip(lines, batch.labels, strict=True)]
+
+
+MODELS = [
+    CPMClassifier(),
+    StreamSVMClassifier(effort="low", budget=10),
+    naive_bayes.GaussianNB(),
+    multiclass.OneVsRestClassifier(linear_model.LogisticRegression()),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_probabilities_are_those_of_river(model: Classifier) -> None:
+    out, twin = Collected(), model.clone()
+    run(model, Late(64), out=out, proba=True)
+    expected = []
+    for batch in Late(64):
+        for x, y in zip(batch.rows(), batch.labels, strict=True):
+            prediction, probabilities = twin.predict_one(x), twin.predict_proba_one(x)
+            expected.append(None if prediction is None else [p for p in probabilities.values() if p])
+            if y is not None:
+                twin.learn_one(x, y)
+    found = [None if row["proba"] is None else list(row["proba"].values()) for row in out.rows]
+    assert [None if row is None else sorted(row) for row in found] == [
+        None if row is None else sorted(row) for row in expected
+    ]
+    named = {name for row in out.rows if row["proba"] for name in row["proba"]}
+    assert named >= {"up", "1", '"1"', "2.5"}
+
+
+def test_two_classes_alone_and_models_without_probabilities() -> None:
+    out = Collected()
+    run(linear_model.LogisticRegression(), Numbers(100), out=out, proba=True)
+    assert set(out.rows[-1]["proba"]) == {"low", "high"}
+    assert sum(out.rows[-1]["proba"].values()) == pytest.approx(1.0)
+    run(linear_model.Perceptron(), Numbers(100), out=(plain := Collected()), proba=True)
+    run(linear_model.PAClassifier(), Numbers(100), out=(none := Collected()))
+    assert "proba" in plain.rows[0]
+    assert "proba" not in none.rows[0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_probabilities_resume_to_the_byte(tmp_path: Path, kind: str) -> None:
+    def part(name: str, size: int, stops: list[int | None]) -> Path:
+        path = tmp_path / f"{name}.{kind}"
+        for stop in stops:
+            with Checkpoint(tmp_path / name, every_events=50, every_s=None) as checkpoint:
+                out = open_sink(str(path), resume=checkpoint.exists)
+                options: dict[str, Any] = {"out": out, "checkpoint": checkpoint, "max_events": stop, "proba": True}
+                Runner(CPMClassifier(), Late(size), **options).run()
+                out.close()
+        return path
+
+    whole, broken = part("whole", 64, [None]), part("broken", 17, [1, 99, 130, 301, None])
+    if kind != "parquet":
+        assert broken.read_bytes() == whole.read_bytes()
+        return
+    read = [
+        [row for batch in open_source(str(path), label="label") for row in batch.rows()] for path in (whole, broken)
+    ]
+    assert read[0] == read[1]
+    assert set(json.loads(read[0][-1]["proba"])) >= {"up", "1", "2.5"}
+
+
+def test_all_probabilities_from_the_command_line(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 300)
+    asked = ("run", "in.csv", "--label", "y", "--types", "site:ignore", *GAUSSIAN, "--proba")
+    for sink in ("o.csv", "o.jsonl"):
+        result = streamsvm(*asked, "--out", sink)
+        assert result.returncode == 0, result.stderr
+    cells = [json.loads(row["proba"] or "null") for row in rows(tmp_path / "o.csv")]
+    objects = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert cells == [row["proba"] for row in objects]
+    last = objects[-1]
+    assert last["score"] == last["proba"][last["prediction"]] == max(last["proba"].values())
+    assert "--proba needs --out" in error(streamsvm(*asked))
+
+
+def test_a_checkpoint_without_probabilities_is_of_another_run(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 300)
+    asked = ("run", "in.csv", "--label", "y", *CPM, "--out", "o.csv", "--checkpoint", "ck")
+    assert streamsvm(*asked).returncode == 0
+    assert "--proba was not given, now True" in error(streamsvm(*asked, "--proba"))
