@@ -10,6 +10,10 @@ import numpy as np
 from streamsvm.online.base import OnlineClassifier
 
 
+# What the blend notes of its predictions, until their events are learned.
+NOTES = {f"order.{name}" for name in ("keys", "noted", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")}
+
+
 def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
     """All a learner knows, to the bit."""
     header, arrays = model.state()
@@ -19,7 +23,7 @@ def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]
 def knowledge(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:
     """All a learner knows, to the bit, but the notes of what it predicted."""
     header, arrays = snapshot(model)
-    return header, {name: held for name, held in arrays.items() if name not in ("order", "order.notes")}
+    return header, {name: held for name, held in arrays.items() if name not in NOTES}
 
 
 def assert_same_knowledge(one: OnlineClassifier, other: OnlineClassifier) -> None:

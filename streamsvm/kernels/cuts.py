@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from streamsvm.kernels import fused, inlined, kernel
-from streamsvm.kernels.budgeted import degradation, exp32, ratio_of, refine
+from streamsvm.kernels.exponential import exp32
+from streamsvm.kernels.merging import degradation, ratio_of, refine
 
 # Indices are unsigned: numba then leaves out its handling of negative ones.
 u = np.uint64

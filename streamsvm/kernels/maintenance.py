@@ -25,7 +25,7 @@ from streamsvm.kernels.expansion import (
     vector_norm,
 )
 from streamsvm.kernels.exponential import ONE, exp32
-from streamsvm.kernels.merging import BEST, LOST, degradation, golden_section, look_up, refine
+from streamsvm.kernels.merging import BEST, LOST, degradation, golden_section, look_up, ratio_of, refine
 from streamsvm.kernels.rows import u
 from streamsvm.kernels.state import f32
 
@@ -198,12 +198,6 @@ def find_cost(state, i, b, sizes, far):
     else:
         h = look_up(state.table, BEST, share, kappa)
     return f32(degradation(f32(h), ratio, cosine, -far[u(b)]))
-
-
-@inlined
-def ratio_of(larger, smaller):
-    """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
-    return min(larger / smaller, 1e6) if smaller > 0.0 else 1e6
 
 
 # Merging ----------------------------------------------------------------------------------------------------------

@@ -21,6 +21,12 @@ LOST, BEST = 0, 1
 
 
 @inlined
+def ratio_of(larger, smaller):
+    """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
+    return min(larger / smaller, 1e6) if smaller > 0.0 else 1e6
+
+
+@inlined
 def kept(h, ratio, cosine, log_kappa):
     """The square norm of what is taken over."""
     large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
