@@ -9,7 +9,6 @@ import numpy as np
 
 from streamsvm.online.base import OnlineClassifier
 
-
 # What the blend notes of its predictions, until their events are learned.
 NOTES = {f"order.{name}" for name in ("keys", "noted", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")}
 
