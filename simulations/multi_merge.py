@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from simulations import data
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import budgeted, expansion, maintenance, rows
+from streamsvm.kernels import budgeted, call, expansion, rows
+from streamsvm.kernels.access import address_of
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "multi-merge.json"
@@ -68,7 +69,7 @@ def run_timed(state, values, columns, indptr, labels):
         budgeted.step(state, m, labels[i], 1.0)
         if state.n_vectors > state.budget:
             before = _cycles()
-            maintenance.make_room(state)
+            call(state.make_room, (address_of(state),))
             merging += _cycles() - before
         rows.observe(state.rows, values, columns, indptr[i], indptr[i + 1], False)
     return _cycles() - start, merging

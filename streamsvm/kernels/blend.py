@@ -19,14 +19,17 @@ from __future__ import annotations
 
 import math
 
+from numba import types
+
 from streamsvm.kernels import call, inlined, kernel
-from streamsvm.kernels.access import address_of
+from streamsvm.kernels.access import StateType, address_of
 from streamsvm.kernels.autocorrelation import AUTOCORRELATION, add_order, learn_order, note, row_key
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
+from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
-from streamsvm.kernels.requests import answer, wants_proba
+from streamsvm.kernels.requests import REQUEST, answer, wants_proba
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, load, observe, single_event
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
@@ -424,3 +427,11 @@ def run_rows(state, request, what):
         if what != ALL:
             return first
     return n_rows
+
+
+_STATE = StateType(BLEND.name)
+
+ENTRIES = {
+    "event": Entry(event, (_STATE, types.int64, types.float64)),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name), types.int64)),
+}

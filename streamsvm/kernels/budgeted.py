@@ -8,9 +8,12 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
+from numba import types
+
 from streamsvm.kernels import call, inlined, kernel
-from streamsvm.kernels.access import address_of, state_at
+from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
     BSGD,
     MOST_CANCELLED,
@@ -28,7 +31,7 @@ from streamsvm.kernels.expansion import (
 from streamsvm.kernels.exponential import ONE, exp_below
 from streamsvm.kernels.losses import best_class, find_update, sharpness, softmax_terms
 from streamsvm.kernels.metric import relearn_metric
-from streamsvm.kernels.requests import answer, is_learned, wants_proba
+from streamsvm.kernels.requests import REQUEST, answer, is_learned, wants_proba
 from streamsvm.kernels.rows import PREDICT, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import f32
 
@@ -288,3 +291,12 @@ def run_member(address, block_address, i, at_hand):
         if row.label >= 0:
             rows.seen = row.seen
             learn(state, m, row.label, row.weight)
+
+
+_STATE = StateType(BSGD.name)
+
+ENTRIES = {
+    "event": Entry(event, (_STATE, types.int64, types.float64)),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "run_member": Entry(run_member, (types.int64,) * 4),
+}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from numba import types
+
 from streamsvm.kernels import inlined
 from streamsvm.kernels.access import state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
 from streamsvm.kernels.polytope import MOST_WEIGHT, add_faces, dot_faces
 from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand
@@ -63,3 +66,6 @@ def run_member(address, block_address, i, at_hand):
         if row.label >= 0:
             rows.seen = row.seen
             step(state, event_rows, values, m, row.label, row.weight)
+
+
+ENTRIES = {"run_member": Entry(run_member, (types.int64,) * 4)}

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import types
 
 from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
     TWO,
     ZERO,
@@ -29,8 +31,6 @@ from streamsvm.kernels.merging import BEST, LOST, degradation, golden_section, l
 from streamsvm.kernels.rows import u
 from streamsvm.kernels.state import f32
 
-# How room is made.
-MERGE, MERGE_AT_ONCE, REMOVE, PROJECT = 0, 1, 2, 3
 # How the best point between two vectors is found.
 LOOKUP, GOLDEN = 0, 1
 # For vectors of equal size and direction least is lost: 2 (1 - sqrt(kappa))^2, as long as that is below MOST_BOUND, and
@@ -38,29 +38,44 @@ LOOKUP, GOLDEN = 0, 1
 MOST_BOUND, BOUND_SAFETY, TABLE_ERROR = np.float32(0.74), np.float32(0.99), np.float32(1e-3)
 
 
-@kernel
-def make_room(state):
-    """Bring the vectors back within the budget."""
-    kind = state.maintenance
+def make_room_by_merging(address):
+    """Merge the smallest vector with others, one after another (MM-BSGD); each way to make room is compiled apart."""
+    state = bsgd_at(address)
+    n_chosen = choose_or_remove(state)
+    if n_chosen > 1:
+        merge_in_turn(state, n_chosen)
+
+
+def make_room_by_merging_at_once(address):
+    """Merge the smallest vector with others into the best point for all (MM-GD)."""
+    state = bsgd_at(address)
+    n_chosen = choose_or_remove(state)
+    if n_chosen > 1:
+        merge_at_once(state, n_chosen)
+
+
+def make_room_by_removing(address):
+    """Remove the smallest vector."""
+    state = bsgd_at(address)
+    remove(state, find_smallest(state))
+
+
+def make_room_by_projecting(address):
+    """Project the smallest vector onto the others."""
+    state = bsgd_at(address)
     smallest = find_smallest(state)
-    if kind == REMOVE:
-        remove(state, smallest)
-    elif kind == PROJECT:
-        project(state, smallest)
-        remove(state, smallest)
-    else:
-        n_chosen = choose(state, smallest)
-        if n_chosen == 1:
-            remove(state, smallest)
-        elif kind == MERGE:
-            merge_in_turn(state, n_chosen)
-        else:
-            merge_at_once(state, n_chosen)
+    project(state, smallest)
+    remove(state, smallest)
 
 
-def make_room_at(address):
-    """`make_room`, to be compiled apart."""
-    make_room(bsgd_at(address))
+@kernel
+def choose_or_remove(state):
+    """Choose what to merge with the smallest vector; where nothing fits it is removed."""
+    smallest = find_smallest(state)
+    n_chosen = choose(state, smallest)
+    if n_chosen == 1:
+        remove(state, smallest)
+    return n_chosen
 
 
 @inlined
@@ -436,3 +451,11 @@ def project(state, i):
             join_coefs(state, state.coefs, b, i, ONE, f32(beta[b]))
             if state.averaged.size > 0:
                 join_coefs(state, state.averaged, b, i, ONE, f32(beta[b]))
+
+
+ENTRIES = {
+    "merge": Entry(make_room_by_merging, (types.int64,)),
+    "merge-at-once": Entry(make_room_by_merging_at_once, (types.int64,)),
+    "remove": Entry(make_room_by_removing, (types.int64,)),
+    "project": Entry(make_room_by_projecting, (types.int64,)),
+}

@@ -10,9 +10,15 @@ budgeted stochastic gradient descent SVM training with precomputed golden sectio
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
+import os
 
-from streamsvm.kernels import inlined, kernel
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.kernels import cache_folder, inlined, kernel
 from streamsvm.kernels.rows import u
 
 # The table has so many points along m in [1/2, 1] and along kappa in [0, 1]: first what is lost, then the best point.
@@ -128,3 +134,21 @@ def look_up(table, which, share, kappa):
     low = table[t, i, j] + y * (table[t, i, j + u(1)] - table[t, i, j])
     high = table[t, i + u(1), j] + y * (table[t, i + u(1), j + u(1)] - table[t, i + u(1), j])
     return low + x * (high - low)
+
+
+@functools.cache
+def table() -> NDArray[np.float32]:
+    """The table all learners share, kept on disk once it is computed."""
+    path = cache_folder() / "merging.npy"
+    with contextlib.suppress(OSError, ValueError):
+        found: NDArray[np.float32] = np.load(path, allow_pickle=False)
+        if found.shape == (2, GRID, GRID) and found.dtype == np.float32:
+            return found
+    computed = np.zeros((2, GRID, GRID), np.float32)
+    fill_table(computed)
+    with contextlib.suppress(OSError):
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(part, "wb") as file:
+            np.save(file, computed)
+        os.replace(part, path)
+    return computed

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import types
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.access import state_at
+from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import softmax_terms
-from streamsvm.kernels.requests import answer, is_learned, wants_proba
+from streamsvm.kernels.requests import REQUEST, answer, is_learned, wants_proba
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, borrow, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
@@ -457,3 +459,12 @@ def draw(rng, n):
     z ^= z >> np.uint64(31)
     # The high 32 bits times n, shifted back: uniform to n / 2**32.
     return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+
+
+_STATE = StateType(CPM.name)
+
+ENTRIES = {
+    "event": Entry(event, (_STATE, types.int64, types.float64)),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "run_member": Entry(run_member, (types.int64,) * 4),
+}

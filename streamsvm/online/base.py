@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import os
@@ -12,19 +11,17 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import compress, repeat
 from numbers import Integral, Real
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Self
 
 import narwhals as nw
 import numpy as np
-from numba import types
-from numba.core import event
 from numpy.typing import NDArray
 from river import base
 
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Watch, is_nan
+from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
-from streamsvm.kernels.access import StateType
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.models import (
@@ -395,6 +392,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         return predicted, scores, proba
 
     def _run_request(self, request: State) -> None:
+        prepare([self._kernels.ENTRIES["run_rows"]])
         self._kernels.run_rows(self._state, request)
 
     def _decode(self, codes: Ints) -> NDArray[Any]:
@@ -636,32 +634,13 @@ def _entry(cls: type[OnlineClassifier]) -> Any:
     """
 
     def first_call(*arguments: Any) -> Any:
-        function = cls._kernels.event
-        # Where numba is told not to compile, a function is a plain one.
-        signature = StateType(arguments[0].declaration.name), types.int64, types.float64
-        cls._event = function.compile(signature) if hasattr(function, "compile") else staticmethod(function)
-        return function(*arguments)
+        entry = cls._kernels.ENTRIES["event"]
+        prepare([entry])
+        compiled = entry.compile()
+        cls._event = staticmethod(compiled) if isinstance(compiled, FunctionType) else compiled
+        return compiled(*arguments)
 
     return staticmethod(first_call)
-
-
-class _Notice(event.Listener):
-    """Says that steps are compiled, because that takes a while."""
-
-    def on_start(self, event: event.Event) -> None:
-        if event.data["dispatcher"].py_func.__module__.startswith("streamsvm.kernels."):
-            _tell()
-
-    def on_end(self, event: event.Event) -> None:
-        """Nothing is said."""
-
-
-@functools.cache
-def _tell() -> None:
-    logger.info("compiling for the first time: takes up to a minute, and is kept on disk for later runs")
-
-
-event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
 
 
 def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:

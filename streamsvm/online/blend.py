@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from streamsvm.kernels import apart, autocorrelation, budgeted, linear, losses, polytope, stacking
+from streamsvm.first_use import prepare
+from streamsvm.kernels import autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
 from streamsvm.kernels import blend as kernels
 from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
+from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
@@ -156,6 +158,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
         budget = EFFORTS[self.effort][1] if self.budget is None else self.budget
         return [MEMBERS[name](budget) for name in self._members()]
 
+    def _reset(self) -> None:
+        members = {entry.name: entry for kind in self._kinds() for entry in kind.entries}
+        prepare([*kernels.ENTRIES.values(), *members.values()])
+        super()._reset()
+
     def _new_state(self, n_columns: int, n_classes: int) -> State:
         kinds = self._kinds()
         n_heads = [len(kind.heads) for kind in kinds]
@@ -205,7 +212,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         block.members.n_heads[:] = n_heads
         block.members.first[:] = np.cumsum([0, *n_heads[:-1]])
         for member, kind, state in zip(block.members, kinds, states, strict=True):
-            member.way, member.state, member.run = kind.on_ranks, state.address, apart(kind.run, 4).address
+            member.way, member.state, member.run = kind.on_ranks, state.address, kind.entries[0].compile().address
         return block
 
     def _scaled_rows(self) -> list[State]:
@@ -442,7 +449,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 class _Member(Protocol):
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
-    run: Callable[..., None]  # the `run_member` of its kernels
+    entries: tuple[Entry, ...]  # the `run_member` of its kernels, and what else is compiled apart
     heads: list[str]
     sharpness: list[float]
     on_ranks: bool
@@ -459,12 +466,26 @@ class _Member(Protocol):
         """As `OnlineClassifier` has it."""
 
 
+class _KernelSettings(BSGDClassifier):
+    """The settings of a kernel member, which learns by the blend alone."""
+
+    def _reset(self) -> None:
+        """It holds nothing."""
+
+
+class _PolytopeSettings(CPMClassifier):
+    """The settings of a polytope member."""
+
+    def _reset(self) -> None:
+        """It holds nothing."""
+
+
 class _KernelMember:
-    run = staticmethod(budgeted.run_member)
+    entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["merge"])
     has_metric = True
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
-        self._learner = BSGDClassifier(
+        self._settings = _KernelSettings(
             budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
         )
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
@@ -476,34 +497,34 @@ class _KernelMember:
         return min(n, KERNEL_COLUMNS)
 
     def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
-        return self._learner._new_state(self.n_columns(n_columns), n_classes, rows)
+        return self._settings._new_state(self.n_columns(n_columns), n_classes, rows)
 
     def check_restored(self, state: State) -> None:
-        self._learner._check_restored(state)
+        self._settings._check_restored(state)
 
 
 class _PolytopeMember:
-    run = staticmethod(polytope.run_member)
+    entries = (polytope.ENTRIES["run_member"],)
     heads: ClassVar[list[str]] = ["hinge"]
     sharpness: ClassVar[list[float]] = [2.0]
     on_ranks = has_metric = False
     cost = 20.0
 
     def __init__(self) -> None:
-        self._learner = CPMClassifier(scaling="none", max_features=1)
+        self._settings = _PolytopeSettings(scaling="none", max_features=1)
 
     def n_columns(self, n: int) -> int:
         return n
 
     def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
-        return self._learner._new_state(n_columns, n_classes, rows)
+        return self._settings._new_state(n_columns, n_classes, rows)
 
     def check_restored(self, state: State) -> None:
-        self._learner._check_restored(state)
+        self._settings._check_restored(state)
 
 
 class _LinearMember:
-    run = staticmethod(linear.run_member)
+    entries = (linear.ENTRIES["run_member"],)
     heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
     sharpness: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
     on_ranks = has_metric = False

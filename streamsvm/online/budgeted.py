@@ -5,27 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamsvm.features import Floats
-from streamsvm.kernels import apart, expansion, losses, maintenance, merging
+from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
+from streamsvm.kernels import expansion, losses, maintenance, merging
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
-MAINTENANCES = {
-    "merge": maintenance.MERGE,
-    "merge-at-once": maintenance.MERGE_AT_ONCE,
-    "remove": maintenance.REMOVE,
-    "project": maintenance.PROJECT,
-}
+MAINTENANCES = tuple(maintenance.ENTRIES)
 SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
 METRICS = ("fixed", "learned")
 
@@ -187,7 +181,7 @@ class BSGDClassifier(base.OnlineClassifier):
         base.check_choice("metric", metric, METRICS)
         base.check_number("metric_rate", metric_rate, 1e-6, 1.0)
         base.check_number("absorb", absorb, 0.0, 1.0)
-        base.check_choice("maintenance", maintenance, tuple(MAINTENANCES))
+        base.check_choice("maintenance", maintenance, MAINTENANCES)
         base.check_number("merges", merges, 2, expansion.MOST_MERGES, whole=True)
         base.check_choice("search", search, tuple(SEARCHES))
         base.check_choice("scaling", scaling, base.SCALINGS)
@@ -229,6 +223,10 @@ class BSGDClassifier(base.OnlineClassifier):
 
     # Memory ------------------------------------------------------------------------------------------------------
 
+    def _reset(self) -> None:
+        prepare([kernels.ENTRIES["event"], kernels.ENTRIES["run_rows"], maintenance.ENTRIES[self.maintenance]])
+        super()._reset()
+
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
         """As for every learner; rows that another has scaled come in `rows`."""
         own = base.new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
@@ -253,8 +251,8 @@ class BSGDClassifier(base.OnlineClassifier):
             "solved": slots if self.maintenance == "project" else 0,
         }
         state = State(expansion.BSGD, sizes, parts={"rows": own})
-        state.lend(table=_table())
-        state.make_room = apart(maintenance.make_room_at, 1).address
+        state.lend(table=merging.table())
+        state.make_room = maintenance.ENTRIES[self.maintenance].compile().address
         state.heads.weight[:] = 1.0 / len(heads)
         state.gamma_now = 1.0 if self.gamma is None else self.gamma
         state.gamma = self.gamma or 0.0
@@ -277,7 +275,6 @@ class BSGDClassifier(base.OnlineClassifier):
         state.metric_rate = self.metric_rate if self.metric == "learned" else 0.0
         state.gamma_factor = self.gamma_factor
         state.merges = self.merges
-        state.maintenance = MAINTENANCES[self.maintenance]
         state.search = SEARCHES[self.search]
         for head, (loss, rate) in zip(state.heads, self._heads(), strict=True):
             head.loss, head.rate = LOSSES[loss], rate or 0.0
@@ -422,14 +419,6 @@ class BSGDClassifier(base.OnlineClassifier):
         if np.ptp(logs) < 1e-9:
             relevance[positive] = 1.0
         return replace(model, gamma=model.gamma * shared, relevance=relevance)
-
-
-@cache
-def _table() -> NDArray[np.float32]:
-    """The table all learners share, computed when the first of them is made."""
-    table = np.zeros((2, merging.GRID, merging.GRID), np.float32)
-    merging.fill_table(table)
-    return table
 
 
 def mark_touched(state: State) -> None:

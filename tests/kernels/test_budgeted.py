@@ -9,9 +9,8 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import expansion, exponential, maintenance, merging
+from streamsvm.kernels import call, expansion, exponential, kernel, merging
 from streamsvm.models import KernelExpansion, Scaler
-from streamsvm.online.budgeted import _table
 
 
 def plain_scaler(d):
@@ -32,6 +31,16 @@ def learner_with(vectors, coefs, gamma=0.5, **settings):
     # The steps that are still to come decide what a head's coefficients are measured in.
     model._state.heads.eta[:] = 1.0
     return model
+
+
+@kernel
+def at_address(function, address):
+    call(function, (address,))
+
+
+def make_room(model):
+    """Make room as the learner would."""
+    at_address(model._state.make_room, model._state.address)
 
 
 def gram(a, b, gamma):
@@ -94,7 +103,7 @@ def random_pairs(n, seed):
 
 
 def test_table_loses_next_to_nothing():
-    table = _table()
+    table = merging.table()
     worst = 0.0
     for share, kappa in random_pairs(300, seed=1):
         ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
@@ -104,7 +113,7 @@ def test_table_loses_next_to_nothing():
 
 
 def test_table_knows_what_is_lost():
-    table = _table()
+    table = merging.table()
     for share, kappa in random_pairs(300, seed=2):
         lost = exact_loss(min(share / (1.0 - share), 1e6), 1.0, math.log(kappa))
         assert merging.look_up(table, merging.LOST, share, kappa) == pytest.approx(lost, abs=2e-4)
@@ -112,7 +121,7 @@ def test_table_knows_what_is_lost():
 
 def test_table_has_the_global_maximum_of_equal_distant_vectors():
     kappa = math.exp(-3.0)
-    h = merging.look_up(_table(), merging.BEST, 0.5, kappa)
+    h = merging.look_up(merging.table(), merging.BEST, 0.5, kappa)
     assert h > 0.9
     assert merging.kept(h, 1.0, 1.0, -3.0) > merging.kept(0.5, 1.0, 1.0, -3.0)
 
@@ -125,7 +134,7 @@ def test_golden_section_is_exact():
 
 
 def test_refined_point_is_within_one_percent_at_any_angle():
-    table = _table()
+    table = merging.table()
     rng = np.random.default_rng(4)
     worst = 0.0
     for share, kappa in random_pairs(700, seed=5):
@@ -156,7 +165,7 @@ def merged(vectors, coefs, gamma, **settings):
     """What is lost by making room where one vector too many is held, and the learner afterwards."""
     model = learner_with(vectors, coefs, gamma, merges=len(vectors), **settings)
     before = expansion_of(model)
-    maintenance.make_room(model._state)
+    make_room(model)
     return distance(before, expansion_of(model), gamma), model
 
 
@@ -208,7 +217,7 @@ def test_merging_in_turn_is_near_merging_at_once():
 def test_of_the_same_sign_the_nearest_are_merged():
     vectors = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.5], [5.0, 5.0], [0.05, 0.0]])
     model = learner_with(vectors, np.array([0.5, 1.0, 1.0, 1.0, -1.0]), merges=3)
-    maintenance.make_room(model._state)
+    make_room(model)
     kept = model.model.vectors
     assert model.n_support_vectors == 3
     assert [5.0, 5.0] in kept.tolist()
@@ -218,19 +227,19 @@ def test_of_the_same_sign_the_nearest_are_merged():
 def test_where_no_other_has_the_sign_the_smallest_is_removed():
     vectors = np.array([[0.0], [1.0], [2.0]])
     model = learner_with(vectors, np.array([1.0, -0.1, 2.0]))
-    maintenance.make_room(model._state)
+    make_room(model)
     assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 2.0]
 
 
 def test_classes_of_opposite_directions_do_not_merge():
     model = learner_with(np.zeros((3, 1)), np.array([[1.0, -1.0, 0.1], [-1.0, 1.0, 0.0], [0.0, 0.0, -0.1]]))
-    maintenance.make_room(model._state)
+    make_room(model)
     assert model.n_support_vectors == 2
 
 
 def test_removal_takes_the_smallest():
     model = learner_with(np.arange(4.0)[:, None], np.array([1.0, 0.5, -0.2, 3.0]), maintenance="remove")
-    maintenance.make_room(model._state)
+    make_room(model)
     assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 1.0, 3.0]
 
 
@@ -239,7 +248,7 @@ def test_projection_is_that_of_least_squares():
     vectors, coefs = rng.normal(size=(6, 2)), np.array([1.0, -1.0, 2.0, 0.3, 1.5, -2.0])
     model = learner_with(vectors, coefs, maintenance="project")
     before = expansion_of(model)
-    maintenance.make_room(model._state)
+    make_room(model)
     rest = np.delete(np.arange(6), 3)
     k = gram(vectors, vectors, 0.5)
     beta = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, 3])
@@ -251,7 +260,7 @@ def test_averaged_coefficients_ride_along():
     vectors = np.array([[0.0, 0.0], [0.01, 0.0], [3.0, 0.0]])
     model = learner_with(vectors, np.array([0.5, 1.0, 1.0]), merges=2, average=10)
     scores = model.model.decision_function(np.zeros((1, 2)))
-    maintenance.make_room(model._state)
+    make_room(model)
     assert model.n_support_vectors == 2
     assert model.model.decision_function(np.zeros((1, 2))) == pytest.approx(scores, rel=1e-3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels import apart, call, kernel
+from streamsvm.kernels import apart, call, entries, kernel, polytope
 from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.state import Array, Declaration, State
 
@@ -47,3 +47,12 @@ def test_what_is_apart_is_called_by_its_address():
 
 def test_what_is_apart_is_compiled_once():
     assert apart(fill, 2) is apart(fill, 2)
+
+
+def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
+    entry = polytope.ENTRIES["event"]
+    assert {"polytope.event", "polytope.step", "rows.load", "rows.renew"} <= entry.reached()
+    assert "blend.event" not in entry.reached()
+    entry.compile()
+    assert entry.is_compiled
+    assert entries.find("polytope.event") is entry

@@ -1,0 +1,167 @@
+"""First use on a machine: what must be compiled is, in several processes side by side, and is kept on disk."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from numba.core import event
+
+from streamsvm.kernels import cache_folder
+from streamsvm.kernels.entries import Entry, Listener
+
+logger = logging.getLogger(__name__)
+
+JOBS = "STREAMSVM_JOBS"
+"""The environment variable that says in how many processes to compile; by default in as many as there are cores."""
+
+# Another process is worth its start where it has so many functions to compile.
+_LEAST_SHARE = 20
+_SAY_EVERY_S = 5.0
+
+
+def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
+    """Have entries compiled, and kept on disk; those that are there already are left for later.
+
+    Parameters
+    ----------
+    entries
+        What is going to be called.
+    jobs
+        In how many processes; None: see `JOBS`. Where another process cannot be started, this one does it all.
+    """
+    cold = [entry for entry in entries if not entry.is_compiled]
+    if not cold:
+        return
+    shares = _shares(cold, jobs or _jobs())
+    progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
+    others = [_Other(share, progress) for share in shares[1:]]
+    try:
+        _Current.progress = progress
+        for entry in shares[0]:
+            entry.compile()
+        for other in others:
+            other.wait()
+    finally:
+        _Current.progress = None
+        for other in others:
+            other.stop()
+        progress.close()
+
+
+def _jobs() -> int:
+    asked = os.environ.get(JOBS, "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(int(asked), 1) if asked.isdecimal() else cores
+
+
+def _shares(entries: Sequence[Entry], jobs: int) -> list[list[Entry]]:
+    """Entries for each process: the largest first, to the one that has least to do."""
+    sizes = {entry.name: len(entry.reached()) for entry in entries}
+    jobs = max(min(jobs, len(entries), sum(sizes.values()) // _LEAST_SHARE), 1)
+    shares: list[list[Entry]] = [[] for _ in range(jobs)]
+    reached: list[set[str]] = [set() for _ in range(jobs)]
+    for entry in sorted(entries, key=lambda entry: -sizes[entry.name]):
+        least = min(range(jobs), key=lambda i: len(reached[i] | entry.reached()))
+        shares[least].append(entry)
+        reached[least] |= entry.reached()
+    return [share for share in shares if share]
+
+
+class _Other:
+    """Another process that compiles."""
+
+    def __init__(self, entries: Sequence[Entry], progress: _Progress) -> None:
+        self._progress = progress
+        names = [entry.name for entry in entries]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-m", "streamsvm.kernels.entries", *names]
+        self._process: subprocess.Popen[str] | None = None
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        except OSError:
+            return  # what it was to compile is compiled when it is called
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, lines: Any) -> None:
+        for line in lines:
+            self._progress.done(line.strip())
+
+    def wait(self) -> None:
+        if self._process is not None:
+            self._reader.join()
+            self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+
+class _Progress:
+    """Says what is compiled, and how much is left: as a bar on a terminal, else in the log."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._lock = total, set[str](), threading.Lock()
+        self._said = time.monotonic()
+        self._bar: Any = None
+        if sys.stderr is not None and sys.stderr.isatty() and logging.getLogger("streamsvm").level <= logging.INFO:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc="compiling, once on this machine", unit=" functions", leave=False)
+        else:
+            logger.info("compiling %d functions, once on this machine; they are kept in %s", total, cache_folder())
+
+    def done(self, name: str) -> None:
+        """One of them is done, by whichever process."""
+        with self._lock:
+            if name in self._done:
+                return
+            self._done.add(name)
+            n = min(len(self._done), self._total)
+            if self._bar is not None:
+                self._bar.set_postfix_str(name, refresh=False)
+                self._bar.update(n - self._bar.n)
+            elif time.monotonic() - self._said > _SAY_EVERY_S:
+                self._said = time.monotonic()
+                logger.info("%d of %d functions are ready", n, self._total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Current:
+    """Who is told of what this process compiles."""
+
+    progress: _Progress | None = None
+
+
+def _tell(name: str) -> None:
+    if _Current.progress is not None:
+        _Current.progress.done(name)
+    else:
+        _tell_once()
+
+
+@functools.cache
+def _tell_once() -> None:
+    logger.info("compiling, once on this machine: it takes some seconds, and is kept in %s", cache_folder())
+
+
+event.register("numba:compile", Listener(_tell))  # type: ignore[no-untyped-call]

@@ -1,0 +1,138 @@
+"""How kernels are compiled: once for each source, kept on disk, and large parts apart.
+
+This is the one place that touches what numba does not promise to keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+# Compiled code is removed where it was not used for so long: several versions may live beside one another.
+UNUSED_S = 7 * 86_400.0
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Where compiled code is kept: a folder for each state of the sources.
+
+    Numba's own cache looks at the file of a function, but not at those of the functions it calls.
+    """
+    sources = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(path.read_bytes())
+    sources.update(f"{numba.__version__} {sys.implementation.cache_tag}".encode())
+    base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "streamsvm" / sources.hexdigest()
+    with contextlib.suppress(OSError):
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            _remove_unused(folder.parent)
+        os.utime(folder)
+    return folder
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove what was compiled of sources that nobody has used for long."""
+    for other in folder.iterdir():
+        if other.is_dir() and other.stat().st_mtime < time.time() - UNUSED_S:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder())
+    try:
+        return compiler(*arguments, cache=True, **options)(function)
+    except (OSError, RuntimeError):  # the folder cannot be written: numba finds a place, or compiles every time
+        numba.config.CACHE_DIR = before
+        return compiler(*arguments, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    compiled = _cached(numba.njit, function, nogil=True, **options)
+    template = getattr(compiled, "get_call_template", None)
+    if template is not None:
+        # Numba compiles a function anew for each constant it is called with, which more than doubles the time. Where
+        # its inside has changed that is so, and no more.
+        compiled.get_call_template = lambda args, kws: template(tuple(map(types.unliteral, args)), kws)
+    return compiled
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function at its first call, and keep the result on disk. It runs without the interpreter's lock."""
+    return _compiled(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for a short function that becomes a part of its callers."""
+    return _compiled(function, forceinline=True)
+
+
+def fused(function: Callable[..., Any]) -> Any:
+    """Like `inlined`, where a product and a sum may be one instruction, which rounds once."""
+    return _compiled(function, forceinline=True, fastmath={"contract"})
+
+
+def reduction(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for sums over long arrays: terms may be added in any order, so the processor adds several at once.
+
+    Equal input gives equal bits on one machine. A division by zero gives an infinity, not an error.
+    """
+    return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+
+
+class _Plain:
+    """Where nothing is compiled: what `apart` gives, and `call` takes."""
+
+    functions: ClassVar[dict[int, Callable[..., Any]]] = {}
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.address = id(function)
+        self.functions[self.address] = function
+
+
+@functools.cache
+def apart(function: Callable[..., Any], n_arguments: int) -> Any:
+    """Compile a function of integers, to be called by its `address` with `call`: its callers compile without it.
+
+    The code of all that a function calls is made a part of it, and is optimised again with it, at each level.
+    """
+    if numba.config.DISABLE_JIT:
+        return _Plain(function)
+    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments))
+
+
+def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
+    """Call what is `apart`: its address, and a tuple of integers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        integer = context.get_value_type(types.int64)
+        function = ir.FunctionType(ir.VoidType(), [integer] * len(arguments))
+        pointer = builder.inttoptr(values[0], function.as_pointer())
+        builder.call(pointer, [builder.extract_value(values[1], i) for i in range(len(arguments))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, arguments), codegen
+
+
+def _plain_call(address: int, arguments: tuple[int, ...]) -> None:
+    _Plain.functions[int(address)](*arguments)
+
+
+call: Any = _plain_call if numba.config.DISABLE_JIT else intrinsic(_typed_call)

@@ -1,0 +1,119 @@
+"""Entries: functions that are compiled by themselves, with all that they call.
+
+``python -m streamsvm.kernels.entries NAME...`` compiles some, so that several processes can do so side by side: what
+one has compiled, the others find on disk. It prints the name of each function that is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numba import config
+from numba.core import event
+
+from streamsvm.kernels import apart, cache_folder
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function and what it is called with.
+
+    Parameters
+    ----------
+    function
+        A kernel, or a plain function that is compiled `apart`.
+    arguments
+        The types of its arguments.
+    """
+
+    function: Any
+    arguments: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """Its module in this room, and its own name."""
+        return name_of(_plain(self.function))
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is on disk."""
+        return config.DISABLE_JIT or self._mark.exists()
+
+    @property
+    def _mark(self) -> Path:
+        return cache_folder() / f"{self.name}.compiled"
+
+    def compile(self) -> Any:
+        """Compile it, or load it; returns what is called."""
+        if config.DISABLE_JIT:
+            return self.function
+        is_kernel = hasattr(self.function, "py_func")
+        compiled = self.function.compile(self.arguments) if is_kernel else apart(self.function, len(self.arguments))
+        with contextlib.suppress(OSError):
+            self._mark.touch()
+        return compiled
+
+    def reached(self) -> set[str]:
+        """The names of all kernels that are compiled with it."""
+        found: set[str] = set()
+        _reach(self.function, found)
+        return found
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The module of a function in this room, and its own name."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+
+
+def _plain(function: Any) -> Any:
+    return getattr(function, "py_func", function)
+
+
+def _reach(function: Any, found: set[str]) -> None:
+    plain = _plain(function)
+    if hasattr(function, "py_func"):
+        found.add(name_of(plain))
+    for name in plain.__code__.co_names:
+        other = plain.__globals__.get(name)
+        if hasattr(other, "py_func") and name_of(other.py_func) not in found:
+            _reach(other, found)
+
+
+class Listener(event.Listener):
+    """Tells of each kernel that has been compiled."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def on_start(self, event: event.Event) -> None:
+        """Nothing is said."""
+
+    def on_end(self, event: event.Event) -> None:
+        """Say which."""
+        function = event.data["dispatcher"].py_func
+        if function.__module__.startswith("streamsvm.kernels."):
+            self._tell(name_of(function))
+
+
+def find(name: str) -> Entry:
+    """The entry of a name."""
+    module = importlib.import_module(f"streamsvm.kernels.{name.partition('.')[0]}")
+    entries: dict[str, Entry] = module.ENTRIES
+    return next(entry for entry in entries.values() if entry.name == name)
+
+
+def main() -> None:
+    """Compile the entries named on the command line."""
+    event.register("numba:compile", Listener(lambda name: print(name, flush=True)))
+    for name in sys.argv[1:]:
+        find(name).compile()
+
+
+if __name__ == "__main__":
+    main()
