@@ -32,7 +32,7 @@ def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(lines, Lines)
     with caplog.at_level(logging.INFO, "streamsvm.run"):
         Runner(GaussianNB(), open_source("synthetic:sea?n=3000&batch_size=1000"), observer=lines).run()
-    first, *_, last = caplog.messages
+    first, *_, last = [record.getMessage() for record in caplog.records if record.name == "streamsvm.run"]
     assert first.startswith("33%, 1,000 events, ")
     assert last.startswith("100%, 3,000 events, ")
     assert "accuracy 0." in last
