@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import ModuleType
@@ -449,7 +449,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
 class _Member(Protocol):
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
-    entries: tuple[Entry, ...]  # the `run_member` of its kernels, and what else is compiled apart
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The `run_member` of its kernels, and what else is compiled apart."""
+
     heads: list[str]
     sharpness: list[float]
     on_ranks: bool
