@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numba import config
+from numba import config, types
 from numba.core import event
 
 from streamsvm.kernels import apart, cache_folder
@@ -51,10 +51,10 @@ class Entry:
 
     def compile(self) -> Any:
         """Compile it, or load it; returns what is called."""
-        if config.DISABLE_JIT:
-            return self.function
-        is_kernel = hasattr(self.function, "py_func")
-        compiled = self.function.compile(self.arguments) if is_kernel else apart(self.function, len(self.arguments))
+        if not hasattr(self.function, "compile"):
+            compiled = self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
+        else:
+            compiled = self.function.compile(self.arguments)
         with contextlib.suppress(OSError):
             self._mark.touch()
         return compiled

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
@@ -133,6 +133,13 @@ def lowest_bit(_, bits):
         return builder.cttz(arguments[0], context.get_value_type(types.boolean)(1))
 
     return types.uint64(types.uint64), codegen
+
+
+if config.DISABLE_JIT:
+
+    def lowest_bit(bits):
+        """The position of the lowest bit set."""
+        return u((int(bits) & -int(bits)).bit_length() - 1)
 
 
 @inlined

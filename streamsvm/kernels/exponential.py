@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import fused, inlined, kernel
@@ -33,6 +33,12 @@ def _times_power_of_two(_, value, power):
         return builder.bitcast(builder.add(value, shifted), context.get_value_type(types.float32))
 
     return types.float32(types.float32, types.float32), codegen
+
+
+if config.DISABLE_JIT:
+
+    def _times_power_of_two(value, power):
+        return (value.view(np.int32) + (power.view(np.int32) << np.int32(23))).view(f32)
 
 
 @fused

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.first_use import prepare
+from streamsvm.kernels import blend, budgeted, cache_folder, linear, maintenance, merging, polytope
 from streamsvm.models import ArchiveError, read_archive
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
+
+_KERNELS = (blend, budgeted, maintenance, linear, polytope)
 
 LEARNERS: dict[str, type[OnlineClassifier]] = {
     learner.__name__: learner for learner in (BSGDClassifier, CPMClassifier, StreamSVMClassifier)
@@ -67,14 +71,21 @@ def load(path: str | os.PathLike[str]) -> OnlineClassifier:
         raise ArchiveError(f"{path}: {error}") from error
 
 
-def warmup() -> None:
-    """Compile the learners' kernels, or load them from disk where they were compiled before.
+def warmup(jobs: int | None = None) -> Path:
+    """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
 
     `streamsvm.batch.warmup` does so for the smoothed Newton solver, and needs scikit-learn.
+
+    Parameters
+    ----------
+    jobs
+        In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
+
+    Returns
+    -------
+    Path
+        Where compiled code is kept. An image takes it along if XDG_CACHE_HOME is the same when it is run.
     """
-    for learner in LEARNERS.values():
-        model = learner()
-        model.learn_one({"a": 1.0}, 0)
-        model.learn_one({"a": 2.0}, 0)
-        model.predict_one({"a": 2.0})
-        model.test_then_train(np.eye(2), [0, 1])
+    prepare([entry for module in _KERNELS for entry in module.ENTRIES.values()], jobs)
+    merging.table()
+    return cache_folder()

@@ -1,10 +1,18 @@
-"""How steps are compiled: as few times as can be, and large parts apart."""
+"""How steps are compiled: as few times as can be, and large parts apart; and that they do without."""
 
 from __future__ import annotations
 
-import numpy as np
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
-from streamsvm.kernels import apart, call, entries, kernel, polytope
+import numpy as np
+import pytest
+
+from streamsvm.kernels import apart, call, compiler, entries, kernel, polytope
 from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.state import Array, Declaration, State
 
@@ -56,3 +64,57 @@ def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     entry.compile()
     assert entry.is_compiled
     assert entries.find("polytope.event") is entry
+
+
+LEARN = """
+import json
+import numpy as np
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+X[5, 1] = np.nan
+y = (X[:, 0] * X[:, 2] > 0.0).tolist()
+models = [
+    CPMClassifier(average=5, scaling="rank"),
+    BSGDClassifier(budget=4, average=3, heads=(("hinge", 0.1), ("log", 0.2))),
+    *(BSGDClassifier(budget=4, maintenance=way, merges=3) for way in ("merge", "merge-at-once", "remove", "project")),
+    StreamSVMClassifier(budget=4, members=("standard", "ranks", "polytope", "linear")),
+]
+for model in models:
+    _, proba = model.test_then_train(X, y, proba=True)
+    model.learn_one({0: 1.0, 2: 0.5}, True)
+    print(json.dumps([*proba[-5:, 1].tolist(), model.predict_proba_one({0: 0.1, 1: 0.2})[True]]))
+"""
+
+
+def learned(folder: Path, **environment: str) -> list[list[float]]:
+    root = Path(__file__).resolve().parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore", **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", LEARN], cwd=folder, env=env, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_learners_are_the_same_without_the_compiler(tmp_path):
+    """For debuggers, and to see which lines tests reach."""
+    for plain, compiled in zip(learned(tmp_path, NUMBA_DISABLE_JIT="1"), learned(tmp_path), strict=True):
+        assert plain == pytest.approx(compiled, abs=1e-4)
+
+
+def test_what_was_compiled_of_sources_long_unused_is_removed(tmp_path):
+    old, other = tmp_path / "streamsvm" / "old", tmp_path / "streamsvm" / "other"
+    for folder in (old, other):
+        folder.mkdir(parents=True)
+        (folder / "kernel.nbc").write_bytes(b"code")
+    long_ago = time.time() - 1.1 * compiler.UNUSED_S
+    os.utime(old, (long_ago, long_ago))
+    code = "from streamsvm.kernels import cache_folder; print(cache_folder())"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert Path(done.stdout.strip()).parent == tmp_path / "streamsvm"
+    assert not old.exists()
+    assert other.exists()
