@@ -125,8 +125,7 @@ BSGD = Declaration(
 bsgd_at = state_at(BSGD)
 
 
-@intrinsic
-def lowest_bit(_, bits):
+def _typed_lowest_bit(_, bits):
     """The position of the lowest bit set."""
 
     def codegen(context, builder, signature, arguments):
@@ -135,11 +134,11 @@ def lowest_bit(_, bits):
     return types.uint64(types.uint64), codegen
 
 
-if config.DISABLE_JIT:
+def _plain_lowest_bit(bits):
+    return u((int(bits) & -int(bits)).bit_length() - 1)
 
-    def lowest_bit(bits):
-        """The position of the lowest bit set."""
-        return u((int(bits) & -int(bits)).bit_length() - 1)
+
+lowest_bit = _plain_lowest_bit if config.DISABLE_JIT else intrinsic(_typed_lowest_bit)
 
 
 @inlined

@@ -22,8 +22,7 @@ LEAST_EXPONENT = np.float32(-60.0)
 ONE = np.float32(1.0)
 
 
-@intrinsic
-def _times_power_of_two(_, value, power):
+def _typed_times_power_of_two(_, value, power):
     """value * 2^n for float32, n in the lowest bits of `power`."""
 
     def codegen(context, builder, signature, arguments):
@@ -35,10 +34,11 @@ def _times_power_of_two(_, value, power):
     return types.float32(types.float32, types.float32), codegen
 
 
-if config.DISABLE_JIT:
+def _plain_times_power_of_two(value, power):
+    return (value.view(np.int32) + (power.view(np.int32) << np.int32(23))).view(f32)
 
-    def _times_power_of_two(value, power):
-        return (value.view(np.int32) + (power.view(np.int32) << np.int32(23))).view(f32)
+
+_times_power_of_two = _plain_times_power_of_two if config.DISABLE_JIT else intrinsic(_typed_times_power_of_two)
 
 
 @fused
