@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.base import BatchClassifier, Floats, Ints, Iteration, Progress, Solution, check_scale
+from streamsvm.batch.base import BatchClassifier, Iteration, Progress, Solution, check_scale
+from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.reduction import METHODS, reduce
 from streamsvm.batch.similarity import KERNELS, Similarity, Singles
 from streamsvm.kernels import cuts as kernels
@@ -894,7 +895,7 @@ class SampledCuts(BatchClassifier):
         drawn = Drawn(rows, self.classes_)
         source = Source(len(rows), drawn, None, factors)
         self.n_features_in_ = int(drawn(np.zeros(1, np.int64))[0].shape[1])
-        return self._settle(self._find(source, f"drawn {id(rows)}", progress), progress)
+        return self._take_over(self._find(source, f"drawn {id(rows)}", progress), progress)
 
     def _find(self, source: Source, fingerprint: str, progress: Progress, is_whole: bool = False) -> Solution:
         seed = self.random_state
