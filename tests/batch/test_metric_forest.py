@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm import IndexedBCD
-from streamsvm.batch import indexed_bcd
+from streamsvm.batch.indexed_bcd import estimator as indexed_bcd
 from streamsvm.batch.metric_forest import INDEX_FILE, ROWS_FILE, MetricForest, Spill
 from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive, write_archive
 
