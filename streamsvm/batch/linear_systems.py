@@ -81,7 +81,7 @@ def solve_in_region(system: Floats, g: Floats, radius: float) -> tuple[Floats, f
     return step, 0.5 * (shift * length**2 - float(g @ step))
 
 
-class Step(NamedTuple):
+class Solved(NamedTuple):
     """A step, the residual -g - H s that it leaves, and how many products with H it took."""
 
     step: Floats
@@ -96,7 +96,7 @@ def conjugate_gradients(
     *,
     diagonal: Floats | float = 1.0,
     radius: float = math.inf,
-) -> Step:
+) -> Solved:
     """-H^-1 g, where `times` multiplies with H, preconditioned by a diagonal.
 
     Iterates grow, and where one would leave the region the way to it ends on the boundary [Steihaug, 1983].
@@ -121,7 +121,7 @@ def conjugate_gradients(
         y = residual / diagonal
         energy, last = float(residual @ y), energy
         p = y + (energy / last) * p
-    return Step(x, residual, n_products)
+    return Solved(x, residual, n_products)
 
 
 def _to_boundary(x: Floats, p: Floats, radius: float) -> float:

@@ -25,6 +25,8 @@ EPS_ALL = 1.0
 LENGTHS = 2.0 ** np.arange(10)
 # Rounds after each query of an index.
 ROUNDS_ON_INDEX = 10
+# A query visits so many leaves at once, at least.
+LEAVES_AT_ONCE = 16
 
 
 def share_needed(index: Index, task: Task, w: Floats, positions: Ints, X: Any) -> float:
@@ -43,58 +45,86 @@ def scores_of(X: Any, w: Floats) -> Floats:
     return scores
 
 
-def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_pilot: int, shrink: float) -> Floats:
-    """Rounds on a working set that grows by the rows near the hyperplane, leaf by leaf.
+class Search:
+    """A working set that grows by the rows near the hyperplane, leaf by leaf.
 
-    Each query visits the leaves with the nearest means that were not visited before, until it finds as many rows in
-    range as the working set has, at least `n`. Rows in range, or short of it by `shrink`, join the working set, other
-    rows of those leaves do not count until all rows are looked at again. A sample stands for the rows of leaves not
-    visited yet. It ends when of the rows a query traversed fewer than n / |D| were in range, or the memory is full.
+    Rows in range, or short of it by `shrink`, join the working set, other rows of visited leaves do not count until all
+    rows are looked at again: `newton.fixed` has their loss. A sample stands for the rows of leaves not visited yet.
     """
-    most = TWICE * newton.memory
-    sample = index.sample(fitting(index, n_pilot, most), newton.rng)
-    X_sample = index.take(sample)
-    leaf_of_sample = index.leaf_of(sample)
-    leaf_weight = np.add.reduceat(task.c, index.starts[:-1], dtype=np.float64)
-    is_visited = np.zeros(index.n_leaves, bool)
-    chunk = max(16, index.n_leaves // 64)
-    parts: list[Any] = []
-    positions: list[Ints] = []
-    n_kept = 0
-    is_last = False
-    while not is_last:
-        away = np.where(is_visited, np.inf, np.abs(index.leaf_scores(w)))
-        order = np.argsort(away)[: np.count_nonzero(~is_visited)]
-        wanted, n_found = max(n, n_kept), 0
+
+    def __init__(self, newton: Newton, task: Task, index: Index, n_pilot: int, shrink: float) -> None:
+        self.newton, self.task, self.index, self.shrink = newton, task, index, shrink
+        self.most = TWICE * newton.memory
+        self.sample = index.sample(fitting(index, n_pilot, self.most), newton.rng)
+        self.X_sample = index.take(self.sample)
+        self.leaf_of_sample = index.leaf_of(self.sample)
+        self.leaf_weight = np.add.reduceat(task.c, index.starts[:-1], dtype=np.float64)
+        self.is_visited = np.zeros(index.n_leaves, bool)
+        self.parts: list[Any] = []
+        self.positions: list[Ints] = []
+        self.n_kept = 0
+
+    def query(self, w: Floats, n: int) -> bool:
+        """Visit the nearest leaves until as many rows in range are found as are kept, at least n.
+
+        It is the last, and True is returned, where of the rows traversed fewer than n / |D| were in range, where the
+        memory is full, and where all leaves are visited.
+        """
+        index = self.index
+        away = np.where(self.is_visited, np.inf, np.abs(index.leaf_scores(w)))
+        order = np.argsort(away)[: np.count_nonzero(~self.is_visited)]
+        wanted, n_found, is_last = max(n, self.n_kept), 0, False
         # Some leaves at once, so that they are read in the order of the disk.
+        chunk = max(LEAVES_AT_ONCE, index.n_leaves // 64)
         for first in range(0, len(order), chunk):
-            found = seen = 0
-            for part, X in index.leaves(order[first : first + chunk]):
-                z = scores_of(X, w)
-                is_near = np.abs(z) <= task.reach + shrink
-                near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
-                newton.fixed += task.loss(z[far], part.start + far)
-                found += int(np.count_nonzero(np.abs(z) <= task.reach))
-                seen += len(z)
-                parts.append(X[near])
-                positions.append(part.start + near)
-                n_kept += len(near)
-                is_visited[index.leaf_of(part.start) : index.leaf_of(part.stop - 1) + 1] = True
-                is_last = n_kept * index.row_bytes > most
-                if is_last:
-                    break
-            n_found += found
-            is_last |= found < seen * n / index.shape[0]
+            n_in_range, n_seen = self._visit(order[first : first + chunk], w)
+            n_found += n_in_range
+            is_last = self._is_full or n_in_range < n_seen * n / index.shape[0]
             if is_last or n_found >= wanted:
                 break
-        is_last |= bool(is_visited.all())
-        left = ~is_visited[leaf_of_sample]
+        return is_last or bool(self.is_visited.all())
+
+    @property
+    def _is_full(self) -> bool:
+        return self.n_kept * self.index.row_bytes > self.most
+
+    def _visit(self, leaves: Ints, w: Floats) -> tuple[int, int]:
+        """Keep the rows of some leaves that are near; how many were in range, of how many."""
+        task, index = self.task, self.index
+        n_in_range = n_seen = 0
+        for part, X in index.leaves(leaves):
+            z = scores_of(X, w)
+            is_near = np.abs(z) <= task.reach + self.shrink
+            near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)
+            self.newton.fixed += task.loss(z[far], part.start + far)
+            n_in_range += int(np.count_nonzero(np.abs(z) <= task.reach))
+            n_seen += len(z)
+            self.parts.append(X[near])
+            self.positions.append(part.start + near)
+            self.n_kept += len(near)
+            self.is_visited[index.leaf_of(part.start) : index.leaf_of(part.stop - 1) + 1] = True
+            if self._is_full:
+                break
+        return n_in_range, n_seen
+
+    def working_set(self) -> tuple[MemoryRows, Task]:
+        """The rows kept, and the sample of leaves not visited, with the weight of all rows there."""
+        task, sample = self.task, self.sample
+        left = ~self.is_visited[self.leaf_of_sample]
         c = np.where(left, task.c[sample].astype(np.float64), 0.0)
-        c *= leaf_weight[~is_visited].sum() / c.sum() if c.any() else 0.0
-        kept = np.concatenate(positions)
-        rows = MemoryRows(stack([*parts, X_sample[np.flatnonzero(left)]], index.shape[1]))
+        c *= self.leaf_weight[~self.is_visited].sum() / c.sum() if c.any() else 0.0
+        kept = np.concatenate(self.positions)
+        rows = MemoryRows(stack([*self.parts, self.X_sample[np.flatnonzero(left)]], self.index.shape[1]))
         weights = np.concatenate([task.c[kept].astype(np.float64), c[left]])
-        working = task.at(np.concatenate([kept, sample[left]]), weights)
+        return rows, task.at(np.concatenate([kept, sample[left]]), weights)
+
+
+def on_index(newton: Newton, task: Task, index: Index, w: Floats, *, n: int, n_pilot: int, shrink: float) -> Floats:
+    """Rounds on the working set of a `Search` after each of its queries; `newton` is left as it should go on."""
+    search, is_last = Search(newton, task, index, n_pilot, shrink), False
+    while not is_last:
+        is_last = search.query(w, n)
+        rows, working = search.working_set()
         rounds = newton.max_rounds if is_last else ROUNDS_ON_INDEX
         inner = replace(newton, rows=rows, tol=0.5 * newton.tol, max_rounds=rounds)
         w = inner.truncated(working, w, lambda _: False).w

@@ -34,7 +34,7 @@ from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label,
 INDEX_FILE = "index.svm"
 
 
-class Index(NamedTuple):
+class Contents(NamedTuple):
     """What is known of the rows of an index."""
 
     classes: list[Any]
@@ -43,7 +43,7 @@ class Index(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
-def write_index(folder: Path, index: Index, n_leaves: int, extra: dict[str, Any]) -> None:
+def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, Any]) -> None:
     """Write what is known of the rows, with more in the header."""
     header = {
         "class": "MetricForest",
@@ -55,7 +55,7 @@ def write_index(folder: Path, index: Index, n_leaves: int, extra: dict[str, Any]
     write_archive(folder / INDEX_FILE, header | extra, index.arrays)
 
 
-def read_index(folder: Path) -> Index:
+def read_index(folder: Path) -> Contents:
     """What is known of the rows, checked.
 
     Raises
@@ -67,7 +67,7 @@ def read_index(folder: Path) -> Index:
     if header.get("class") != "MetricForest":
         raise ArchiveError(f"{folder / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
     with refusing_damage(folder):
-        index = Index(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
+        index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
         _check_whole(index, int(header["n_leaves"]))
     return index
 
@@ -88,14 +88,14 @@ def check_size(folder: Path, size: int) -> None:
         raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
 
 
-def _check_whole(index: Index, n_leaves: int) -> None:
+def _check_whole(index: Contents, n_leaves: int) -> None:
     """Raise ValueError where an array is not of its kind, its shape or its range."""
     _check_ranges(index, n_leaves)
     _check_tree(index.arrays["children"])
     _check_blocks(index.arrays, index.n_columns, n_leaves)
 
 
-def _check_ranges(index: Index, n_leaves: int) -> None:
+def _check_ranges(index: Contents, n_leaves: int) -> None:
     arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
     n, n_nodes, n_blocks = len(arrays["ids"]), len(arrays["children"]), len(arrays["block_rows"])
     # Shape, the least value, and the one that all are below.

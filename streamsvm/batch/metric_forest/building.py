@@ -21,7 +21,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Ints
-from streamsvm.batch.metric_forest.archive import Index, write_index
+from streamsvm.batch.metric_forest.archive import Contents, write_index
 from streamsvm.batch.metric_forest.blocks import (
     LEAF_BYTES,
     ROWS_FILE,
@@ -185,7 +185,7 @@ class Dealer:
 
 def build_in_memory(
     X: Any, y: Any, *, leaf_rows: int, tree_rows: int, width: int, rng: np.random.Generator
-) -> tuple[MemoryBlocks, Index]:
+) -> tuple[MemoryBlocks, Contents]:
     """Rows in the order of the leaves, and what is known of them."""
     X = _checked(X)
     classes, codes = np.unique(np.zeros(X.shape[0], int) if y is None else np.asarray(y), return_inverse=True)
@@ -198,7 +198,7 @@ def build_in_memory(
     arrays = grove.arrays() | {"sample": np.empty(0, np.int64)}
     arrays["block_rows"] = np.array(grove.leaf_rows, np.int64)
     blocks = MemoryBlocks(stack(parts, X.shape[1]), np.concatenate([[0], np.cumsum(arrays["block_rows"])]))
-    return blocks, Index(list(classes), X.shape[1], 0, arrays)
+    return blocks, Contents(list(classes), X.shape[1], 0, arrays)
 
 
 def build_on_disk(
@@ -229,7 +229,7 @@ def build_on_disk(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Index, int]:
+def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Contents, int]:
     """A tree for each part, leaf by leaf, then a sample of all rows; what is known of them, and how many leaves."""
     n, d = dealer.n, dealer.d
     if not n:
@@ -253,7 +253,7 @@ def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tu
         file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
         file.sync()
     arrays = grove.arrays() | file.table | {"sample": sample}
-    return Index(list(dealer.numbers), d, file.n_bytes, arrays), n_leaves
+    return Contents(list(dealer.numbers), d, file.n_bytes, arrays), n_leaves
 
 
 def _checked(X: Any) -> Any:

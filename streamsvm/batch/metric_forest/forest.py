@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import connectors
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
-from streamsvm.batch.metric_forest.archive import Index, check_size, read_index, refusing_damage
+from streamsvm.batch.metric_forest.archive import Contents, check_size, read_index, refusing_damage
 from streamsvm.batch.metric_forest.blocks import READ_BYTES, ROWS_FILE, Blocks, FileBlocks, Spill, floats, index_type_of
 from streamsvm.batch.metric_forest.building import build_in_memory, build_on_disk
 from streamsvm.batch.metric_forest.source import SourceRows
@@ -89,7 +89,7 @@ class MetricForest:
        linear classification with limited memory, KDD 2013.
     """
 
-    def __init__(self, blocks: Blocks, index: Index) -> None:
+    def __init__(self, blocks: Blocks, index: Contents) -> None:
         arrays, d = index.arrays, index.n_columns
         self.blocks, self.classes = blocks, index.classes
         self.codes, self.ids = arrays["codes"], arrays["ids"]

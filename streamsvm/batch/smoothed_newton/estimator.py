@@ -13,7 +13,7 @@ import scipy.sparse
 from streamsvm.batch.base import Iteration, LinearClassifier, Progress, Solution, check_penalty, generator
 from streamsvm.batch.matrix import Floats, Ints, Matrix, as_matrix
 from streamsvm.batch.smoothed_newton.iteration import assess, prune, run
-from streamsvm.batch.smoothed_newton.path import Path, RegularizationPath
+from streamsvm.batch.smoothed_newton.path import PathSolver, RegularizationPath
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_FIRST, Problem
 from streamsvm.models import LinearModel
@@ -254,7 +254,9 @@ class SmoothedNewton(LinearClassifier):
         alphas = np.sort(np.asarray(alphas, np.float64))[::-1]
         if alphas.ndim != 1 or len(alphas) == 0 or not (np.isfinite(alphas).all() and alphas[-1] > 0.0):
             raise ValueError(f"`alphas` must be positive numbers, got {alphas!r}")
-        return Path(matrix, problems, alphas, largest, self.tol, self.max_iter, generator(self.random_state)).found
+        return PathSolver(
+            matrix, problems, alphas, largest, self.tol, self.max_iter, generator(self.random_state)
+        ).found
 
     def _solution(self, problems: list[Problem], n_iter: int, stopped: bool) -> Solution:
         attributes = {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.batch.matrix import Floats, Matrix
-from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Point, Problem, Step
+from streamsvm.batch.smoothed_newton.problem import EPS_LAST, DualPoint, Iterate, Problem, Step
 
 # By how much smoothing falls when a stage is done, at most; less with an l1 penalty, where the support has to follow.
 EPS_FACTOR, EPS_FACTOR_L1 = 0.25, 0.5
@@ -141,7 +141,7 @@ def prune(matrix: Matrix, problems: Sequence[Problem], tol: float, rng: np.rando
         rest = np.where(is_small, 0.0, w)
         objective = problem.objective(matrix, rest, b)
         if objective - problem.bound <= tol * objective:
-            problem.best = Point(objective, rest, b)
+            problem.best = Iterate(objective, rest, b)
             continue
         columns = np.flatnonzero(~is_small)
         penalties = replace(problem.penalties, peaks=problem.penalties.peaks[columns])

@@ -45,7 +45,7 @@ class RegularizationPath(NamedTuple):
     n_iters: Ints
 
 
-class Path:
+class PathSolver:
     """Solutions for falling l1 penalties, from problems that stand at zero; from `largest` on they stay there.
 
     Few of the points are solved for, from the one before. Those between two of them are mixtures of both, and so are

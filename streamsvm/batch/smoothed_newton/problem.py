@@ -30,14 +30,14 @@ NEWCOMERS = 50
 PRODUCTS = 50
 
 
-class Point(NamedTuple):
+class Iterate(NamedTuple):
     """Coefficients and bias, and the objective there without smoothing."""
 
     objective: float
     w: Floats
     b: float
 
-    def spread(self, columns: Ints, d: int) -> Point:
+    def spread(self, columns: Ints, d: int) -> Iterate:
         """The same as one of d columns, where it has some of them."""
         w = np.zeros(d)
         w[columns] = self.w
@@ -89,7 +89,7 @@ class Problem:
         self.w, self.b, self.eps = w, b, EPS_FIRST
         self.z = np.empty(0)
         self.shares = np.empty(0)
-        self.best = Point(math.inf, w, b)
+        self.best = Iterate(math.inf, w, b)
         self.bound = -math.inf
         self.witness = DualPoint(np.empty(0), np.empty(0), 0.0, 0.0)
         self.slack = math.inf
@@ -125,7 +125,7 @@ class Problem:
         middle.z, middle.eps = mixed(self.z, other.z), max(self.eps, other.eps)
         middle.witness = DualPoint(*map(mixed, self.witness, other.witness))
         middle.bound = middle.witness.bound(middle.penalties)
-        middle.best = Point(middle._hinge(middle.z, b) + middle.penalties.value(w, b), w, b)
+        middle.best = Iterate(middle._hinge(middle.z, b) + middle.penalties.value(w, b), w, b)
         return middle
 
     @property
@@ -140,7 +140,7 @@ class Problem:
     def begin(self, z: Floats) -> None:
         """Start at its point, where the margins come of z; at the dual point it has been given, if it has."""
         self.z, self.previous, self.is_done, self.n_stalled = z, None, False, 0
-        self.best = Point(math.inf, self.w, self.b)
+        self.best = Iterate(math.inf, self.w, self.b)
         self.shares = np.full(len(z), 0.5)
         if len(self.witness.r):
             np.divide(np.abs(self.witness.r), self.c, out=self.shares, where=self.c > 0.0)
@@ -165,7 +165,7 @@ class Problem:
         self.gb = penalties.bias_l2 * b - balance if penalties.intercept else 0.0
         objective = hinge + penalties.value(w, b)
         if objective < self.best.objective:
-            self.best = Point(objective, w.copy(), b)
+            self.best = Iterate(objective, w.copy(), b)
         bound = self.prove(DualPoint(r, v, mass, balance))
         self.is_settled = objective - bound - self.slack <= 0.1 * self.slack
 
