@@ -148,6 +148,25 @@ class Point:
 OnRound = Callable[[Point], bool]
 
 
+class Curvature:
+    """The Hessian of the losses by a share of the rows as they come: built, or of many columns the rows, scaled."""
+
+    def __init__(self, d: int, share: float, rng: np.random.Generator) -> None:
+        self.share, self.rng, self.columns = share, rng, np.arange(d)
+        self.hessian: Any = np.zeros((d + 1, d + 1)) if d <= LARGEST_BOUNDED_SYSTEM else []
+
+    def add(self, matrix: Matrix, h: Floats) -> None:
+        """A block of rows with these weights in it."""
+        chosen, weights = np.empty(len(h), np.int64), np.empty(len(h))
+        count = kernels.choose(h, self.share, self.rng.random(), chosen, weights)
+        chosen, weights = chosen[:count], weights[:count]
+        if count and isinstance(self.hessian, list):
+            roots = np.sqrt(weights)
+            self.hessian.append((matrix.scaled(chosen, roots, self.columns), roots))
+        elif count:
+            self.hessian += matrix.gram(chosen, weights, self.columns)
+
+
 def look(
     rows: Rows,
     task: Task,
@@ -160,11 +179,7 @@ def look(
     """Pass over the rows once. Without `rng` there is no Hessian."""
     n, d = rows.shape
     point = Point(w, np.empty(n, rows.precision), v=np.zeros(d + 1), eps=eps)
-    columns = np.arange(d)
-    dense = d <= LARGEST_BOUNDED_SYSTEM
-    scaled: list[Any] = []
-    if rng is not None and dense:
-        point.hessian = np.zeros((d + 1, d + 1))
+    curvature = None if rng is None else Curvature(d, share, rng)
     sums = np.zeros(5)
     for part, matrix in rows.scan(w, task.reach):
         size = part.stop - part.start
@@ -183,17 +198,10 @@ def look(
             point.v[:d] += matrix.adjoint(r)[0]
             point.v[d] += task.constant * r.sum()
         point.weight += float(h.sum())
-        if rng is None:
-            continue
-        chosen, weights = np.empty(size, np.int64), np.empty(size)
-        count = kernels.choose(h, share, rng.random(), chosen, weights)
-        if count and dense:
-            point.hessian += matrix.gram(chosen[:count], weights[:count], columns)
-        elif count:
-            roots = np.sqrt(weights[:count])
-            scaled.append((matrix.scaled(chosen[:count], roots, columns), roots))
-    if rng is not None and not dense:
-        point.hessian = scaled
+        if curvature is not None:
+            curvature.add(matrix, h)
+    if curvature is not None:
+        point.hessian = curvature.hessian
     loss, fixed, mass, square, point.slack = sums
     assess(point, loss, fixed, mass, square)
     return point
