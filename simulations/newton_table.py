@@ -69,8 +69,8 @@ def load(name: str) -> tuple[Any, Any]:
 
 def solvers(X: Any, y: Any) -> dict[str, Callable[[], Any]]:
     n = len(y)
-    path = SmoothedNewton(l2=0.0, tol=1e-2).path(X, y, n_mus=1)
-    l1 = SHARE * float(path.mus[0])
+    path = SmoothedNewton(l2=0.0, tol=1e-2).path(X, y, n_alphas=1)
+    l1 = SHARE * float(path.alphas[0])
     C = float(l1_min_c(X, y)) / SHARE
     return {
         "l2": lambda: SmoothedNewton(l2=1.0 / n),

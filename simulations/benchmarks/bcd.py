@@ -41,7 +41,9 @@ from threadpoolctl import threadpool_limits
 from simulations import data
 from simulations.benchmarks import keep, kept
 from streamsvm import IndexedBCD
-from streamsvm.batch.indexed_bcd import Newton, Task, share_needed
+from streamsvm.batch.indexed_bcd.newton import Newton
+from streamsvm.batch.indexed_bcd.problem import Task
+from streamsvm.batch.indexed_bcd.start import share_needed
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.rows import bytes_of
 

@@ -39,7 +39,7 @@ from simulations import data
 from simulations import sampled_cuts as figures
 from simulations.benchmarks import keep, rounded
 from streamsvm import BSGDClassifier, SampledCuts
-from streamsvm.batch.sampled_cuts import SAMPLE
+from streamsvm.batch.sampled_cuts.estimator import SAMPLE
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy", "clarabel")
 SEEDS = range(5)
@@ -443,15 +443,15 @@ def program() -> None:
     import clarabel
     import scipy.sparse
 
-    from streamsvm.batch import sampled_cuts
+    from streamsvm.batch.sampled_cuts.cuts import Cuts
 
     def by_clarabel(*program: Any) -> Any:
         return clarabel.DefaultSolver(*program).solve()
 
     times: dict[str, list[float]] = {"ours": [], "Clarabel": []}
-    original = sampled_cuts.Cuts.solve
+    original = Cuts.solve
 
-    def solve(cuts: Any) -> None:
+    def solve(cuts: Cuts) -> None:
         times["ours"].append(timed(original, cuts)[1])
         n = cuts.n
         if n % 10 == 0:
@@ -469,11 +469,11 @@ def program() -> None:
         _, whole, model = timed(problem.solver(0).fit_drawn, problem.rows(100_000, 0), [0, 1])
         for found in times.values():
             found.clear()
-        sampled_cuts.Cuts.solve = solve  # type: ignore[method-assign]
+        Cuts.solve = solve  # type: ignore[method-assign]
         try:
             problem.solver(0).fit_drawn(problem.rows(100_000, 0), [0, 1])
         finally:
-            sampled_cuts.Cuts.solve = original  # type: ignore[method-assign]
+            Cuts.solve = original  # type: ignore[method-assign]
         measures = {f"{which}, ms": 1e3 * statistics.mean(found) for which, found in times.items()}
         result[name] = rounded(measures | {"a round, ms": 1e3 * whole / model.n_iter_})
         print(name, result[name], flush=True)

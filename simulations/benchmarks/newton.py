@@ -163,7 +163,7 @@ def load(name: str) -> tuple[Any, Any]:
     return X, np.where(y > 0, 1, -1)
 
 
-def path(*names: str, n_mus: int = 50, most: float = 30.0, repeats: int = 3) -> None:
+def path(*names: str, n_alphas: int = 50, most: float = 30.0, repeats: int = 3) -> None:
     """Fifty l1 penalties, in turn with fifty fits and with two loops over fifty values of C for LIBLINEAR.
 
     One loop ends at `most` times the smallest C with a non-zero model, the other where its model has as many non-zero
@@ -173,22 +173,22 @@ def path(*names: str, n_mus: int = 50, most: float = 30.0, repeats: int = 3) -> 
     for name in names or PATHS:
         file, d = PATHS[name]
         X, y = data.load_libsvm(f"{file}.libsvm.gz", d)
-        result[name] = compare_paths(X.toarray() if name == "madelon" else X, y, n_mus, most, repeats)
+        result[name] = compare_paths(X.toarray() if name == "madelon" else X, y, n_alphas, most, repeats)
         print(name, json.dumps(result[name]), flush=True)
         keep("newton-path", result, PACKAGES)
     for name, row in result.items():
         print(
-            f"{name}: the path takes {row['path'] / row['separate fits']:.2f} of {n_mus} fits, "
+            f"{name}: the path takes {row['path'] / row['separate fits']:.2f} of {n_alphas} fits, "
             f"{row['path'] / row['last fit']:.1f} of its last; {row['path'] / row['loop']:.2f} of the loop to {most:g} "
             f"times the first C ({row['non-zero in the loop']} non-zero), {row['path'] / row['long loop']:.2f} of "
             f"the one to {row['non-zero in the long loop']} ({row['non-zero']} in ours)"
         )
-        verdict(f"{name}: less than {n_mus} separate fits", row["path"] < row["separate fits"])
+        verdict(f"{name}: less than {n_alphas} separate fits", row["path"] < row["separate fits"])
 
 
-def compare_paths(X: Any, y: Any, n_mus: int, most: float, repeats: int) -> dict[str, Any]:
+def compare_paths(X: Any, y: Any, n_alphas: int, most: float, repeats: int) -> dict[str, Any]:
     ours = SmoothedNewton(l2=0.0, tol=1e-3)
-    found = ours.path(X, y, n_mus=n_mus, ratio=1.0 / most)  # compiles all too
+    found = ours.path(X, y, n_alphas=n_alphas, ratio=1.0 / most)  # compiles all too
     n_found = int(np.count_nonzero(found.coefs[-1]))
     first, reach, seconds = float(l1_min_c(X, y)), most, 0.0
 
@@ -201,13 +201,13 @@ def compare_paths(X: Any, y: Any, n_mus: int, most: float, repeats: int) -> dict
             break
         reach *= 2.0**0.25
     works: dict[str, Callable[[], Any]] = {
-        "path": lambda: ours.path(X, y, n_mus=n_mus, ratio=1.0 / most),
-        "separate fits": lambda: [SmoothedNewton(l2=0.0, l1=mu, tol=1e-3).fit(X, y) for mu in found.mus],
-        "last fit": lambda: SmoothedNewton(l2=0.0, l1=found.mus[-1], tol=1e-3).fit(X, y),
-        "loop": lambda: [other(first * share) for share in np.geomspace(1.0, most, n_mus)],
+        "path": lambda: ours.path(X, y, n_alphas=n_alphas, ratio=1.0 / most),
+        "separate fits": lambda: [SmoothedNewton(l2=0.0, l1=mu, tol=1e-3).fit(X, y) for mu in found.alphas],
+        "last fit": lambda: SmoothedNewton(l2=0.0, l1=found.alphas[-1], tol=1e-3).fit(X, y),
+        "loop": lambda: [other(first * share) for share in np.geomspace(1.0, most, n_alphas)],
     }
     if reach > most:
-        works["long loop"] = lambda: [other(first * share) for share in np.geomspace(1.0, reach, n_mus)]
+        works["long loop"] = lambda: [other(first * share) for share in np.geomspace(1.0, reach, n_alphas)]
     times: dict[str, list[float]] = {key: [] for key in works}
     last: dict[str, Any] = {}
     for repeat in range(repeats):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.models import LinearModel, Scaler
+from streamsvm.parameters import check_between
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -22,9 +26,6 @@ try:
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError("batch solvers need scikit-learn: pip install 'streamsvm[batch]'") from error
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # The products of six values between these are neither infinite nor zero.
 SMALLEST, LARGEST = 1e-50, 1e50
@@ -117,9 +118,9 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress = Progress(self, self.callback)
         self._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
-        return self._settle(self._solve(X, codes, weights, progress), progress)
+        return self._take_over(self._solve(X, codes, weights, progress), progress)
 
-    def _settle(self, solution: Solution, progress: Progress) -> Self:
+    def _take_over(self, solution: Solution, progress: Progress) -> Self:
         """Take over what was found, and warn where that is not what was asked for."""
         for name, value in solution.attributes.items():
             setattr(self, name, value)
@@ -208,6 +209,25 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Rows to predict for."""
         check_is_fitted(self)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """Random numbers from a `random_state`."""
+    return np.random.default_rng(seed.randint(2**31) if isinstance(seed, np.random.RandomState) else seed)
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse a parameter that is not a positive number, or one too large or too small to compute with."""
+    check_between(name, value, 0.0, math.inf)
+    check_scale(f"`{name}`", value, "give another")
+
+
+def check_penalty(name: str, value: Any) -> None:
+    """Refuse a parameter that is neither 0 nor a positive number to compute with."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
+        raise ValueError(f"`{name}` must be a finite number, 0 or more, got {value!r}")
+    if value:
+        check_scale(f"`{name}`", value, "give another, or 0 for none")
 
 
 def check_scale(name: str, value: Any, advice: str) -> None:

@@ -15,7 +15,9 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import IndexedBCD
-from streamsvm.batch.indexed_bcd import Task, look, newton_step, sweep_block
+from streamsvm.batch.indexed_bcd.dual import sweep_block
+from streamsvm.batch.indexed_bcd.newton import newton_step
+from streamsvm.batch.indexed_bcd.problem import Task, look
 from streamsvm.batch.rows import MemoryRows
 from streamsvm.models import LinearModel
 
@@ -213,7 +215,7 @@ def test_a_pass_has_the_gradient_and_the_hessian_of_the_smoothed_loss(squared, c
 @pytest.mark.parametrize("dense", [True, False])
 def test_a_step_within_a_region_lowers_the_model_most_and_tells_by_how_much(dense, share, monkeypatch):
     if not dense:
-        monkeypatch.setattr("streamsvm.batch.indexed_bcd.LARGEST_SYSTEM", 0)
+        monkeypatch.setattr("streamsvm.batch.indexed_bcd.problem.LARGEST_BOUNDED_SYSTEM", 0)
     X, y = problem(60, 4)
     task = Task(y.astype(float), np.ones(60), True, np.inf, 1.0)
     point = look(MemoryRows(X), task, np.ones(5), 0.0, rng=np.random.default_rng(0))

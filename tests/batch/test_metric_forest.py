@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm import IndexedBCD
-from streamsvm.batch import indexed_bcd
-from streamsvm.batch.metric_forest import INDEX_FILE, ROWS_FILE, MetricForest, Spill
+from streamsvm.batch.indexed_bcd import estimator as indexed_bcd
+from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.metric_forest.archive import INDEX_FILE
+from streamsvm.batch.metric_forest.blocks import ROWS_FILE, Spill
 from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive, write_archive
 
 
@@ -38,7 +40,8 @@ def batches(X, y, size=500):
 @pytest.fixture
 def small_leaves(monkeypatch):
     """Leaves on disk of a few rows, so that small data have many."""
-    monkeypatch.setattr("streamsvm.batch.metric_forest.LEAF_BYTES", 4096)
+    monkeypatch.setattr("streamsvm.batch.metric_forest.blocks.LEAF_BYTES", 4096)
+    monkeypatch.setattr("streamsvm.batch.metric_forest.building.LEAF_BYTES", 4096)
 
 
 @pytest.fixture

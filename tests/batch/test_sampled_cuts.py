@@ -17,7 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import BSGDClassifier, SampledCuts
 from streamsvm.batch.reduction import reduce
-from streamsvm.batch.sampled_cuts import Cuts, differences, most_violated
+from streamsvm.batch.sampled_cuts.cuts import Cuts
+from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.batch.similarity import Similarity
 from streamsvm.kernels import cuts as kernels
 from streamsvm.models import ArchiveError, KernelExpansion
@@ -200,7 +201,7 @@ def test_cuts_that_are_dropped_stay_in_the_average():
         each = cuts.scores(row)[:, 0, 0].astype(float)
         cuts.add(rng.random(), row, np.array([t]), a, np.append(each, planes[-1] @ planes[-1]))
         cuts.solve()
-        total += (t + 1) * sum(cuts.alpha[c] * planes[cuts.places[c]] for c in range(cuts.n))
+        total += (t + 1) * sum(cuts.alpha[c] * planes[cuts.indices[c]] for c in range(cuts.n))
         if t in (15, 30):
             cuts.drop(cuts.idle[: cuts.n] > 0)
             assert 0 < cuts.n < t

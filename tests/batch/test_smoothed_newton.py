@@ -167,15 +167,16 @@ def test_many_classes_are_one_against_the_rest(as_, l1):
 
 @pytest.mark.parametrize("l1", [0.0, 1e-3])
 def test_large_and_wide_data_take_other_ways_to_the_same_solution(l1, monkeypatch):
-    from streamsvm.batch import smoothed_newton
+    from streamsvm.batch.smoothed_newton import problem as one_problem
+    from streamsvm.batch.smoothed_newton import quadratic
 
     X, y = problem(3000, 40, density=0.3)
     expected = SmoothedNewton(1e-3, l1, tol=1e-6).fit(X, y)
-    monkeypatch.setattr(smoothed_newton, "LARGEST_SYSTEM", 10)  # conjugate gradients, descent by columns
+    monkeypatch.setattr(quadratic, "LARGEST_SYSTEM", 10)  # conjugate gradients, descent by columns
     for view in (X, scipy.sparse.csr_matrix(X)):
         model = SmoothedNewton(1e-3, l1, tol=1e-6).fit(view, y)
         assert model.objective_ == pytest.approx(expected.objective_, rel=1e-6)
-    monkeypatch.setattr(smoothed_newton, "ROWS_PER_COLUMN", 20)  # a sampled Hessian
+    monkeypatch.setattr(one_problem, "ROWS_PER_COLUMN", 20)  # a sampled Hessian
     model = SmoothedNewton(1e-3, l1, tol=1e-3).fit(X, y)
     assert model.objective_ == pytest.approx(expected.objective_, rel=1e-3)
 
@@ -338,16 +339,16 @@ def test_a_callback_hears_of_each_iteration_and_may_stop():
 def test_a_path_has_the_solutions_of_separate_fits(n, d, as_):
     X, y = problem(n, d)
     estimator = SmoothedNewton(0.001, tol=1e-5)
-    path = estimator.path(as_(X), y, n_mus=12, ratio=0.02)
+    path = estimator.path(as_(X), y, n_alphas=12, ratio=0.02)
     assert not path.coefs[0].any()
     assert path.coefs.shape == (12, 1, d)
-    assert np.all(np.diff(path.mus) < 0.0)
-    for mu, objective, certificate in zip(path.mus, path.objectives, path.certificates, strict=True):
+    assert np.all(np.diff(path.alphas) < 0.0)
+    for mu, objective, certificate in zip(path.alphas, path.objectives, path.certificates, strict=True):
         assert certificate <= 1e-5 * objective
         assert objective == pytest.approx(SmoothedNewton(0.001, mu, tol=1e-5).fit(X, y).objective_, rel=2e-5)
-    again = estimator.path(as_(X), y, mus=path.mus[::-1])
+    again = estimator.path(as_(X), y, alphas=path.alphas[::-1])
     np.testing.assert_allclose(again.objectives, path.objectives, rtol=2e-5)
-    above = estimator.path(as_(X), y, mus=[3.0 * path.mus[0], path.mus[-1]])
+    above = estimator.path(as_(X), y, alphas=[3.0 * path.alphas[0], path.alphas[-1]])
     assert not above.coefs[0].any()
     np.testing.assert_allclose(above.objectives[1], path.objectives[-1], rtol=2e-5)
 
@@ -358,8 +359,8 @@ def test_mixtures_of_a_path_are_proven_to_be_as_good_as_the_others():
     mixed = np.flatnonzero(path.n_iters == 0)
     assert len(mixed) > 0
     for k in mixed[::3]:
-        fit = SmoothedNewton(0.0, path.mus[k], tol=1e-6).fit(X, y)
-        model = SmoothedNewton(0.0, path.mus[k])
+        fit = SmoothedNewton(0.0, path.alphas[k], tol=1e-6).fit(X, y)
+        model = SmoothedNewton(0.0, path.alphas[k])
         model.coef_, model.intercept_ = path.coefs[k], path.intercepts[k]
         assert objective_of(model, X, y) == pytest.approx(path.objectives[k], rel=1e-12)
         assert path.objectives[k] - path.certificates[k] <= fit.objective_ <= path.objectives[k] * (1.0 + 1e-6)
@@ -369,7 +370,7 @@ def test_mixtures_of_a_path_are_proven_to_be_as_good_as_the_others():
 def test_a_path_of_many_classes():
     X, _ = problem(200, 30)
     y = X[:, :3].argmax(axis=1)
-    path = SmoothedNewton(1e-3, tol=1e-4).path(X, y, mus=[0.05, 0.01])
+    path = SmoothedNewton(1e-3, tol=1e-4).path(X, y, alphas=[0.05, 0.01])
     assert path.coefs.shape == (2, 3, 30)
     assert path.objectives[1] == pytest.approx(SmoothedNewton(1e-3, 0.01, tol=1e-4).fit(X, y).objective_, rel=2e-4)
 

@@ -1,0 +1,249 @@
+"""Newton steps in the primal, and rounds of them."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.batch.indexed_bcd.problem import OnRound, Point, Task, damp, fixed_loss, look
+from streamsvm.batch.indexed_bcd.working_set import WorkingSet
+from streamsvm.batch.linear_systems import FOR_REGION, LARGEST_BOUNDED_SYSTEM, conjugate_gradients, solve_in_region
+from streamsvm.batch.matrix import Floats
+from streamsvm.batch.metric_forest import MetricForest
+from streamsvm.batch.rows import Rows
+
+# By how much smoothing falls, at most and at least, and where it ends.
+EPS_FACTOR, EPS_MOST, EPS_LAST = 0.25, 0.7, 1e-9
+# On a working set smoothing begins here at least.
+EPS_WARM = 0.1
+# The Hessian rests on so many rows a column at most.
+ROWS_PER_COLUMN = 1000
+# Where it is not built, on rows of so many bytes in all.
+SYSTEM_BYTES = 64 << 20
+# Of the memory for rows so much is for rows near the hyperplane, which are held while the next ones are collected.
+NEXT = 0.33
+# A step within a region is tried so often.
+ATTEMPTS = 20
+# A Newton step damped more than this is given up.
+DAMP_LEAST = 0.05
+
+
+@dataclass
+class Newton:
+    """Smoothed Newton steps on rows, one pass over them for each.
+
+    Parameters
+    ----------
+    eps
+        How far the hinge is smoothed; it falls as need be.
+    tol
+        The duality gap to reach, relative to the objective.
+    max_rounds
+        Most steps.
+    weight
+        What the weights in the Hessian will sum to, to begin with, if that is known.
+    fixed
+        Loss of rows that are not among these, for `tol` to be relative to.
+    memory
+        How many bytes of rows to hold beside these.
+    radius
+        Of the region in which the squared loss is trusted to be as its Hessian tells.
+    """
+
+    rows: Rows
+    eps: float
+    tol: float
+    max_rounds: int
+    rng: np.random.Generator
+    weight: float = 0.0
+    fixed: float = 0.0
+    memory: float = math.inf
+    radius: float = math.inf
+
+    def look(self, task: Task, w: Floats, collect: WorkingSet | None = None) -> Point:
+        """Pass over the rows; the Hessian rests on a sample where many rows weigh in it."""
+        n, d = self.rows.shape
+        most = ROWS_PER_COLUMN * (d + 1)
+        if d > LARGEST_BOUNDED_SYSTEM:
+            # Scaled rows are in double precision, and those of two points are held.
+            most = min(most, int(min(SYSTEM_BYTES, 0.1 * self.memory) / (2.0 * self.rows.row_bytes)) + 1)
+        share = most / self.weight if self.weight > 0.0 and n > most else math.inf
+        point = look(self.rows, task, w, self.eps, share, self.rng, collect)
+        self.weight = point.weight
+        return point
+
+    def _sharpen(self, at: Point, squared: bool) -> None:
+        """Smooth less where smoothing is to blame for half of the gap."""
+        if not squared and at.eps == self.eps and at.gap <= 2.0 * at.slack:
+            # As little less as will do, since a sharp hinge takes more steps.
+            factor = 0.3 * self.tol * (at.objective + self.fixed) / at.slack
+            self.eps = max(self.eps * min(max(factor, EPS_FACTOR), EPS_MOST), EPS_LAST)
+
+    def truncated(self, task: Task, w: Floats, report: OnRound, at: Point | None = None) -> Point:
+        """Convex-concave rounds of one step each.
+
+        A step that would raise the truncated objective is damped; where that does not help, the convex problem of the
+        round is solved further. They end when w is within `tol` of the optimum of the convex problem of its inliers.
+        `at` is w where rows have been passed over for it.
+        """
+        at = self.look(task, w) if at is None else at
+        for _ in range(self.max_rounds):
+            if report(at) or at.gap <= self.tol * (at.objective + self.fixed):
+                break
+            self._sharpen(at, task.squared)
+            new = self._step(task, at, 0.0, DAMP_LEAST)
+            if new.objective >= at.objective:
+                new = self._solved_further(task, at)
+                if new is at:
+                    report(at)
+                    break
+            at = new
+        return at
+
+    def _step(self, task: Task, at: Point, eps: float, damp_least: float) -> Point:
+        """Where one step leads that lowers the objective smoothed by eps, if one was found: else where it failed."""
+        if task.squared:
+            return self._step_in_region(task, at)
+        step, _ = newton_step(at, task)
+        new = self.look(task, at.w + step)
+        if task.along(at, new, 1.0, eps) >= task.along(at, at, 0.0, eps):
+            t = damp(task, at, new, eps)
+            if t >= damp_least:
+                new = self.look(task, at.w + t * step)
+        return new
+
+    def _step_in_region(self, task: Task, at: Point) -> Point:
+        """A step no longer than the radius, which follows how well the quadratic model foretold the last gains."""
+        for _ in range(ATTEMPTS):
+            step, foretold = newton_step(at, task, self.radius)
+            length = float(np.linalg.norm(step))
+            new = self.look(task, at.w + step)
+            gain = at.objective - new.objective
+            if gain < 0.25 * foretold:
+                self.radius = 0.25 * length
+            elif gain > 0.75 * foretold and length > 0.99 * self.radius:
+                self.radius *= 2.0
+            if gain > 0.0 or foretold <= 1e-12 * at.objective:
+                break
+        return new
+
+    def by_working_sets(self, task: Task, w: Floats, shrink: float, report: OnRound) -> Point:
+        """`truncated` where a pass costs much: each collects the rows in range or short of it by `shrink`.
+
+        The next round is solved on these in memory, as if others kept their losses, and the next pass tells. Where they
+        do not fit, and where that gains nothing, rounds go over all rows.
+        """
+
+        index = self.rows
+        assert isinstance(index, MetricForest)
+        working = WorkingSet(index, task.reach + shrink, NEXT * self.memory)
+        at = self.look(task, w, working)
+        try:
+            while at.gap > self.tol * at.objective and working.is_of_use:
+                if report(at) or self.max_rounds <= 1:
+                    return at
+                self.max_rounds -= 1
+                working, last = WorkingSet(index, working.limit, working.memory), working
+                with closing(last):
+                    new = self._round_on(last, task, at, working)
+                if new.objective >= at.objective:
+                    t = damp(task, at, new)
+                    if t == 0.0:
+                        break
+                    working.close()
+                    working = WorkingSet(index, working.limit, working.memory)
+                    new = self.look(task, at.w + t * (new.w - at.w), working)
+                    if new.objective >= at.objective:
+                        break
+                at = new
+        finally:
+            working.close()
+        return self.truncated(task, at.w, report, at)
+
+    def _round_on(self, working: WorkingSet, task: Task, at: Point, collect: WorkingSet) -> Point:
+        """Where rounds on a working set lead, as a pass over all rows tells, which collects the next one."""
+        kept, rows = working.rows()
+        part = task.at(kept, task.c[kept])
+        fixed = at.objective - 0.5 * float(at.w @ at.w) - part.loss(at.z[kept])
+        inner = replace(self, rows=rows, eps=max(at.eps, EPS_WARM), tol=0.5 * self.tol, fixed=fixed)
+        end = inner.truncated(part, at.w, lambda _: False)
+        self.eps, self.weight, self.radius = inner.eps, inner.weight, inner.radius
+        new = self.look(task, end.w, collect)
+        # The dual point of the working set bounds the problem of all rows too: others have no part in it.
+        inside = part.inliers(new.z[kept])
+        others = new.inside - part.loss(new.z[kept[inside]], inside)
+        new.gap = min(new.gap, end.gap + max(0.0, others))
+        return new
+
+    def _solved_further(self, task: Task, at: Point) -> Point:
+        """A point below `at` by steps on the convex problem of its inliers; else `at`, with what its gap is."""
+        inside = task.inliers(at.z)
+        fixed = fixed_loss(task, inside)
+        enough = at.objective - fixed
+        end = self.convex(task.convex(inside), at.w, enough=enough - 1e-9 * at.objective, fixed=fixed)
+        at.gap = min(at.gap, max(0.0, enough - (end.objective - end.gap)))
+        if at.gap <= self.tol * (at.objective + self.fixed) or end.objective >= enough:
+            return at
+        new = self.look(task, end.w)
+        return new if new.objective < at.objective else at
+
+    def convex(
+        self, task: Task, w: Floats, report: OnRound | None = None, enough: float = -math.inf, fixed: float = 0.0
+    ) -> Point:
+        """Steps on a convex problem, until an objective below `enough` or within `tol` of the optimum.
+
+        `fixed` is part of the objective that `tol` is relative to.
+        """
+        at = best = self.look(task, w)
+        bound = -math.inf
+        n_failed = 0
+        for _ in range(self.max_rounds):
+            bound = max(bound, at.objective - at.gap)
+            best = at if at.objective < best.objective else best
+            best.gap = best.objective - bound
+            stop = report is not None and report(best)
+            if (
+                stop
+                or best.objective < enough
+                or best.gap <= self.tol * (best.objective + fixed + self.fixed)
+                or n_failed > 2
+            ):
+                break
+            self._sharpen(at, task.squared)
+            new = self._step(task, at, self.eps, 0.0)
+            # The gradient of a smoother loss may lead nowhere: the next step has the right one.
+            is_lower = new.objective < at.objective if task.squared else not np.array_equal(new.w, at.w)
+            n_failed = 0 if is_lower or at.eps != self.eps else n_failed + 1
+            at = new
+        return best
+
+
+def newton_step(at: Point, task: Task, radius: float = math.inf) -> tuple[Floats, float]:
+    """The step s of at most so large a norm that lowers g . s + s . (1 + H) s / 2 most, and by how much."""
+    g = at.w - at.v
+    if isinstance(at.hessian, list):
+        return _step_by_rows(at.hessian, g, task.constant, radius)
+    system = at.hessian.copy()
+    if task.constant == 0.0:
+        system[-1] = 0.0
+    np.einsum("ii->i", system)[:] += 1.0
+    return solve_in_region(system, g, radius)
+
+
+def _step_by_rows(scaled: list[Any], g: Floats, constant: float, radius: float) -> tuple[Floats, float]:
+    """`newton_step` where H is the sum of the outer products of scaled rows."""
+
+    def times(p: Floats) -> Floats:
+        out = p.copy()
+        for B, roots in scaled:
+            q = B @ p[:-1] + constant * p[-1] * roots
+            out[:-1] += B.T @ q
+            out[-1] += constant * float(roots @ q)
+        return out
+
+    found = conjugate_gradients(times, g, FOR_REGION, radius=radius)
+    return found.step, 0.5 * float((found.residual - g) @ found.step)

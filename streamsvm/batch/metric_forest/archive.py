@@ -1,0 +1,139 @@
+"""The files of an index on disk.
+
+An index is a folder with two files. `rows.bin` holds blocks of rows one after the other: the leaves of the
+trees in order, then a uniform sample of all rows. A block is an array in C order, or the three arrays of a CSR matrix
+(row starts as int64, columns, values), little-endian, values in the smallest type that holds them. `index.svm` is an
+archive of streamsvm (see `streamsvm.models`): the JSON header has "class", "n_columns", "classes", "n_leaves" and
+"rows_bytes", and the arrays are
+
+    block_offset, block_rows, block_filled, block_kind, block_crc     one a block: where it begins, how many rows and
+                                        values, the number of its types in TYPES (negative: CSR), zlib's CRC-32
+    codes, ids                          one a row, in the smallest unsigned type: the number of its label, and of the
+                                        row in its source
+    sample                              positions of the sampled rows
+    centroids, radii                    one a leaf: mean of its rows, and how far from it they are at most
+    pivots, children                    one a node, a tree after the other from its root: a unit vector (the constant
+                                        last), and the range of its children; [-1 - leaf, 0] for a leaf
+    roots                               one a tree
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.batch.metric_forest.blocks import ROWS_FILE, TYPES
+from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label, read_archive, write_archive
+
+INDEX_FILE = "index.svm"
+
+
+class Contents(NamedTuple):
+    """What is known of the rows of an index."""
+
+    classes: list[Any]
+    n_columns: int
+    rows_bytes: int
+    arrays: dict[str, NDArray[Any]]
+
+
+def write_index(folder: Path, index: Contents, n_leaves: int, extra: dict[str, Any]) -> None:
+    """Write what is known of the rows, with more in the header."""
+    header = {
+        "class": "MetricForest",
+        "n_columns": index.n_columns,
+        "classes": [encode_label(label) for label in index.classes],
+        "n_leaves": n_leaves,
+        "rows_bytes": index.rows_bytes,
+    }
+    write_archive(folder / INDEX_FILE, header | extra, index.arrays)
+
+
+def read_index(folder: Path) -> Contents:
+    """What is known of the rows, checked.
+
+    Raises
+    ------
+    ArchiveError
+        Where it is damaged, foreign or of a newer version.
+    """
+    header, arrays = read_archive(folder / INDEX_FILE)
+    if header.get("class") != "MetricForest":
+        raise ArchiveError(f"{folder / INDEX_FILE} holds {header.get('class')!r}, not a MetricForest")
+    with refusing_damage(folder):
+        index = Contents(decode_labels(header["classes"]), int(header["n_columns"]), int(header["rows_bytes"]), arrays)
+        _check_whole(index, int(header["n_leaves"]))
+    return index
+
+
+@contextmanager
+def refusing_damage(folder: Path) -> Iterator[None]:
+    """Errors that come of damage tell of it."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise ArchiveError(f"{folder / INDEX_FILE} is not a whole index: {error}") from error
+
+
+def check_size(folder: Path, size: int) -> None:
+    """Raise ArchiveError where the file of rows is not as long as it was."""
+    found = (folder / ROWS_FILE).stat().st_size
+    if found != size:
+        raise ArchiveError(f"{folder / ROWS_FILE} has {found} bytes where {size} were written: build the index anew")
+
+
+def _check_whole(index: Contents, n_leaves: int) -> None:
+    """Raise ValueError where an array is not of its kind, its shape or its range."""
+    _check_ranges(index, n_leaves)
+    _check_tree(index.arrays["children"])
+    _check_blocks(index.arrays, index.n_columns, n_leaves)
+
+
+def _check_ranges(index: Contents, n_leaves: int) -> None:
+    arrays, d, n_bytes, n_classes = index.arrays, index.n_columns, index.rows_bytes, len(index.classes)
+    n, n_nodes, n_blocks = len(arrays["ids"]), len(arrays["children"]), len(arrays["block_rows"])
+    # Shape, the least value, and the one that all are below.
+    expected: dict[str, tuple[tuple[int, ...], float, float]] = {
+        "block_offset": ((n_blocks,), 0, n_bytes + 1),
+        "block_rows": ((n_blocks,), 1, n + 1),
+        "block_filled": ((n_blocks,), 0, n_bytes + 1),
+        "block_kind": ((n_blocks,), -len(TYPES), len(TYPES) + 1),
+        "block_crc": ((n_blocks,), 0, 1 << 32),
+        "codes": ((n,), 0, n_classes),
+        "ids": ((n,), 0, n),
+        "sample": ((len(arrays["sample"]),), 0, n),
+        "centroids": ((n_leaves, d), -math.inf, math.inf),
+        "radii": ((n_leaves,), 0, math.inf),
+        "pivots": ((n_nodes, d + 1), -2, 2),
+        "children": ((n_nodes, 2), -n_leaves, n_nodes + 1),
+        "roots": ((len(arrays["roots"]),), 0, n_nodes),
+    }
+    for name, (shape, least, beyond) in expected.items():
+        values = arrays[name]
+        kinds = "f" if name in ("centroids", "radii", "pivots") else "iu"
+        if values.shape != shape or values.dtype.kind not in kinds:
+            raise ValueError(f"`{name}` has shape {values.shape} and type {values.dtype}, not {shape} of kind {kinds}")
+        if not (values.size == 0 or (values.min() >= least and values.max() < beyond)):
+            raise ValueError(f"`{name}` has values outside of [{least}, {beyond})")
+
+
+def _check_tree(children: NDArray[Any]) -> None:
+    first, last = children.T
+    inner = np.flatnonzero(first >= 0)
+    if (first[inner] <= inner).any() or (last[inner] <= first[inner]).any():
+        raise ValueError("`children` do not come after their parents")
+
+
+def _check_blocks(arrays: dict[str, NDArray[Any]], d: int, n_leaves: int) -> None:
+    n, n_sample = len(arrays["ids"]), len(arrays["sample"])
+    rows, is_dense = arrays["block_rows"], arrays["block_kind"] > 0
+    if rows[:n_leaves].sum() != n or rows[n_leaves:].sum() != n_sample or not arrays["block_kind"].all():
+        raise ValueError("blocks do not add up to the rows and their sample")
+    if (arrays["block_filled"] != rows * d)[is_dense].any():
+        raise ValueError("a block has more or fewer values than its rows have columns")

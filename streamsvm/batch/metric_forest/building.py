@@ -1,0 +1,296 @@
+"""Building an index: rows dealt to trees, and what is gathered about their leaves.
+
+The folder is built under another name and renamed when all is on disk. Meanwhile rows wait in a file of blocks, so that
+building takes twice the room.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streamsvm.batch.matrix import Floats, Ints
+from streamsvm.batch.metric_forest.archive import Contents, write_index
+from streamsvm.batch.metric_forest.blocks import (
+    LEAF_BYTES,
+    ROWS_FILE,
+    TYPES,
+    BlockFile,
+    FileBlocks,
+    MemoryBlocks,
+    floats,
+    index_type_of,
+)
+from streamsvm.batch.metric_forest.tree import grow
+from streamsvm.batch.rows import bytes_of, squares_of, stack
+
+# A leaf on disk has at least so many times the bytes of a centroid, which is kept in memory.
+CENTROIDS = 32
+# Rows that wait to be dealt to trees do so in packets of so many bytes, and at least so many packets a shuffle.
+PACKET_BYTES, PACKETS = 64 << 10, 64
+# A tree, and a shuffle, takes this part of the memory.
+PARTS = 8
+
+
+class Grove:
+    """What is gathered about leaves and nodes as trees are added."""
+
+    def __init__(self, width: int, rng: np.random.Generator) -> None:
+        self.width, self.rng = width, rng
+        self.codes: list[Ints] = []
+        self.ids: list[Ints] = []
+        self.leaf_rows: list[int] = []
+        self.centroids: list[Floats] = []
+        self.radii: list[float] = []
+        self.pivots: list[Floats] = []
+        self.children: list[Ints] = []
+        self.roots: list[int] = []
+        self.n_nodes = 0
+
+    def add(self, X: Any, codes: Ints, ids: Ints, leaf: int) -> tuple[Any, Ints]:
+        """Grow a tree on some rows: these in its order, and bounds of its leaves."""
+        tree = grow(X, leaf, self.width, self.rng)
+        X = X[tree.order]
+        self.codes.append(codes[tree.order])
+        self.ids.append(ids[tree.order])
+        children = tree.children.copy()
+        is_leaf = children[:, 0] < 0
+        children[is_leaf, 0] -= len(self.leaf_rows)
+        children[~is_leaf] += self.n_nodes
+        self.roots.append(self.n_nodes)
+        self.n_nodes += len(children)
+        self.children.append(children)
+        self.pivots.append(tree.pivots)
+        for first, last in pairwise(tree.starts):
+            self._describe(X[first:last])
+        return X, tree.starts
+
+    def _describe(self, rows: Any) -> None:
+        rows = floats(rows)
+        centroid: Any = np.asarray(rows.mean(axis=0), np.float32).ravel()
+        inner = np.asarray(rows @ centroid, np.float64).ravel()
+        away = squares_of(rows) - 2.0 * inner + float(centroid.astype(np.float64) @ centroid)
+        self.leaf_rows.append(rows.shape[0])
+        self.centroids.append(centroid)
+        # Differences of squares in single precision round; the bound must hold all the same.
+        largest = float(squares_of(rows).max(initial=0.0))
+        self.radii.append(math.sqrt(max(0.0, float(away.max())) + 1e-5 * largest))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "codes": np.concatenate(self.codes),
+            "ids": np.concatenate(self.ids),
+            "centroids": np.array(self.centroids, np.float32),
+            "radii": np.array(self.radii),
+            "pivots": np.concatenate(self.pivots),
+            "children": np.concatenate(self.children),
+            "roots": np.array(self.roots),
+        }
+
+
+class Dealer:
+    """Rows as they come, dealt at random to parts of equal size.
+
+    Rows wait in a file: whenever a share of the memory is full they are shuffled and written in packets. When all have
+    come each part is dealt its share of the packets of every shuffle.
+    """
+
+    def __init__(self, folder: Path, memory: int, dtype: str | None, rng: np.random.Generator) -> None:
+        if dtype not in (None, "float32"):
+            raise ValueError(f'`dtype` must be None or "float32", got {dtype!r}')
+        self.memory, self.dtype, self.rng = memory, dtype, rng
+        self.file = BlockFile(folder / "waiting.bin", np.dtype("<u4"))
+        self.numbers: dict[Any, int] = {}
+        self.d = self.n = 0
+        self._codes: list[Ints] = []
+        self._ids: list[Ints] = []
+        self._shuffles: list[int] = [0]
+        self._waiting: list[Any] = []
+        self._waiting_codes: list[Ints] = []
+        self._waiting_bytes = 0
+
+    def add(self, X: Any, y: Any) -> None:
+        X = _checked(X)
+        if self.dtype:
+            X = X.astype(self.dtype)
+        sparse = scipy.sparse.issparse(X)
+        if self._waiting and sparse != scipy.sparse.issparse(self._waiting[-1]):
+            raise ValueError("some batches are sparse and some are not: give one kind")
+        if not sparse and self.d not in (0, X.shape[1]):
+            raise ValueError(f"a batch has {X.shape[1]} columns after {self.d} before: give all the same")
+        labels = y.tolist() if isinstance(y, np.ndarray) else list(y)
+        if len(labels) != X.shape[0]:
+            raise ValueError(f"a batch has {X.shape[0]} rows and {len(labels)} labels: give one a row")
+        codes = [self.numbers.setdefault(label, len(self.numbers)) for label in labels]
+        self._waiting_codes.append(_smallest(codes))
+        self.d = max(self.d, X.shape[1])
+        self.n += X.shape[0]
+        self._waiting.append(X)
+        self._waiting_bytes += bytes_of(X)
+        if self._waiting_bytes >= self.memory // PARTS:
+            self._shuffle()
+
+    def _shuffle(self) -> None:
+        if not self._waiting:
+            return
+        if scipy.sparse.issparse(self._waiting[0]):
+            self._waiting = [_resized(X, self.d) for X in self._waiting]
+        X, codes = stack(self._waiting, self.d), np.concatenate(self._waiting_codes)
+        self._waiting.clear()
+        self._waiting_codes.clear()
+        order = self.rng.permutation(X.shape[0])
+        self._codes.append(codes[order])
+        self._ids.append(_smallest(self.n - X.shape[0] + order))
+        n_packets = max(PACKETS, self._waiting_bytes // PACKET_BYTES)
+        size = max(1, X.shape[0] // n_packets)
+        for first in range(0, X.shape[0], PACKETS * size):
+            self.file.write(X[order[first : first + PACKETS * size]], size)
+        self._shuffles.append(self.file.n_blocks)
+        self._waiting_bytes = 0
+
+    def gather(self) -> FileBlocks:
+        """No more rows come: those there are."""
+        self._shuffle()
+        self.file.sync()
+        return FileBlocks(self.file.path, self.file.table, self.d, 0, False, self.file.index_type)
+
+    def deal(self, blocks: FileBlocks) -> Iterator[tuple[Any, Ints, Ints]]:
+        """The parts, each as rows, numbers of their labels, and those of the rows in their source."""
+        codes, ids = np.concatenate(self._codes), np.concatenate(self._ids)
+        self._codes.clear()
+        self._ids.clear()
+        n_parts = max(1, math.ceil(float(blocks.sizes_in_memory.sum()) / max(1, self.memory // PARTS)))
+        dealt = np.concatenate([self.rng.permutation(np.arange(*ends)) for ends in pairwise(self._shuffles)])
+        for k in range(n_parts):
+            packets = np.sort(dealt[k::n_parts])
+            if len(packets):
+                rows = np.concatenate([np.arange(blocks.starts[i], blocks.starts[i + 1]) for i in packets])
+                yield blocks.take(rows), codes[rows], ids[rows]
+
+    def close(self) -> None:
+        self.file.close()
+        self.file.path.unlink()
+
+
+def build_in_memory(
+    X: Any, y: Any, *, leaf_rows: int, tree_rows: int, width: int, rng: np.random.Generator
+) -> tuple[MemoryBlocks, Contents]:
+    """Rows in the order of the leaves, and what is known of them."""
+    X = _checked(X)
+    classes, codes = np.unique(np.zeros(X.shape[0], int) if y is None else np.asarray(y), return_inverse=True)
+    if len(codes) != X.shape[0]:
+        raise ValueError(f"{X.shape[0]} rows and {len(codes)} labels: give one a row")
+    grove = Grove(width, rng)
+    order = rng.permutation(X.shape[0])
+    split = np.array_split(order, max(1, math.ceil(len(order) / tree_rows)))
+    parts = [grove.add(X[rows], _smallest(codes[rows]), _smallest(rows), leaf_rows)[0] for rows in split]
+    arrays = grove.arrays() | {"sample": np.empty(0, np.int64)}
+    arrays["block_rows"] = np.array(grove.leaf_rows, np.int64)
+    blocks = MemoryBlocks(stack(parts, X.shape[1]), np.concatenate([[0], np.cumsum(arrays["block_rows"])]))
+    return blocks, Contents(list(classes), X.shape[1], 0, arrays)
+
+
+def build_on_disk(
+    path: Path,
+    batches: Iterable[tuple[Any, Any]],
+    *,
+    memory: int,
+    dtype: str | None,
+    n_sample: int,
+    width: int,
+    rng: np.random.Generator,
+    header: Callable[[], dict[str, Any]],
+) -> None:
+    """All or nothing in a new folder, with what `header` gives when all batches have come."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists: remove it, or build the index elsewhere")
+    work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        dealer = Dealer(work, memory, dtype, rng)
+        with closing(dealer):
+            for X, y in batches:
+                dealer.add(X, y)
+            index, n_leaves = _write_rows(work, dealer, Grove(width, rng), n_sample)
+            write_index(work, index, n_leaves, header())
+        work.rename(path)
+        _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_rows(folder: Path, dealer: Dealer, grove: Grove, n_sample: int) -> tuple[Contents, int]:
+    """A tree for each part, leaf by leaf, then a sample of all rows; what is known of them, and how many leaves."""
+    n, d = dealer.n, dealer.d
+    if not n:
+        raise ValueError("there are no rows to build an index of")
+    waiting, file = dealer.gather(), BlockFile(folder / ROWS_FILE, index_type_of(d))
+    with closing(waiting), closing(file):
+        row_bytes = max(1.0, dealer.file.n_bytes / n)
+        leaf = math.ceil(max(LEAF_BYTES, CENTROIDS * 4 * d) / row_bytes)
+        n_sample = min(n, n_sample, max(1, int(n * dealer.memory / (PARTS * waiting.sizes_in_memory.sum()))))
+        sample = np.sort(grove.rng.choice(n, n_sample, replace=False))
+        sampled: list[Any] = []
+        start = 0
+        for X, codes, ids in dealer.deal(waiting):
+            X, bounds = grove.add(X, codes, ids, leaf)
+            for first, last in pairwise(bounds):
+                file.write(X[first:last], last - first)
+            ends = np.searchsorted(sample, [start, start + X.shape[0]])
+            sampled.append(X[sample[slice(*ends)] - start])
+            start += X.shape[0]
+        n_leaves = file.n_blocks
+        file.write(stack(sampled, d), max(1, math.ceil(LEAF_BYTES / row_bytes)))
+        file.sync()
+    arrays = grove.arrays() | file.table | {"sample": sample}
+    return Contents(list(dealer.numbers), d, file.n_bytes, arrays), n_leaves
+
+
+def _checked(X: Any) -> Any:
+    """Rows as an array or canonical CSR in one of the types there are."""
+    sparse = scipy.sparse.issparse(X)
+    X = X.tocsr() if sparse else np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"rows must be a table of two dimensions, got shape {X.shape}")
+    if X.shape[1] == 0:
+        raise ValueError("rows have no columns")
+    if X.dtype not in TYPES:
+        X = X.astype(np.float64)
+    if sparse and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if not np.isfinite(X.data if sparse else X).all():
+        raise ValueError("some values are missing or infinite: fill them in, or leave their rows out")
+    return X
+
+
+def _smallest(values: Any) -> NDArray[Any]:
+    """Numbers from 0 on in the smallest unsigned type."""
+    values = np.asarray(values)
+    smallest: NDArray[Any] = values.astype(np.min_scalar_type(int(values.max(initial=0))))
+    return smallest
+
+
+def _resized(X: Any, d: int) -> Any:
+    """A canonical CSR matrix with columns that came later, without copying it."""
+    wider = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], d), copy=False)
+    wider.has_canonical_format = True
+    return wider
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,93 @@
+"""Rows of a source, as an index is built of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from connectors.events import SparseRows
+
+# So many rejected rows are described in the header.
+REJECTED_KEPT = 20
+
+
+class SourceRows:
+    """Batches of the rows of a source that are whole, and a count of those that are not.
+
+    Parameters
+    ----------
+    stream
+        The open source.
+    name
+        Its path or URL, for messages.
+    progress
+        Called with the rows read so far and the share of the source read, None where unknown.
+    """
+
+    def __init__(self, stream: Any, name: str, progress: Callable[[int, float | None], Any] | None) -> None:
+        self._stream, self._name, self._progress = stream, name, progress
+        self._n_rejected = 0
+        self._first_rejected: list[dict[str, Any]] = []
+
+    def header(self) -> dict[str, Any]:
+        """What was left out."""
+        return {"rejected": self._n_rejected, "first_rejected": self._first_rejected}
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        n = 0
+        for batch in self._stream:
+            for one in batch.rejected:
+                self._reject(one.reason, one.origin)
+            X, is_bad = _rows_of(batch.features, self._name)
+            keep = self._whole(batch, is_bad)
+            n += len(keep)
+            if len(keep):
+                yield X[keep], [batch.labels[i] for i in keep]
+            if self._progress is not None:
+                self._progress(n, getattr(self._stream, "fraction", None))
+
+    def _whole(self, batch: Any, is_bad: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The rows of a batch with a label and with all values."""
+        is_good = ~is_bad
+        for i, label in enumerate(batch.labels):
+            if label is None:
+                is_good[i] = False
+                self._reject("no label", batch.origins[i])
+            elif is_bad[i]:
+                self._reject("a missing or infinite value", batch.origins[i])
+        return np.flatnonzero(is_good)
+
+    def _reject(self, reason: str, origin: Any) -> None:
+        self._n_rejected += 1
+        if len(self._first_rejected) < REJECTED_KEPT:
+            described = {key: str(value) for key, value in origin.items()}
+            self._first_rejected.append({"reason": reason, "origin": described})
+
+
+def _rows_of(features: Any, source: str) -> tuple[Any, NDArray[np.bool_]]:
+    """Rows of a batch, and which of them have a missing or infinite value."""
+    if isinstance(features, list):
+        raise ValueError(f"{source}: rows of nested or changing fields cannot be indexed: write them as CSV or Parquet")
+    if isinstance(features, SparseRows):
+        width = int(features.indices.max(initial=0)) + 1
+        X = scipy.sparse.csr_matrix(
+            (np.asarray(features.values, np.float64), features.indices, features.indptr), shape=(len(features), width)
+        )
+        X.sum_duplicates()
+        bad = np.zeros(X.shape[0], bool)
+        bad[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[~np.isfinite(X.data)]] = True
+        return X, bad
+    columns = []
+    for name, column in features.items():
+        try:
+            columns.append(np.asarray(column, np.float64))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{source}: column {name!r} holds more than numbers ({error}): encode or ignore it"
+            ) from None
+    X = np.column_stack(columns)
+    return X, ~np.isfinite(X).all(axis=1)

@@ -1,0 +1,7 @@
+"""Kernel support vector machines by cutting planes that rest on samples of the rows."""
+
+from __future__ import annotations
+
+from streamsvm.batch.sampled_cuts.estimator import Reduction, SampledCuts
+
+__all__ = ["Reduction", "SampledCuts"]

@@ -1,0 +1,207 @@
+"""The cuts of the program, and the rows at which their scores are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.batch.matrix import Floats, Ints
+from streamsvm.batch.similarity import Similarity, Singles
+from streamsvm.kernels import cuts as kernels
+
+# Cuts inactive for so many rounds are dropped.
+IDLE = 30
+# So much, of the largest product of a cut with itself, is added to the diagonal of their products: the rounding of
+# single precision, without which products of few dimensions would not be those of any vectors.
+RIDGE = 1e-7
+# The factor of the active cuts' products is computed afresh every so many rounds.
+REFRESH = 50
+
+
+class Cuts:
+    """The cuts of the program, their products and weights alpha, and the sum of alpha over the rounds.
+
+    A cut says: the mean loss of w is at least `offset` - w . D, where D = sum of coefs * features over its vectors.
+    In sums over the rounds, round t counts t times: what came first is far from the optimum.
+    """
+
+    def __init__(self, C: float, similarity: Similarity, n_outputs: int, n_columns: int, tol: float) -> None:
+        self.C, self.similarity, self.tol = C, similarity, tol
+        self.n, self.n_vectors, self.n_active, self.n_rounds = 0, 0, 0, 0
+        self.vectors: Singles = np.empty((0, n_columns), np.float32)
+        self.coefs: Singles = np.empty((0, n_outputs), np.float32)
+        self.owners, self.indices = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.products, self.factor = np.zeros((0, 0)), np.zeros((0, 0))
+        self.offsets, self.alpha, self.sums = np.zeros(0), np.zeros(0), np.zeros(0)
+        self.active, self.idle = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.work = np.zeros((3, 0))
+        self.slack = 0.0
+        self.largest = 0.0
+        self.past: list[tuple[Ints, Singles]] = []
+
+    def scores(self, rows: Singles) -> Singles:
+        """w . features of each cut for each prepared row, shape (n, n_outputs, m)."""
+        out = np.zeros((self.n, self.coefs.shape[1], len(rows)), np.float32)
+        v = self.n_vectors
+        self.similarity.add_scores(self.vectors[:v], rows, self.coefs[:v], self.owners[:v], out)
+        return out
+
+    def add(self, offset: float, rows: Singles, indices: Ints, coefs: Singles, products: Floats) -> None:
+        """Add a cut; `products` are those with all cuts before it and with itself."""
+        t, v, m = self.n, self.n_vectors, len(rows)
+        self._make_room(t + 1, v + m)
+        self.vectors[v : v + m], self.coefs[v : v + m], self.indices[v : v + m] = rows, coefs, indices
+        self.owners[v : v + m] = t
+        self.products[t, : t + 1] = self.products[: t + 1, t] = products
+        self.offsets[t], self.alpha[t], self.sums[t], self.idle[t] = offset, 0.0, 0.0, 0
+        self.largest = max(self.largest, float(products[t]))
+        self.n, self.n_vectors = t + 1, v + m
+
+    def _make_room(self, n: int, n_vectors: int) -> None:
+        have = len(self.alpha)
+        if n > have:
+            more = max(64, have)
+            for name in ("offsets", "alpha", "sums", "active", "idle"):
+                setattr(self, name, np.pad(getattr(self, name), (0, more)))
+            for name in ("products", "factor"):
+                setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, more))))
+            self.work = np.zeros((3, have + more))
+        have = len(self.vectors)
+        if n_vectors > have:
+            more = max(n_vectors - have, have // 2, 256)
+            for name in ("vectors", "coefs"):
+                setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
+            for name in ("owners", "indices"):
+                setattr(self, name, np.pad(getattr(self, name), (0, more)))
+
+    def solve(self) -> None:
+        """Bring alpha to the solution of the program, and count it into the average."""
+        n, ridge = self.n, RIDGE * max(self.largest, 1e-20)
+        self.n_rounds += 1
+        if self.n_rounds % REFRESH == 0:
+            kernels.factor(self.products, self.active, self.n_active, ridge, self.factor)
+        self.slack, self.n_active, self.n_steps = kernels.solve_dual(
+            self.products,
+            self.offsets,
+            n,
+            self.C,
+            ridge,
+            self.tol,
+            self.alpha,
+            self.factor,
+            self.active,
+            self.n_active,
+            self.work,
+        )
+        self.sums[:n] += self.n_rounds * self.alpha[:n]
+        self.idle[:n] += 1
+        self.idle[self.active[: self.n_active]] = 0
+
+    @property
+    def total(self) -> float:
+        """What all rounds count together."""
+        return max(1.0, 0.5 * self.n_rounds * (self.n_rounds + 1))
+
+    @property
+    def square(self) -> float:
+        """|w|^2 of the current w."""
+        active = self.active[: self.n_active]
+        alpha = self.alpha[active]
+        return max(0.0, float(alpha @ self.products[np.ix_(active, active)] @ alpha))
+
+    @property
+    def dual(self) -> float:
+        """The value of the program's dual: no w has a lower value on these cuts."""
+        return float(self.offsets[: self.n] @ self.alpha[: self.n]) - 0.5 * self.square
+
+    def stale(self) -> NDArray[np.bool_]:
+        """Which cuts have been inactive for long."""
+        return self.idle[: self.n] >= IDLE
+
+    def drop(self, is_stale: NDArray[np.bool_]) -> None:
+        """Take cuts out of the program; what they have in the average is kept aside."""
+        v = self.n_vectors
+        goes = is_stale[self.owners[:v]]
+        owners = self.owners[:v][goes]
+        self.past.append((self.indices[:v][goes], self._weighted(self.coefs[:v][goes], self.sums[owners])))
+        renamed = np.cumsum(~is_stale) - 1
+        stays = np.flatnonzero(~is_stale)
+        k, kv = len(stays), int(np.count_nonzero(~goes))
+        for name in ("vectors", "coefs", "indices"):
+            values = getattr(self, name)
+            values[:kv] = values[:v][~goes]
+        self.owners[:kv] = renamed[self.owners[:v][~goes]]
+        for name in ("offsets", "alpha", "sums", "idle"):
+            values = getattr(self, name)
+            values[:k] = values[stays]
+        self.products[:k, :k] = self.products[np.ix_(stays, stays)]
+        self.active[: self.n_active] = renamed[self.active[: self.n_active]]
+        self.n, self.n_vectors = k, kv
+
+    @staticmethod
+    def _weighted(coefs: Singles, weights: Floats) -> Singles:
+        return np.asarray(coefs * weights[:, None], np.float32)
+
+    def expansion(self, average: bool) -> tuple[Ints, Singles]:
+        """Indices of rows and their coefficients, each row once, of the average or of the last w."""
+        v = self.n_vectors
+        weights = self.sums / self.total if average else self.alpha
+        parts = [(self.indices[:v], self._weighted(self.coefs[:v], weights[self.owners[:v]]))]
+        if average:
+            parts += [(indices, coefs / np.float32(self.total)) for indices, coefs in self.past]
+        indices, inverse = np.unique(np.concatenate([p for p, _ in parts]), return_inverse=True)
+        coefs = np.zeros((len(indices), self.coefs.shape[1]))
+        np.add.at(coefs, inverse, np.concatenate([c for _, c in parts]))
+        keep = coefs.any(axis=1)
+        return indices[keep], coefs[keep].astype(np.float32)
+
+    def along(self, scores: Floats) -> float:
+        """The product of w with the function whose scores at all rows these are, by indices, (n_outputs, n)."""
+        v = self.n_vectors
+        products = np.einsum("jc,cj->j", self.coefs[:v], scores[:, self.indices[:v]], dtype=np.float64)
+        return float(products @ self.alpha[self.owners[:v]])
+
+
+class Watched:
+    """Rows at which the scores of all cuts are kept: those set aside, or all there are."""
+
+    def __init__(self, rows: Singles, codes: Ints, weights: Floats, n_outputs: int) -> None:
+        self.rows, self.codes, self.weights = rows, codes, weights
+        self._scores = np.zeros((0, n_outputs, len(rows)), np.float32)
+        self._past = np.zeros((n_outputs, len(rows)))
+        self._n = 0
+
+    def of_each(self) -> Singles:
+        """The scores of each cut, shape (n_cuts, n_outputs, n_rows)."""
+        return self._scores[: self._n]
+
+    def add(self, cuts: Cuts, rows: Singles, coefs: Singles) -> Singles:
+        """Score a new cut; its scores, shape (n_outputs, n_rows)."""
+        if self._n == len(self._scores):
+            self._scores = np.pad(self._scores, ((0, max(16, self._n // 2)), (0, 0), (0, 0)))
+        out = self._scores[self._n : self._n + 1]
+        out[:] = 0.0
+        cuts.similarity.add_scores(rows, self.rows, coefs, np.zeros(len(rows), np.int64), out)
+        self._n += 1
+        return np.asarray(out[0])
+
+    def drop(self, is_stale: NDArray[np.bool_], sums: Floats) -> None:
+        """Let cuts go that had these sums of weights."""
+        self._past += self._weigh(np.where(is_stale, sums, 0.0))
+        stays = np.flatnonzero(~is_stale)
+        self._scores[: len(stays)] = self._scores[stays]
+        self._n = len(stays)
+
+    def _weigh(self, weights: Floats) -> Floats:
+        total = np.zeros(self._past.shape)
+        for t in np.flatnonzero(weights):
+            total += weights[t] * self._scores[t]
+        return total
+
+    def now(self, cuts: Cuts) -> Floats:
+        """The scores of w."""
+        return self._weigh(cuts.alpha[: cuts.n])
+
+    def average(self, cuts: Cuts) -> Floats:
+        """The scores of the average w."""
+        return (self._past + self._weigh(cuts.sums[: cuts.n])) / cuts.total

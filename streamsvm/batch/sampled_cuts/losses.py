@@ -1,0 +1,90 @@
+"""The most violated labels, and what they make of a function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.batch.base import check_scale
+from streamsvm.batch.matrix import Floats, Ints
+from streamsvm.batch.similarity import Similarity, Singles
+
+# Rows, and vectors, that something is measured with where there are many.
+MEASURED = 2000
+
+
+class Violations(NamedTuple):
+    """The most violated label of each row, its cost, the loss, and what its difference of scores is multiplied by."""
+
+    labels: Ints
+    costs: Floats
+    losses: Floats
+    factors: Floats
+
+
+def most_violated(scores: Floats, codes: Ints, cost: Floats, rescaling: str) -> Violations:
+    """For each row the label with the largest loss, by margin or slack rescaling.
+
+    Parameters
+    ----------
+    scores
+        Shape (n_classes, m), or (1, m) where two classes share one signed score.
+    codes
+        The true classes.
+    cost
+        cost[y, other], zero on the diagonal.
+    """
+    if len(scores) == 1:
+        scores = np.vstack([-0.5 * scores, 0.5 * scores])
+    rows = np.arange(len(codes))
+    costs = cost[codes].T
+    behind = scores - scores[codes, rows]
+    losses = costs + behind if rescaling == "margin" else costs * (1.0 + behind)
+    losses[codes, rows] = 0.0
+    labels = losses.argmax(axis=0)
+    largest = losses[labels, rows]
+    labels = np.where(largest > 0.0, labels, codes)
+    chosen = cost[codes, labels]
+    factors = np.ones(len(codes)) if rescaling == "margin" else chosen
+    return Violations(labels, chosen, np.maximum(largest, 0.0), factors)
+
+
+def differences(codes: Ints, labels: Ints, weights: Floats, n_outputs: int) -> Singles:
+    """Coefficients of the difference between the true and another label's features, weighted, (m, n_outputs)."""
+    out = np.zeros((len(codes), n_outputs), np.float32)
+    if n_outputs == 1:
+        out[:, 0] = weights * (codes - labels)
+    else:
+        rows = np.arange(len(codes))
+        out[rows, codes] += weights
+        out[rows, labels] -= weights
+    return out
+
+
+def square_norm(
+    similarity: Similarity, vectors: Singles, coefs: Singles, rng: np.random.Generator
+) -> tuple[float, float]:
+    """|f|^2 and its standard error; from a sample of the vectors where there are many."""
+    if len(vectors) <= MEASURED:
+        scores = similarity.decide(vectors, coefs, vectors)
+        return max(0.0, float(np.einsum("ic,ci->", coefs, scores))), 0.0
+    sizes = np.abs(coefs).sum(axis=1, dtype=np.float64)
+    chosen = rng.choice(len(sizes), MEASURED, p=sizes / sizes.sum())
+    scores = similarity.decide(vectors, coefs, vectors[chosen])
+    squares = np.einsum("ic,ci->i", coefs[chosen], scores) / sizes[chosen] * sizes.sum()
+    return float(squares.mean()), float(squares.std()) / math.sqrt(MEASURED)
+
+
+def cost_matrix(cost: Any, n_classes: int) -> Floats:
+    """The cost matrix; raises ValueError for one that cannot be."""
+    if cost is None:
+        return 1.0 - np.eye(n_classes)
+    matrix = np.asarray(cost, np.float64)
+    if matrix.shape != (n_classes, n_classes):
+        raise ValueError(f"`cost` must have shape {(n_classes, n_classes)}, got {matrix.shape}")
+    if not np.isfinite(matrix).all() or (matrix < 0.0).any() or matrix.diagonal().any() or not matrix.any():
+        raise ValueError("`cost` must be finite, 0 or more, zero on the diagonal, and not zero everywhere")
+    check_scale("the largest `cost`", matrix.max(), "rescale them")
+    return matrix

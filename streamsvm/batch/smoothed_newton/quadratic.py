@@ -1,0 +1,172 @@
+"""The objective to second order, with the penalties as they are, and steps on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse
+
+from streamsvm.batch.linear_systems import FOR_LINE_SEARCH, LARGEST_SYSTEM, conjugate_gradients, solve_damped
+from streamsvm.batch.matrix import Floats, Ints, Matrix
+from streamsvm.batch.smoothed_newton.penalties import Penalties
+from streamsvm.kernels import newton as kernels
+
+# Rounds of so many sweeps of coordinate descent, and a step on the coordinates not at zero, solve a step with l1; so
+# many sweeps where the coordinates are too many for the second.
+ROUNDS, SWEEPS, SWEEPS_ALONE = 3, 20, 100
+# Sparse rows of which so large a share is filled are multiplied with each other as an array.
+FILLED = 0.2
+
+
+class QuadraticModel:
+    """H = diag(l2) + sum of weights * x x^T over some rows, for some columns and the bias, and steps on it."""
+
+    def __init__(self, matrix: Matrix, rows: Ints, weights: Floats, columns: Ints, penalties: Penalties) -> None:
+        self.matrix, self.rows, self.weights, self.columns = matrix, rows, weights, columns
+        self.penalties = penalties
+        self.n_products = 0
+        total = float(weights.sum())
+        # Where nothing else holds a coordinate, this does; it only bends the step, never what it converges to.
+        damping = np.full(len(columns) + 1, 1e-10 * total + 1e-300)
+        if penalties.l1 > 0.0:
+            damping[:-1] *= np.minimum(penalties.peaks[columns], 1.0) ** 2
+        self.ridge = np.maximum(penalties.l2, damping)
+        self.ridge[-1] = penalties.bias_l2 + damping[-1] if penalties.intercept else math.inf
+
+    def step(self, g: Floats, n_expected: int) -> Floats:
+        """-H^-1 g, in the cheapest way; `n_expected` is how many products conjugate gradients may take."""
+        m, a = len(self.rows), len(self.columns)
+        filled = 2.0 * self.matrix.gram_cost(1, a) ** 0.5 * m
+        costs: dict[Callable[[Floats], Floats], float] = {
+            self._by_conjugate_gradients: (2.0 * n_expected + 5.0) * filled
+        }
+        if a <= LARGEST_SYSTEM:
+            costs[self._by_columns] = self.matrix.gram_cost(m, a) + a**3 / 45.0
+        if m <= LARGEST_SYSTEM:
+            costs[self._by_rows] = m * filled / 15.0 + m**3 / 45.0
+        return min(costs, key=costs.__getitem__)(g)
+
+    def _hessian(self) -> Floats:
+        """H in full, the lower triangle only."""
+        hessian = self.matrix.gram(self.rows, self.weights, self.columns)
+        if not self.penalties.intercept:
+            hessian[-1] = 0.0
+        diagonal = np.einsum("ii->i", hessian)
+        diagonal += np.where(np.isinf(self.ridge), 1.0, self.ridge)
+        return hessian
+
+    def _by_columns(self, g: Floats) -> Floats:
+        return -solve_damped(self._hessian(), g)
+
+    def _by_rows(self, g: Floats) -> Floats:
+        """By a system of one equation a row: (l2 + B^T B)^-1 = (1 - B^T (l2 + B B^T)^-1 B) / l2, the bias apart."""
+        roots = np.sqrt(self.weights)
+        B = self.matrix.scaled(self.rows, roots, self.columns)
+        if scipy.sparse.issparse(B) and B.nnz > FILLED * B.shape[0] * B.shape[1]:
+            B = B.toarray()
+        l2 = self.ridge[0] if len(self.columns) else 1.0
+        system = B @ B.T
+        system = system.toarray() if scipy.sparse.issparse(system) else system
+        np.einsum("ii->i", system)[:] += l2
+        u = B.T @ roots
+        right = np.column_stack([g[:-1], u])
+
+        def inverted(right: Floats) -> Floats:
+            return np.asarray((right - B.T @ solve_damped(system, B @ right)) / l2)
+
+        inverse = inverted(right)
+        inverse += inverted(right - l2 * inverse - B.T @ (B @ inverse))  # what cancelled where l2 is tiny
+        if not self.penalties.intercept:
+            return np.append(-inverse[:, 0], 0.0)
+        # What is left of the bias when w follows it, as a sum of squares: nothing cancels.
+        follows = inverse[:, 1]
+        rest = roots - B @ follows
+        schur = float(self.ridge[-1]) + float(rest @ rest) + l2 * float(follows @ follows)
+        bias = -(float(g[-1]) - float(u @ inverse[:, 0])) / schur
+        return np.append(-inverse[:, 0] - bias * inverse[:, 1], bias)
+
+    def _by_conjugate_gradients(self, g: Floats) -> Floats:
+        """Preconditioned by the diagonal."""
+        roots = np.sqrt(self.weights)
+        B = self.matrix.scaled(self.rows, roots, self.columns)
+        squares = B.multiply(B) if scipy.sparse.issparse(B) else B * B
+        diagonal = np.append(np.asarray(squares.sum(axis=0)).ravel(), float(self.weights.sum())) + self.ridge
+        held = np.where(np.isinf(self.ridge), 0.0, self.ridge)
+
+        def times(p: Floats) -> Floats:
+            q = B @ p[:-1] + roots * p[-1]
+            return np.append(B.T @ q, roots @ q) + held * p
+
+        found = conjugate_gradients(times, g, FOR_LINE_SEARCH, diagonal=diagonal)
+        self.n_products = found.n_products
+        return found.step
+
+    def shrunk_step(self, g: Floats, w: Floats) -> Floats:
+        """The d that minimises g . d + d^T H d / 2 + l1 |w + d|_1, where the last coordinate is the bias."""
+        l1 = self.penalties.l1
+        wrong = np.where(w != 0.0, np.abs(g + l1 * np.sign(w)), np.abs(g) - l1)
+        wrong[-1] = abs(g[-1])
+        tolerance = 1e-2 * float(wrong.max())
+        d = np.zeros(len(g))
+        if len(g) > LARGEST_SYSTEM:
+            return self._shrunk_by_columns(g, w, d, tolerance)
+        hessian = self._hessian()
+        kernels.mirror(hessian)
+        q = np.zeros(len(g))
+        for _ in range(ROUNDS):
+            if kernels.descend(hessian, g, w, l1, d, q, SWEEPS, tolerance) <= tolerance:
+                break
+            _improve(hessian, g, w, l1, d, q)
+        return d
+
+    def _shrunk_by_columns(self, g: Floats, w: Floats, d: Floats, tolerance: float) -> Floats:
+        """Without H, which would be large: by the columns of the rows that matter."""
+        roots = np.sqrt(self.weights)
+        B = scipy.sparse.csc_matrix(self.matrix.scaled(self.rows, roots, self.columns))
+        constant = roots[:, None] if self.penalties.intercept else np.zeros((len(roots), 1))
+        B = scipy.sparse.hstack([B, constant], "csc")
+        ridge = np.where(np.isinf(self.ridge), 1.0, self.ridge)
+        diagonal = np.asarray(B.multiply(B).sum(axis=0)).ravel() + ridge
+        q = np.zeros(len(roots))
+        kernels.descend_columns(
+            B.data, B.indices, B.indptr, g, diagonal, ridge, w, self.penalties.l1, d, q, SWEEPS_ALONE, tolerance
+        )
+        return d
+
+
+def _improve(H: Floats, g: Floats, w: Floats, l1: float, d: Floats, q: Floats) -> None:
+    """Solve for the coordinates not at zero, with their signs as they are, and go there as far as that is better.
+
+    Those that would change sign stop at zero; if that is too much at once, only up to the first of them. d and q = H d
+    are changed in place.
+    """
+    x = w + d
+    x[-1] = math.inf
+    free = np.flatnonzero(x)
+    slope = (g + q)[free] + l1 * np.sign(x[free])
+    slope[-1] -= l1
+    p = -solve_damped(H.take(free, 0).take(free, 1), slope)  # twice in blocks, which is faster than at once by numbers
+    x = w + d
+
+    def value(d: Floats, q: Floats) -> float:
+        return float(g @ d + 0.5 * (d @ q) + l1 * np.abs(w[:-1] + d[:-1]).sum())
+
+    now = value(d, q)
+    crosses = (x[free] + p) * x[free] < 0.0
+    crosses[-1] = False
+    first = float(np.min(-x[free][crosses] / p[crosses])) if crosses.any() else 1.0
+    length = 1.0
+    while True:
+        moved = x[free] + length * p
+        moved[crosses & (moved * x[free] <= 1e-14 * x[free] ** 2)] = 0.0
+        trial = d.copy()
+        trial[free] = moved - w[free]
+        product = H @ (trial - d) + q
+        if value(trial, product) < now:
+            d[:], q[:] = trial, product
+            return
+        if length <= first:
+            return
+        length = max(0.5 * length, first)

@@ -1,0 +1,54 @@
+"""Checks of parameters: what they let through, and how they say what they do not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streamsvm.parameters import check_between, check_choice, check_class_weight, check_number
+
+
+@pytest.mark.parametrize("value", [1, 10, np.int64(3)])
+def test_whole_numbers_of_any_kind_pass(value):
+    check_number("n", value, 1, 10, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(0, ValueError), (11, ValueError), (2.0, TypeError), (True, TypeError), ("3", TypeError)]
+)
+def test_others_are_refused_by_name_value_and_range(value, error):
+    with pytest.raises(error, match=f"`n` must be an integer of at least 1 and at most 10, got {value!r}"):
+        check_number("n", value, 1, 10, whole=True)
+
+
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
+def test_numbers_are_finite_and_in_range(value):
+    check_number("l2", np.float32(0.0), 0.0)
+    with pytest.raises(ValueError, match="`l2` must be a number of at least 0, got"):
+        check_number("l2", value, 0.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, math.nan, "half", None])
+def test_between_leaves_out_the_ends_and_a_wrong_type_is_a_wrong_value_too(value):
+    check_between("tol", 0.5, 0.0, 1.0)
+    with pytest.raises(ValueError, match="`tol` must be a number between 0 and 1, got"):
+        check_between("tol", value, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("value", ["three", None, 1, ["one"]])
+def test_a_choice_is_one_of_those_named(value):
+    check_choice("kind", "one", ("one", "two"))
+    with pytest.raises(ValueError, match="`kind` must be one of 'one', 'two', got"):
+        check_choice("kind", value, ("one", "two"))
+
+
+@pytest.mark.parametrize(
+    ("value", "match"), [("even", "'balanced' or None, got 'even'"), ({"a": -1}, r"`class_weight\['a'\]` must be")]
+)
+def test_class_weights_are_those_of_scikit_learn(value, match):
+    for good in (None, "balanced", {"a": 2.0}):
+        check_class_weight(good, 1e100)
+    with pytest.raises(ValueError, match=match):
+        check_class_weight(value, 1e100)
