@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import os
-import sys
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import compress, repeat
-from numbers import Integral, Real
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Self
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from river import base
@@ -35,14 +32,12 @@ from streamsvm.models import (
     read_archive,
     write_archive,
 )
+from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
+from streamsvm.online.frames import frame_like, labels_of, like, weight_of, weights_of
+from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
 logger = logging.getLogger(__name__)
 
-SCALINGS = ("none", "standard", "decayed", "rank")
-# Ranks keep two windows of values a column, so only the first so many columns have them.
-RANKED_MOST = 512
-# What a model was fitted on scales it as if so many events had been learned.
-MAPPED = 1_000.0
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
 MANY_CLASSES = 250
 # What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
@@ -202,7 +197,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._learn_any(x, y, w)
 
     def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
-        w = _weight(w)
+        w = weight_of(w)
         if is_nan(y):
             self._code(y)  # raises
         entries = self._space.encode_event(x, learn=w > 0.0)
@@ -272,13 +267,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
         codes, _, _ = self._run(self._space.encode(X))
-        return _like(X, self._decode(codes))
+        return like(X, self._decode(codes))
 
     def predict_proba_many(self, X: Any) -> Any:
         """Probabilities over `classes_`: a frame of X's kind with a column for each label, or an array."""
         n = int(self._state.n_classes)
         _, _, proba = self._run(self._space.encode(X), n_proba=n)
-        return _frame_like(X, proba, self._answers[:n])
+        return frame_like(X, proba, self._answers[:n])
 
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
         """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
@@ -308,7 +303,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             Where rows cannot be used; nothing has been learned then.
         """
         codes, _, probabilities = self._learn_rows(X, y, w, proba=proba)
-        predicted = _like(X, self._decode(codes))
+        predicted = like(X, self._decode(codes))
         return (predicted, probabilities) if proba else predicted
 
     def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False) -> Any:
@@ -338,8 +333,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
         proba: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
         """Predict and learn rows; where `unlabelled`, None and NaN are no labels."""
-        labels = _labels(y)
-        weights = np.ones(len(labels)) if w is None else _weights(w, len(labels))
+        labels = labels_of(y)
+        weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
         distinct = set(labels)
         if any(is_nan(label) or (unlabelled and label is None) for label in distinct):
@@ -415,7 +410,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         tight.take(self._state)
         header = {
             "class": type(self).__name__,
-            "params": {name: _encode_param(value) for name, value in self._get_params().items()},
+            "params": {name: encode_param(value) for name, value in self._get_params().items()},
             "classes": [encode_label(label) for label in self.classes_],
             "names": [encode_label(name) for name in space.names],
             "n_refused": space.n_refused,
@@ -450,7 +445,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         if header["class"] != cls.__name__:
             raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
-        self = cls(**{name: _decode_param(value) for name, value in header["params"].items()})
+        self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
         self._restore_space(header, arrays["is_indicator"])
         self._many_classes_at = int(header["many_classes_at"])
         for label in decode_labels(header["classes"]):
@@ -475,7 +470,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """Take over the columns of an archive, and what is known of names that take none."""
         names, n_refused = header["names"], header["n_refused"]
         indicators = np.zeros(len(names), bool)
-        _fill(indicators, is_indicator, "is_indicator")
+        fill(indicators, is_indicator, "is_indicator")
         columns = [decode_label(name) for name in names]
         for name, indicator in zip(columns, indicators.tolist(), strict=True):
             if indicator and not (type(name) is tuple and len(name) == 2 and type(name[1]) is str):
@@ -544,80 +539,19 @@ class OnlineClassifier(base.MiniBatchClassifier):
     # Models ------------------------------------------------------------------------------------------------------
 
     def _scaler(self) -> Scaler:
-        rows, n = self._rows, len(self._space)
-        scaled = rows.scaling != scaling.NONE
-        windows = None
-        if rows.scaling == scaling.RANK:
-            windows = [
-                rows.ranks[j, : min(int(rows.present[j]), int(rows.window))].copy()
-                if j < len(rows.ranks) and rows.centred[j] > 0.0
-                else np.zeros(0)
-                for j in range(n)
-            ]
-        return Scaler(
-            list(self._space.names),
-            np.array(self._space.is_indicator, bool),
-            rows.shift[:n].copy() if scaled else np.zeros(n),
-            rows.scale[:n].copy() if scaled else np.ones(n),
-            rows.count[:n].copy(),
-            scaling.CLIP if scaled else math.inf,
-            windows,
-        )
+        return scaler_of(self._rows, self._space)
 
     def _scaler_for(self, given: Scaler) -> Scaler:
-        """The scaling to adopt a model of given scaling with: its own, or running statistics for rows as they are.
-
-        These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events.
-        """
-        if not given.is_identity or self._rows.scaling != scaling.STANDARD:
-            self._check_scaler(given)
-            return given
-        own = self._scaler()
-        columns = {name: j for j, name in enumerate(own.names) if own.count[j] > 1.0}
-        d = len(given.names)
-        if all(name in columns for name in given.names):
-            at = [columns[name] for name in given.names]
-            shift, scale, count = own.shift[at], own.scale[at], own.count[at]
-        elif given.mean is not None and given.spread is not None:
-            shift, count = given.mean.copy(), np.full(d, MAPPED)
-            scale = np.divide(1.0, given.spread, out=np.zeros(d), where=given.spread > 0.0)
-        else:
-            raise ValueError(
-                "the model is for values as they are, and nothing is known of their scale: let this learner learn some "
-                'events first, which then scale the model, or take `scaling="none"`'
-            )
-        return Scaler(given.names, given.is_indicator, shift, scale, count, scaling.CLIP)
+        return scaler_for(given, self._rows, self._space)
 
     def _check_scaler(self, scaler: Scaler) -> None:
-        """Refuse columns and statistics that do not fit."""
-        kind = self._rows.scaling
-        if (scaler.windows is not None) != (kind == scaling.RANK) or (
-            math.isinf(scaler.limit) != (kind == scaling.NONE)
-        ):
-            raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
-        if len(scaler.names) > self.max_features:
-            raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {self.max_features}")
+        check_scaler(scaler, self._rows, self.max_features)
 
     def _adopt_scaler(self, scaler: Scaler) -> None:
         """Take over columns and statistics, into a state with nothing learned."""
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._make_room()
-        n = len(scaler.names)
-        seen, rows = float(scaler.count.max(initial=0.0)), self._rows
-        for j in np.flatnonzero(~scaler.is_indicator & (scaler.count > 0.0)):
-            variance = 1.0 / scaler.scale[j] ** 2 if scaler.scale[j] > 0.0 else 0.0
-            rows.count[j] = rows.present[j] = scaler.count[j]
-            # A column with a shift is centred: it has been there all along since it came.
-            rows.born[j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
-            rows.squares[j] = scaler.count[j] * variance
-            rows.shift[j], rows.scale[j] = scaler.shift[j], scaler.scale[j]
-        for i, values in enumerate((scaler.windows or [])[: len(rows.ranks)]):
-            held = values[: int(rows.window)]
-            rows.ring[i, : len(held)] = rows.ranks[i, : len(held)] = held
-            if len(held):
-                rows.present[i], rows.born[i] = len(held), seen - len(held)
-                rows.centred[i] = 1.0
-        rows.seen = seen if n else 0.0
+        adopt_statistics(scaler, self._rows)
 
 
 def _label_notice(n_learned: int) -> str:
@@ -643,32 +577,6 @@ def _entry(cls: type[OnlineClassifier]) -> Any:
     return staticmethod(first_call)
 
 
-def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
-    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work."""
-    ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
-    rows = State(
-        scaling.ROWS,
-        {
-            "columns": n_columns,
-            "weight_rows": n_columns + 1,
-            "scaled": n_columns if kind is not None else 0,
-            "ranked": ranked,
-            "window": window if kind == "rank" else 0,
-        },
-    )
-    rows.all_rows[:] = np.arange(n_columns + 1)
-    rows.scaling = {"standard": scaling.STANDARD, "decayed": scaling.STANDARD, "rank": scaling.RANK}.get(
-        kind or "", scaling.NONE
-    )
-    rows.window = window if kind == "rank" else 0
-    if kind == "decayed":
-        rows.decay = 0.5 ** (1.0 / window)
-    if kind == "none":
-        rows.limit = scaling.LARGEST
-        rows.scale[:] = 1.0
-    return rows
-
-
 def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
     """Names as a tuple, whatever they came in; None where there are none, since River cannot clone an empty one."""
     if categories is None:
@@ -676,37 +584,6 @@ def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
     if isinstance(categories, str) or not isinstance(categories, Iterable):
         raise TypeError(f"`categories` must be a tuple of feature names, got {categories!r}")
     return tuple(categories) or None
-
-
-def check_number(name: str, value: Any, low: float, high: float = math.inf, *, whole: bool = False) -> None:
-    """Refuse a parameter out of its range.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Naming the parameter, what it was, and what it may be.
-    """
-    kind = "an integer" if whole else "a number"
-    upto = f" and at most {high:g}" if high < math.inf else ""
-    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-        raise TypeError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
-    if not low <= value <= min(high, sys.float_info.max):  # type: ignore[operator]
-        raise ValueError(f"`{name}` must be {kind} of at least {low:g}{upto}, got {value!r}")
-
-
-def check_class_weight(value: Any) -> None:
-    """Refuse a `class_weight` that is neither a dict of weights nor "balanced" nor None."""
-    if isinstance(value, dict):
-        for label, weight in value.items():
-            check_number(f"class_weight[{label!r}]", weight, 0.0, scaling.LARGEST)
-    elif value not in (None, "balanced"):
-        raise ValueError(f"`class_weight` must be a dict of weights, 'balanced' or None, got {value!r}")
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse a parameter that is none of its choices."""
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def roomy(n: int) -> int:
@@ -718,112 +595,3 @@ def one_row(columns: list[int], values: list[float]) -> EncodedRows:
     """A single event as rows."""
     indptr = np.array([0, len(columns)])
     return EncodedRows(np.array(values, float), np.array(columns, np.int64), indptr, False)
-
-
-def _weight(w: Any) -> float:
-    weight = float(w)
-    if not 0.0 <= weight <= scaling.LARGEST:
-        raise ValueError(f"a weight must be a number of at least 0 and at most {scaling.LARGEST:g}, got {w!r}")
-    return weight
-
-
-def _weights(w: Any, n: int) -> Floats:
-    weights = np.ascontiguousarray(w, float)
-    if weights.shape != (n,):
-        raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
-    if not ((weights >= 0.0) & (weights <= scaling.LARGEST)).all():
-        raise ValueError(f"weights must be numbers of at least 0 and at most {scaling.LARGEST:g}")
-    return weights
-
-
-def _labels(y: Any) -> list[Any]:
-    if isinstance(y, list):
-        return y
-    if hasattr(y, "to_list"):
-        return list(y.to_list())
-    if hasattr(y, "tolist"):
-        return list(y.tolist())
-    if hasattr(y, "to_pylist"):
-        return list(y.to_pylist())
-    return list(y)
-
-
-def _frame(X: Any) -> nw.DataFrame[Any] | None:
-    """X if it is a data frame."""
-    if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # narwhals would look at them for long
-        return None
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    return frame if isinstance(frame, nw.DataFrame) else None
-
-
-def _like(X: Any, labels: NDArray[Any]) -> Any:
-    """Labels as a series that goes with a frame, or as they are."""
-    frame = _frame(X)
-    if frame is None:
-        return labels
-    if frame.implementation.is_pandas_like():
-        series = frame.implementation.to_native_namespace().Series
-        return series(labels.tolist(), index=frame.to_native().index, dtype=_dtype(labels))
-    values = labels.tolist()
-    if len({type(value) for value in values if value is not None}) > 1:
-        values = [None if value is None else str(value) for value in values]
-    return nw.new_series("prediction", values, backend=frame.implementation).to_native()
-
-
-def _dtype(labels: NDArray[Any]) -> Any:
-    """The narrowest of bool, int64, float64 and object that holds all labels."""
-    kinds = set(map(type, labels.tolist()))
-    return next((kind for kind in (bool, int, float) if kinds == {kind}), object)
-
-
-def _frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
-    frame = _frame(X)
-    if frame is None:
-        return proba
-    if frame.implementation.is_pandas_like():
-        native = frame.implementation.to_native_namespace().DataFrame
-        return native(proba, columns=classes, index=frame.to_native().index)
-    names = [str(label) for label in classes]
-    if len(set(names)) < len(names):  # as of 1 and "1"
-        names = [repr(label) for label in classes]
-    columns = {name: proba[:, c].copy() for c, name in enumerate(names)}
-    return nw.from_dict(columns, backend=frame.implementation).to_native()
-
-
-def _fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
-    if target.shape != source.shape or target.dtype != source.dtype:
-        raise ArchiveError(
-            f"array {name!r} has shape {source.shape} and type {source.dtype}, not {target.shape} and {target.dtype}"
-        )
-    target[...] = source
-
-
-def check_statistics(rows: State, space: FeatureSpace) -> None:
-    """Refuse statistics from an archive that no stream can have left."""
-    within("statistics", rows.count[rows.present > 0.0], 1.0, scaling.MOST_EVENTS)
-    within("statistics", rows.present[rows.centred > 0.0], 1.0, scaling.MOST_EVENTS)
-    if (rows.due < 0.0).tolist() != list(space.is_indicator):
-        raise ArchiveError("statistics take other columns for indicators than the header does")
-    for j, present in enumerate(rows.present[: len(rows.ranks)]):
-        held = min(int(present), rows.ranks.shape[1])
-        alike = np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held])
-        if not alike or rows.ring[j, held:].any() or rows.ranks[j, held:].any():
-            raise ArchiveError(f"the sorted values of column {j} are not its values")
-
-
-def within(name: str, values: Any, low: float, high: float) -> None:
-    """Refuse values of an archive beyond their bounds."""
-    if not ((values >= low) & (values <= high)).all():
-        raise ArchiveError(f"{name} hold values that are not between {low:g} and {high:g}")
-
-
-def _encode_param(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {"dict": [[encode_label(k), encode_label(v)] for k, v in value.items()]}
-    return encode_label(value)
-
-
-def _decode_param(value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"dict"}:
-        return {decode_label(k): decode_label(v) for k, v in value["dict"]}
-    return decode_label(value)

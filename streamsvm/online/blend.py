@@ -20,8 +20,11 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
+from streamsvm.online.archive import check_statistics
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
+from streamsvm.online.scaling import RANKED_MOST, new_rows
+from streamsvm.parameters import check_choice, check_number
 
 # The heads of every kernel member, and the steps of those of the linear one.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
@@ -119,23 +122,23 @@ class StreamSVMClassifier(base.OnlineClassifier):
         threads: int = 1,
         categories: tuple[Hashable, ...] | None = None,
     ) -> None:
-        base.check_choice("effort", effort, tuple(EFFORTS))
+        check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:
-            base.check_number("budget", budget, 1, 100_000, whole=True)
+            check_number("budget", budget, 1, 100_000, whole=True)
         if members is not None:
             _check_members(members)
-        base.check_number("horizon", horizon, 1)
+        check_number("horizon", horizon, 1)
         if not isinstance(label_order, bool):
             raise TypeError(f"`label_order` must be True or False, got {label_order!r}")
-        base.check_number("seed", seed, 0, 2**32 - 1, whole=True)
-        base.check_number("max_features", max_features, 1, whole=True)
+        check_number("seed", seed, 0, 2**32 - 1, whole=True)
+        check_number("max_features", max_features, 1, whole=True)
         self.effort = effort
         self.budget = budget
         self.members = members
         self.horizon = horizon
         self.label_order = label_order
         self.seed = seed
-        base.check_number("threads", threads, 1, 64, whole=True)
+        check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
         self.threads = threads
         self.categories = base.check_categories(categories)
@@ -168,12 +171,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
         n_heads = [len(kind.heads) for kind in kinds]
         experts, ranking = sum(n_heads), any(kind.on_ranks for kind in kinds)
         members = {
-            str(i): kind.new_state(n_columns, n_classes, base.new_rows(kind.n_columns(n_columns), None))
+            str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None))
             for i, kind in enumerate(kinds, start=1)
         }
         own = {
-            "rows": base.new_rows(n_columns, "standard"),
-            "ranks": base.new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0),
+            "rows": new_rows(n_columns, "standard"),
+            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0),
             "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
             "order": State(
@@ -222,7 +225,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return [self._state.parts[str(i)] for i in range(1, 1 + len(self._members()))]
 
     def _check_restored(self, state: State) -> None:
-        base.check_statistics(state.ranks, self._space)
+        check_statistics(state.ranks, self._space)
         for i, kind in enumerate(self._kinds(), start=1):
             member = state.parts[str(i)]
             # One that is dormant may not have met the latest classes yet.
@@ -248,10 +251,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         """
         columns, classes = self._room
         if n_features is not None:
-            base.check_number("n_features", n_features, 1, whole=True)
+            check_number("n_features", n_features, 1, whole=True)
             columns = max(min(16, self.max_features), min(base.roomy(n_features), self.max_features))
         if n_classes is not None:
-            base.check_number("n_classes", n_classes, 1, whole=True)
+            check_number("n_classes", n_classes, 1, whole=True)
             classes = max(2, base.roomy(n_classes))
         state = self._new_state(columns, classes) if (columns, classes) != self._room else self._state
         return state.n_bytes
@@ -360,7 +363,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> model.nearest({"a": 1.0}, n=1)[0]["label"]
         'odd'
         """
-        base.check_number("n", n, 1, whole=True)
+        check_number("n", n, 1, whole=True)
         votes = self._kernel_votes()
         if not votes:
             return []
@@ -436,7 +439,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _unscaled(self, j: int, z: float, ranked: bool) -> float:
         """A scaled value of column j in the units of the stream."""
         stats = self._state.ranks if ranked else self._rows
-        if ranked and j < base.RANKED_MOST and stats.centred[j] > 0.0:
+        if ranked and j < RANKED_MOST and stats.centred[j] > 0.0:
             held = stats.ranks[j, : int(min(stats.present[j], RANKS_WINDOW))]
             return float(np.quantile(held, min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0)))
         scale, shift = float(stats.scale[j]), float(stats.shift[j])
@@ -582,4 +585,4 @@ def _check_members(members: Any) -> None:
     if not isinstance(members, tuple) or not members:
         raise TypeError(f"`members` must be a tuple of names or None, got {members!r}")
     for i, name in enumerate(members):
-        base.check_choice(f"members[{i}]", name, tuple(MEMBERS))
+        check_choice(f"members[{i}]", name, tuple(MEMBERS))

@@ -14,9 +14,13 @@ from streamsvm.features import Floats
 from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels import expansion, losses, maintenance, merging
+from streamsvm.kernels.rows import LARGEST
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
+from streamsvm.online.archive import within
+from streamsvm.online.scaling import SCALINGS, new_rows
+from streamsvm.parameters import check_choice, check_class_weight, check_number
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 MAINTENANCES = tuple(maintenance.ENTRIES)
@@ -163,31 +167,31 @@ class BSGDClassifier(base.OnlineClassifier):
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
     ) -> None:
-        base.check_number("budget", budget, 1, 1_000_000, whole=True)
+        check_number("budget", budget, 1, 1_000_000, whole=True)
         if gamma is not None:
-            base.check_number("gamma", gamma, 1e-12, 1e12)
-        base.check_number("gamma_factor", gamma_factor, 1e-12, 1e12)
+            check_number("gamma", gamma, 1e-12, 1e12)
+        check_number("gamma_factor", gamma_factor, 1e-12, 1e12)
         _check_head("", loss, learning_rate)
-        base.check_number("l2", l2, 1e-12, 1e6)
-        base.check_number("horizon", horizon, 2)
+        check_number("l2", l2, 1e-12, 1e6)
+        check_number("horizon", horizon, 2)
         if heads is not None:
             _check_heads(heads)
         for rate in (learning_rate, *(rate for _, rate in heads or ())):
             if rate is not None and rate * l2 >= 1.0:
                 raise ValueError(f"`learning_rate` times `l2` must be below 1, got {rate!r} times {l2!r}")
-        base.check_number("average", average, 0)
+        check_number("average", average, 0)
         if not isinstance(bias, bool):
             raise TypeError(f"`bias` must be a bool, got {bias!r}")
-        base.check_choice("metric", metric, METRICS)
-        base.check_number("metric_rate", metric_rate, 1e-6, 1.0)
-        base.check_number("absorb", absorb, 0.0, 1.0)
-        base.check_choice("maintenance", maintenance, MAINTENANCES)
-        base.check_number("merges", merges, 2, expansion.MOST_MERGES, whole=True)
-        base.check_choice("search", search, tuple(SEARCHES))
-        base.check_choice("scaling", scaling, base.SCALINGS)
-        base.check_number("scaling_window", scaling_window, 2, whole=True)
-        base.check_class_weight(class_weight)
-        base.check_number("max_features", max_features, 1, whole=True)
+        check_choice("metric", metric, METRICS)
+        check_number("metric_rate", metric_rate, 1e-6, 1.0)
+        check_number("absorb", absorb, 0.0, 1.0)
+        check_choice("maintenance", maintenance, MAINTENANCES)
+        check_number("merges", merges, 2, expansion.MOST_MERGES, whole=True)
+        check_choice("search", search, tuple(SEARCHES))
+        check_choice("scaling", scaling, SCALINGS)
+        check_number("scaling_window", scaling_window, 2, whole=True)
+        check_class_weight(class_weight, LARGEST)
+        check_number("max_features", max_features, 1, whole=True)
         self.budget = budget
         self.gamma = gamma
         self.gamma_factor = gamma_factor
@@ -229,7 +233,7 @@ class BSGDClassifier(base.OnlineClassifier):
 
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
         """As for every learner; rows that another has scaled come in `rows`."""
-        own = base.new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
+        own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         if self.scaling == "none":
             own.limit = expansion.LARGEST_UNSCALED
         heads = self._heads()
@@ -286,7 +290,7 @@ class BSGDClassifier(base.OnlineClassifier):
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
         if not self.average:
-            base.within("heads", state.heads.mean_v, 0.0, 0.0)
+            within("heads", state.heads.mean_v, 0.0, 0.0)
         mark_touched(state)
 
     def _weight_class(self, label: Any, code: int) -> None:
@@ -431,9 +435,9 @@ def mark_touched(state: State) -> None:
 
 
 def _check_head(place: str, loss: Any, rate: Any) -> None:
-    base.check_choice(f"{place}loss", loss, tuple(LOSSES))
+    check_choice(f"{place}loss", loss, tuple(LOSSES))
     if rate is not None:
-        base.check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
+        check_number(f"{place}learning_rate", rate, 1e-9, 1e6)
 
 
 def _check_heads(heads: Any) -> None:

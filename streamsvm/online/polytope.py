@@ -12,9 +12,14 @@ import numpy as np
 from streamsvm.features import FeatureSpace, is_nan
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
+from streamsvm.kernels.rows import LARGEST
 from streamsvm.kernels.state import State
 from streamsvm.models import Polytopes
 from streamsvm.online import base
+from streamsvm.online.archive import within
+from streamsvm.online.frames import labels_of, weights_of
+from streamsvm.online.scaling import SCALINGS, new_rows
+from streamsvm.parameters import check_choice, check_class_weight, check_number
 
 
 class CPMClassifier(base.OnlineClassifier):
@@ -116,16 +121,16 @@ class CPMClassifier(base.OnlineClassifier):
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
     ) -> None:
-        base.check_number("n_faces", n_faces, 1, 10_000, whole=True)
-        base.check_number("l2", l2, 1e-12, 1e6)
-        base.check_number("horizon", horizon, 2)
-        base.check_number("entropy", entropy, 0.0, 0.999)
-        base.check_number("memory", memory, 1)
-        base.check_number("average", average, 0, whole=True)
-        base.check_choice("scaling", scaling, base.SCALINGS)
-        base.check_number("scaling_window", scaling_window, 2, whole=True)
-        base.check_number("max_features", max_features, 1, whole=True)
-        base.check_class_weight(class_weight)
+        check_number("n_faces", n_faces, 1, 10_000, whole=True)
+        check_number("l2", l2, 1e-12, 1e6)
+        check_number("horizon", horizon, 2)
+        check_number("entropy", entropy, 0.0, 0.999)
+        check_number("memory", memory, 1)
+        check_number("average", average, 0, whole=True)
+        check_choice("scaling", scaling, SCALINGS)
+        check_number("scaling_window", scaling_window, 2, whole=True)
+        check_number("max_features", max_features, 1, whole=True)
+        check_class_weight(class_weight, LARGEST)
         self.n_faces = n_faces
         self.l2 = l2
         self.horizon = horizon
@@ -148,7 +153,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
         """As for every learner; rows that another has scaled come in `rows`."""
-        own = base.new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
+        own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         sizes = {
             "weight_rows": n_columns + 1,
             "averaged_rows": n_columns + 1 if self.average else 0,
@@ -167,11 +172,11 @@ class CPMClassifier(base.OnlineClassifier):
 
     def _check_restored(self, state: State) -> None:
         begun = state.classes[: int(state.n_classes)]
-        base.within("class fields", begun.scale, kernels.SMALLEST, 1.0)
-        base.within("class fields", begun.mean_u, kernels.SMALLEST, 1.0)
-        base.within("class fields", begun.next_count, 1e-300, 1e300)
+        within("class fields", begun.scale, kernels.SMALLEST, 1.0)
+        within("class fields", begun.mean_u, kernels.SMALLEST, 1.0)
+        within("class fields", begun.next_count, 1e-300, 1e300)
         if not self.average:
-            base.within("class fields", begun.mean_v, 0.0, 0.0)
+            within("class fields", begun.mean_v, 0.0, 0.0)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
@@ -194,8 +199,8 @@ class CPMClassifier(base.OnlineClassifier):
         seed
             Of the draws.
         """
-        labels = base._labels(y)
-        weights = np.ones(len(labels)) if w is None else base._weights(w, len(labels))
+        labels = labels_of(y)
+        weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         if not labels or any(map(is_nan, set(labels))):
             raise ValueError("there must be at least one row, and no label may be NaN")
         space = FeatureSpace(self.max_features, self.categories or ())

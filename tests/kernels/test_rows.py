@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.kernels import rows
-from streamsvm.online.base import RANKED_MOST, new_rows
+from streamsvm.online.scaling import RANKED_MOST, new_rows
 
 NAN = math.nan
 SCALINGS = ("none", "standard", "decayed", "rank")

@@ -1,0 +1,55 @@
+"""What a learner's archive holds, and what is checked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import FeatureSpace
+from streamsvm.kernels.rows import MOST_EVENTS
+from streamsvm.kernels.state import State
+from streamsvm.models import ArchiveError, decode_label, encode_label
+
+
+def fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
+    """Take over an array, which must be of the same shape and type."""
+    if target.shape != source.shape or target.dtype != source.dtype:
+        raise ArchiveError(
+            f"array {name!r} has shape {source.shape} and type {source.dtype}, not {target.shape} and {target.dtype}"
+        )
+    target[...] = source
+
+
+def check_statistics(rows: State, space: FeatureSpace) -> None:
+    """Refuse statistics from an archive that no stream can have left."""
+    within("statistics", rows.count[rows.present > 0.0], 1.0, MOST_EVENTS)
+    within("statistics", rows.present[rows.centred > 0.0], 1.0, MOST_EVENTS)
+    if (rows.due < 0.0).tolist() != list(space.is_indicator):
+        raise ArchiveError("statistics take other columns for indicators than the header does")
+    for j, present in enumerate(rows.present[: len(rows.ranks)]):
+        held = min(int(present), rows.ranks.shape[1])
+        alike = np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held])
+        if not alike or rows.ring[j, held:].any() or rows.ranks[j, held:].any():
+            raise ArchiveError(f"the sorted values of column {j} are not its values")
+
+
+def within(name: str, values: Any, low: float, high: float) -> None:
+    """Refuse values of an archive beyond their bounds."""
+    if not ((values >= low) & (values <= high)).all():
+        raise ArchiveError(f"{name} hold values that are not between {low:g} and {high:g}")
+
+
+def encode_param(value: Any) -> Any:
+    """A parameter as JSON can have it."""
+    if isinstance(value, dict):
+        return {"dict": [[encode_label(k), encode_label(v)] for k, v in value.items()]}
+    return encode_label(value)
+
+
+def decode_param(value: Any) -> Any:
+    """What `encode_param` was given."""
+    if isinstance(value, dict) and set(value) == {"dict"}:
+        return {decode_label(k): decode_label(v) for k, v in value["dict"]}
+    return decode_label(value)

@@ -1,0 +1,86 @@
+"""What learners take and give: labels, weights, and data frames of any kind, by narwhals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import EncodedRows, Floats
+from streamsvm.kernels.rows import LARGEST
+
+
+def weight_of(w: Any) -> float:
+    """The weight of an event, checked."""
+    weight = float(w)
+    if not 0.0 <= weight <= LARGEST:
+        raise ValueError(f"a weight must be a number of at least 0 and at most {LARGEST:g}, got {w!r}")
+    return weight
+
+
+def weights_of(w: Any, n: int) -> Floats:
+    """The weights of n events, checked."""
+    weights = np.ascontiguousarray(w, float)
+    if weights.shape != (n,):
+        raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
+    if not ((weights >= 0.0) & (weights <= LARGEST)).all():
+        raise ValueError(f"weights must be numbers of at least 0 and at most {LARGEST:g}")
+    return weights
+
+
+def labels_of(y: Any) -> list[Any]:
+    """Labels as a list, of whatever they came in."""
+    if isinstance(y, list):
+        return y
+    if hasattr(y, "to_list"):
+        return list(y.to_list())
+    if hasattr(y, "tolist"):
+        return list(y.tolist())
+    if hasattr(y, "to_pylist"):
+        return list(y.to_pylist())
+    return list(y)
+
+
+def _frame(X: Any) -> nw.DataFrame[Any] | None:
+    """X if it is a data frame."""
+    if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # narwhals would look at them for long
+        return None
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def like(X: Any, labels: NDArray[Any]) -> Any:
+    """Labels as a series that goes with a frame, or as they are."""
+    frame = _frame(X)
+    if frame is None:
+        return labels
+    if frame.implementation.is_pandas_like():
+        series = frame.implementation.to_native_namespace().Series
+        return series(labels.tolist(), index=frame.to_native().index, dtype=_dtype(labels))
+    values = labels.tolist()
+    if len({type(value) for value in values if value is not None}) > 1:
+        values = [None if value is None else str(value) for value in values]
+    return nw.new_series("prediction", values, backend=frame.implementation).to_native()
+
+
+def _dtype(labels: NDArray[Any]) -> Any:
+    """The narrowest of bool, int64, float64 and object that holds all labels."""
+    kinds = set(map(type, labels.tolist()))
+    return next((kind for kind in (bool, int, float) if kinds == {kind}), object)
+
+
+def frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
+    """Probabilities as a frame of the kind of X with a column for each label, or as they are."""
+    frame = _frame(X)
+    if frame is None:
+        return proba
+    if frame.implementation.is_pandas_like():
+        native = frame.implementation.to_native_namespace().DataFrame
+        return native(proba, columns=classes, index=frame.to_native().index)
+    names = [str(label) for label in classes]
+    if len(set(names)) < len(names):  # as of 1 and "1"
+        names = [repr(label) for label in classes]
+    columns = {name: proba[:, c].copy() for c, name in enumerate(names)}
+    return nw.from_dict(columns, backend=frame.implementation).to_native()

@@ -1,0 +1,124 @@
+"""Running scaling of the online learners: room for it, and the way to and from a model's scaler."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.features import FeatureSpace
+from streamsvm.kernels import rows as kernels
+from streamsvm.kernels.state import State
+from streamsvm.models import Scaler
+
+SCALINGS = ("none", "standard", "decayed", "rank")
+# Ranks keep two windows of values a column, so only the first so many columns have them.
+RANKED_MOST = 512
+# What a model was fitted on scales it as if so many events had been learned.
+MAPPED = 1_000.0
+
+
+def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
+    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work."""
+    ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
+    rows = State(
+        kernels.ROWS,
+        {
+            "columns": n_columns,
+            "weight_rows": n_columns + 1,
+            "scaled": n_columns if kind is not None else 0,
+            "ranked": ranked,
+            "window": window if kind == "rank" else 0,
+        },
+    )
+    rows.all_rows[:] = np.arange(n_columns + 1)
+    rows.scaling = {"standard": kernels.STANDARD, "decayed": kernels.STANDARD, "rank": kernels.RANK}.get(
+        kind or "", kernels.NONE
+    )
+    rows.window = window if kind == "rank" else 0
+    if kind == "decayed":
+        rows.decay = 0.5 ** (1.0 / window)
+    if kind == "none":
+        rows.limit = kernels.LARGEST
+        rows.scale[:] = 1.0
+    return rows
+
+
+def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
+    """The scaling of a learner as plain arrays."""
+    n = len(space)
+    scaled = rows.scaling != kernels.NONE
+    windows = None
+    if rows.scaling == kernels.RANK:
+        windows = [
+            rows.ranks[j, : min(int(rows.present[j]), int(rows.window))].copy()
+            if j < len(rows.ranks) and rows.centred[j] > 0.0
+            else np.zeros(0)
+            for j in range(n)
+        ]
+    return Scaler(
+        list(space.names),
+        np.array(space.is_indicator, bool),
+        rows.shift[:n].copy() if scaled else np.zeros(n),
+        rows.scale[:n].copy() if scaled else np.ones(n),
+        rows.count[:n].copy(),
+        kernels.CLIP if scaled else math.inf,
+        windows,
+    )
+
+
+def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
+    """The scaling to adopt a model of given scaling with: its own, or running statistics for rows as they are.
+
+    These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events.
+    """
+    if not given.is_identity or rows.scaling != kernels.STANDARD:
+        _check_way(given, rows)
+        return given
+    own = scaler_of(rows, space)
+    columns = {name: j for j, name in enumerate(own.names) if own.count[j] > 1.0}
+    d = len(given.names)
+    if all(name in columns for name in given.names):
+        at = [columns[name] for name in given.names]
+        shift, scale, count = own.shift[at], own.scale[at], own.count[at]
+    elif given.mean is not None and given.spread is not None:
+        shift, count = given.mean.copy(), np.full(d, MAPPED)
+        scale = np.divide(1.0, given.spread, out=np.zeros(d), where=given.spread > 0.0)
+    else:
+        raise ValueError(
+            "the model is for values as they are, and nothing is known of their scale: let this learner learn some "
+            'events first, which then scale the model, or take `scaling="none"`'
+        )
+    return Scaler(given.names, given.is_indicator, shift, scale, count, kernels.CLIP)
+
+
+def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:
+    """Refuse columns and statistics that do not fit."""
+    _check_way(scaler, rows)
+    if len(scaler.names) > max_features:
+        raise ValueError(f"the model has {len(scaler.names)} columns, `max_features` allows {max_features}")
+
+
+def _check_way(scaler: Scaler, rows: State) -> None:
+    kind = rows.scaling
+    if (scaler.windows is not None) != (kind == kernels.RANK) or (math.isinf(scaler.limit) != (kind == kernels.NONE)):
+        raise ValueError("the model's values are scaled in another way than this learner's (see `scaling`)")
+
+
+def adopt_statistics(scaler: Scaler, rows: State) -> None:
+    """Take over the statistics of columns, into a state with nothing learned."""
+    seen = float(scaler.count.max(initial=0.0))
+    for j in np.flatnonzero(~scaler.is_indicator & (scaler.count > 0.0)):
+        variance = 1.0 / scaler.scale[j] ** 2 if scaler.scale[j] > 0.0 else 0.0
+        rows.count[j] = rows.present[j] = scaler.count[j]
+        # A column with a shift is centred: it has been there all along since it came.
+        rows.born[j] = seen - scaler.count[j] if scaler.shift[j] != 0.0 else 0.0
+        rows.squares[j] = scaler.count[j] * variance
+        rows.shift[j], rows.scale[j] = scaler.shift[j], scaler.scale[j]
+    for i, values in enumerate((scaler.windows or [])[: len(rows.ranks)]):
+        held = values[: int(rows.window)]
+        rows.ring[i, : len(held)] = rows.ranks[i, : len(held)] = held
+        if len(held):
+            rows.present[i], rows.born[i] = len(held), seen - len(held)
+            rows.centred[i] = 1.0
+    rows.seen = seen
