@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import itertools
 import random
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,6 +30,7 @@ class _Family(NamedTuple):
 
 _Generated: TypeAlias = "Iterator[tuple[dict[Any, Any], Any]]"
 
+_SYNTH = "river.datasets.synth"
 _SEED = "seed"
 """The concept of a family in which every seed is another one."""
 
@@ -150,9 +154,25 @@ class SyntheticSource:
 
 
 def _generator(name: str) -> Any:
-    from river.datasets import synth  # imported late: it takes a while, and most streams are not generated
+    return getattr(sys.modules.get(_SYNTH) or _import_generators(), name)
 
-    return getattr(synth, name)
+
+def _import_generators() -> ModuleType:
+    """River's generators, without the readers of data sets in the package around them.
+
+    Those bring scikit-learn and pandas where they are installed, a second and more that no generator has a use for. So
+    the package is a bare one for as long as the generators are imported; whoever imports it later gets all of it.
+    """
+    package = _SYNTH.rpartition(".")[0]
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    if spec is None:
+        return importlib.import_module(_SYNTH)
+    sys.modules[package] = bare = importlib.util.module_from_spec(spec)
+    try:
+        bare.base = importlib.import_module(f"{package}.base")  # type: ignore[attr-defined]
+        return importlib.import_module(_SYNTH)
+    finally:
+        del sys.modules[package]
 
 
 def _literal(text: str | None) -> Any:
