@@ -238,9 +238,7 @@ class TextSource:
                 self._reader.seek(self._start)
                 return
             self._reader.seek(position)
-            for decided in ("types", "strays"):
-                getattr(self._format, decided).clear()
-                getattr(self._format, decided).update(position[decided])
+            self._format.restore_types(dict(position["types"]), dict(position["strays"]))
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.columns import Events, TextColumns
+from connectors.columns import TextColumns
 from connectors.events import ConnectorError
-from connectors.formats import Records, line_records
+from connectors.formats import Records, TypedColumns, line_records
 from connectors.options import Options, Roles
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
@@ -26,24 +26,13 @@ _NUMBERS = ("numeric", "real", "integer")
 _MOST_CELLS = 1 << 21
 
 
-class ArffFormat:
+class ArffFormat(TypedColumns):
     """Attributes by their declared types; the last is the label unless another is named."""
 
     def __init__(self, options: Options) -> None:
         self._source = options.name
         self._label_is_last = not options.has("label")
         self._roles = Roles.of(options)
-        self._columns: TextColumns | None = None
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The declared column types."""
-        return {} if self._columns is None else self._columns.types
-
-    @property
-    def strays(self) -> dict[str, int]:
-        """How close columns of numbers are to being mixed."""
-        return {} if self._columns is None else self._columns.strays
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the declarations down to ``@data``."""
@@ -152,11 +141,6 @@ class ArffFormat:
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Nothing to decide: all types are declared."""
-
-    def events(self, rows: Sequence[Any]) -> Events:
-        """The rows as columns."""
-        assert self._columns is not None
-        return self._columns.read(rows)
 
 
 def _without_comment(line: str) -> str:
