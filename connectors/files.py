@@ -11,7 +11,7 @@ from typing import Any
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Source
 from connectors.format_arff import ArffFormat
 from connectors.format_csv import CsvFormat
 from connectors.format_json import JsonFormat
@@ -57,7 +57,7 @@ def file_format(path: str, options: Options) -> str:
     return _ALIASES.get(format_, format_)
 
 
-class TextSource:
+class TextSource(Source):
     """Events from text, one or more lines each.
 
     Column types and the label column are settled by the first thousand lines when the source is made; a live source

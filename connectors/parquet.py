@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
-from connectors.events import Batch, ConnectorError, Origins, Position, Table
+from connectors.events import Batch, ConnectorError, Origins, Position, Sink, Source, Table
 from connectors.options import Options, Roles, printable
 from connectors.sinks import flat_columns, sync_directory, writing
 
@@ -26,7 +26,7 @@ def _arrow(name: str) -> Any:
     return pyarrow
 
 
-class ParquetSource:
+class ParquetSource(Source):
     """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
 
     def __init__(self, path: str, options: Options) -> None:
@@ -172,7 +172,7 @@ class ParquetSource:
             file.close()
 
 
-class ParquetSink:
+class ParquetSink(Sink):
     """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
 
     Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same

@@ -17,13 +17,13 @@ import numpy as np
 import orjson
 
 from connectors.bytestreams import is_packed
-from connectors.events import ConnectorError, Position
+from connectors.events import ConnectorError, Position, Sink
 from connectors.options import Options
 
 Rows = Mapping[str, Sequence[Any]]
 
 
-class TextSink:
+class TextSink(Sink):
     """Lines appended to a file, gzip by suffix.
 
     The file is created when the sink is made; without `resume` an existing one is replaced at the first write or flush.
@@ -124,7 +124,7 @@ class TextSink:
             os.remove(os.path.realpath(self.name))
 
 
-class OutputPipe:
+class OutputPipe(Sink):
     """Lines on standard output, a pipe or a device, each table at once; it cannot be rewound."""
 
     can_rewind = False
@@ -167,7 +167,7 @@ def is_pipe(path: str) -> bool:
     return path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
-class NullSink:
+class NullSink(Sink):
     """Takes rows and forgets them."""
 
     name = "null:"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Origins, Position
+from connectors.events import Batch, ConnectorError, Origins, Position, Source
 from connectors.options import Options
 
 
@@ -51,7 +51,7 @@ DEMO = {"n": 40_000, "drift": "15000,30000", "width": 500, "n_features": 10, "no
 """What ``synthetic:demo`` sets: three hyperplanes, one after the other."""
 
 
-class SyntheticSource:
+class SyntheticSource(Source):
     """Generated events, the same for the same options, so that resuming generates anew and skips.
 
     At each position of `drift` the stream turns to the next concept: at once, or with `width` so that the share of the

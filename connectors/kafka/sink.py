@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position
+from connectors.events import ConnectorError, Position, Sink
 from connectors.kafka.clients import (
     Topic,
     admin,
@@ -31,7 +31,7 @@ _LEAST = 1000  # bytes that are left for a value, whatever its key
 _SMALLEST = 200  # bytes that a row takes without its texts
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
 
     A column `key` becomes the record's key; what is None is null. Rows of a Kafka partition go to the partition of
@@ -85,7 +85,6 @@ class KafkaSink:
         kafka = import_kafka()
         self.topic, listed = topic, server_list(servers, f"kafka topic {topic}")
         self.name = safe_name(listed, topic)
-        self.identity = f"the Kafka topic {topic}"
         self.can_rewind = source is not None
         self._turn, self._closed, self._given = 0, False, options
         self._said = False  # that something was cut
@@ -238,6 +237,11 @@ class KafkaSink:
     def flush(self) -> None:
         """Commit all rows, and where their events stand."""
         self._transactions.commit()
+
+    @property
+    def identity(self) -> str:
+        """The topic: it may be reached by other brokers."""
+        return f"the Kafka topic {self.topic}"
 
     @property
     def position(self) -> Position:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, UnreachableError
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Source, UnreachableError
 from connectors.kafka.clients import (
     ANSWER_S,
     Topic,
@@ -54,7 +54,7 @@ _ID = "topic id"  # beside the topic in the positions of batches; no topic can b
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """The records of one topic as events, for one model.
 
     All partitions are read by one process without a consumer group's say: the position to go on from is the one this
@@ -99,7 +99,6 @@ class KafkaSource:
         kafka = import_kafka()
         self.servers, self.topic = server_list(servers, f"kafka topic {topic}"), topic
         self.name = safe_name(self.servers, topic)
-        self.identity = f"the Kafka topic {topic}"
         asked = Options(self.name, options)
         self._take_options(asked, kafka.KafkaConsumer.DEFAULT_CONFIG)
         asked.finish()
@@ -221,6 +220,11 @@ class KafkaSource:
         from kafka import TopicPartition
 
         return TopicPartition(self.topic, partition)
+
+    @property
+    def identity(self) -> str:
+        """The topic: it may be reached by other brokers."""
+        return f"the Kafka topic {self.topic}"
 
     @property
     def partitions(self) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 from connectors.events import Position, Sink
 
 
-class DeferredSink:
+class DeferredSink(Sink):
     """Leaves no file behind where nothing was written; its position is empty until then.
 
     Parameters
