@@ -13,6 +13,7 @@ from typing import Any
 
 from connectors.columns import TextColumns
 from connectors.events import ConnectorError
+from connectors.files import register_text
 from connectors.formats import Records, TypedColumns, line_records
 from connectors.options import Options, Roles
 
@@ -177,3 +178,6 @@ def _text(match: re.Match[str], first: int) -> str:
     """The quoted or plain text of a match whose groups from `first` are: in single quotes, in double quotes, plain."""
     quoted = match[first] if match[first] is not None else match[first + 1]
     return match[first + 2] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+
+
+register_text("arff", (".arff",), ArffFormat, labelled=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.columns import TextColumns
 from connectors.events import ConnectorError
+from connectors.files import register_text
 from connectors.formats import Records, TypedColumns
 from connectors.lines import MAX_LINE_BYTES
 from connectors.options import Options, Roles
+from connectors.sinks import CsvLines
 
 # The module's own limit for a field is 128 KiB. It is kept for the whole process, so it is never lowered.
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
@@ -150,3 +153,7 @@ class _Feed:
             raise StopIteration
         self.at += 1
         return self._lines[self.at - 1] + "\n"
+
+
+register_text("csv", (".csv",), functools.partial(CsvFormat, delimiter=","), CsvLines(","))
+register_text("tsv", (".tsv",), functools.partial(CsvFormat, delimiter="\t"), CsvLines("\t"))

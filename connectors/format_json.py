@@ -21,8 +21,10 @@ import orjson
 
 from connectors.columns import Bad, Events, Labels, number_of, shown, time_row, times_of
 from connectors.events import ConnectorError, Table
+from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
 from connectors.options import Options, Roles
+from connectors.sinks import JsonLines
 
 _NESTED = frozenset({dict, list})
 _NUMBERS = frozenset({float, int})
@@ -216,3 +218,6 @@ def _loads(line: str) -> Any:
 def _slow_loads(line: str) -> Any:
     """A line as Python's own reader takes it, which knows whole numbers of any length, NaN and infinities."""
     return json.loads(line, parse_constant=_CONSTANTS.get)
+
+
+register_text("jsonl", (".jsonl", ".ndjson", ".json"), JsonFormat, JsonLines(), aliases=("json",), elements=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from connectors.columns import Bad, Events, Labels, number_of, shown
 from connectors.events import ConnectorError, SparseRows
+from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
 from connectors.options import MISSING, Options
 
@@ -112,3 +113,6 @@ def _float(text: str) -> float | None:
         return number_of(text)
     except ValueError:
         return None
+
+
+register_text("libsvm", (".libsvm", ".svmlight", ".svm"), LibsvmFormat, aliases=("svmlight",), labelled=True)

@@ -13,6 +13,7 @@ import numpy as np
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position, Sink, Source, Table
 from connectors.options import Options, Roles, printable
+from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
@@ -307,3 +308,10 @@ class ParquetSink(Sink):
         elif self._made:
             os.rmdir(self.name)
             self._made = False
+
+
+def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
+    return ParquetSink(path, options, resume=setting.resume)
+
+
+register(Connector("parquet", ParquetSource, _open_sink, suffixes=(".parquet", ".pq")))

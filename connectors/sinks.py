@@ -19,6 +19,7 @@ import orjson
 from connectors.bytestreams import is_packed
 from connectors.events import ConnectorError, Position, Sink
 from connectors.options import Options
+from connectors.registry import Connector, Setting, is_pipe, register
 
 Rows = Mapping[str, Sequence[Any]]
 
@@ -34,10 +35,10 @@ class TextSink(Sink):
 
     can_rewind = True
 
-    def __init__(self, path: str, format_: str, options: Options, *, resume: bool = False) -> None:
+    def __init__(self, path: str, lines: LineWriter, options: Options, *, resume: bool = False) -> None:
         self.name = path
         options.finish()
-        self._lines = LINE_WRITERS[format_]
+        self._lines = lines
         self._packed = is_packed(path)
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
@@ -129,10 +130,10 @@ class OutputPipe(Sink):
 
     can_rewind = False
 
-    def __init__(self, path: str, format_: str, options: Options) -> None:
+    def __init__(self, path: str, lines: LineWriter, options: Options) -> None:
         self.name = "standard output" if path == "-" else path
         options.finish()
-        self._lines = LINE_WRITERS[format_]
+        self._lines = lines
         self._written = 0
         with writing(self.name):
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
@@ -160,11 +161,6 @@ class OutputPipe(Sink):
     def close(self) -> None:
         """Let go of it; standard output stays open for others."""
         self._file.close()
-
-
-def is_pipe(path: str) -> bool:
-    """Whether a path is standard output, a pipe or a device, to be written as it comes."""
-    return path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
 class NullSink(Sink):
@@ -309,4 +305,18 @@ def sync_directory(path: str) -> None:
 
 
 _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-LINE_WRITERS: dict[str, LineWriter] = {"csv": CsvLines(","), "tsv": CsvLines("\t"), "jsonl": JsonLines()}
+
+
+def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
+    """A sink of lines of text."""
+    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, resume=setting.resume)
+
+
+def _open_null(path: str, options: Options, _: Setting) -> Sink:
+    if path != NullSink.name:
+        raise ConnectorError(f"{path}: say {NullSink.name} alone")
+    options.finish()
+    return NullSink()
+
+
+register(Connector(NullSink.name, sink=_open_null, scheme=NullSink.name))

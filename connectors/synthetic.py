@@ -16,6 +16,7 @@ import numpy as np
 
 from connectors.events import Batch, ConnectorError, Origins, Position, Source
 from connectors.options import Options
+from connectors.registry import Connector, register
 
 
 class _Family(NamedTuple):
@@ -30,6 +31,7 @@ class _Family(NamedTuple):
 
 _Generated: TypeAlias = "Iterator[tuple[dict[Any, Any], Any]]"
 
+_SCHEME = "synthetic:"
 _SYNTH = "river.datasets.synth"
 _SEED = "seed"
 """The concept of a family in which every seed is another one."""
@@ -59,7 +61,7 @@ class SyntheticSource(Source):
     """
 
     def __init__(self, name: str, options: Options) -> None:
-        self.name = f"synthetic:{name}"
+        self.name = f"{_SCHEME}{name}"
         given = options.rest()
         options = Options(self.name, DEMO | given if name == "demo" else given)
         family = FAMILIES.get("hyperplane" if name == "demo" else name)
@@ -181,3 +183,10 @@ def _literal(text: str | None) -> Any:
         return ast.literal_eval(str(text))
     except (ValueError, SyntaxError):
         return text
+
+
+def _open_source(path: str, options: Options) -> Source:
+    return SyntheticSource(path.removeprefix(_SCHEME), options)
+
+
+register(Connector("synthetic", _open_source, scheme=_SCHEME, shown=f"{_SCHEME}NAME", labelled=True))

@@ -32,12 +32,6 @@ from connectors.kafka.order import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS
 from connectors.options import Options
 
-MEANING = (
-    *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
-    *("framed", "order", "max_value_bytes", "isolation_level"),
-)
-"""The options that say what the events are, in which order; the others say how to reach them."""
-
 _RECORD_BYTES = 400  # that a record takes beside its key, value and headers
 _LEAST_FETCH = 1 << 14  # bytes that are fetched of a partition at once, however many there are
 _WAIT_S = 0.01  # for more records before results are to be made durable, once
