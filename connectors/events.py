@@ -21,6 +21,9 @@ Position: TypeAlias = "dict[str, Any]"
 Table: TypeAlias = "dict[str, NDArray[Any]]"
 """Equally long columns by name: float64 with NaN where missing, or objects (str, None where missing)."""
 
+Results: TypeAlias = "Mapping[str, Sequence[Any]]"
+"""What sinks take: equally long columns by name."""
+
 
 class ConnectorError(Exception):
     """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""
@@ -192,7 +195,7 @@ class Sink(Protocol):
     can_rewind: bool
     """Whether `rewind` works; standard output cannot, and is refused together with a checkpoint."""
 
-    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, table: Results) -> None:
         """Take rows. The first call fixes the columns."""
 
     def flush(self) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
-from connectors.events import Batch, ConnectorError, Origins, Position, Sink, Source, Table
+from connectors.events import Batch, ConnectorError, Origins, Position, Results, Sink, Source, Table
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
@@ -209,7 +209,7 @@ class ParquetSink(Sink):
     def _last_schema(self) -> Any:
         return self._pa.parquet.read_schema(self._part(self._parts - 1)) if self._parts else None
 
-    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, table: Results) -> None:
         """Take rows."""
         self._touched = True
         if self._columns is None:

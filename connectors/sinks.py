@@ -10,18 +10,16 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import orjson
 
 from connectors.bytestreams import is_packed
-from connectors.events import ConnectorError, Position, Sink
+from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.options import Options
 from connectors.registry import Connector, Setting, is_pipe, register
-
-Rows = Mapping[str, Sequence[Any]]
 
 
 class TextSink(Sink):
@@ -53,7 +51,7 @@ class TextSink(Sink):
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Append rows, after a header if the file is empty and the format has one."""
         self._replace()
         names = list(table)
@@ -138,7 +136,7 @@ class OutputPipe(Sink):
         with writing(self.name):
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Print rows."""
         data = self._lines.body(table)
         if not self._written:
@@ -169,7 +167,7 @@ class NullSink(Sink):
     name = "null:"
     can_rewind = True
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Forget the rows."""
 
     def flush(self) -> None:
@@ -187,7 +185,7 @@ class NullSink(Sink):
         """Nothing to let go of."""
 
 
-def columns_of(table: Rows) -> list[Sequence[Any]]:
+def columns_of(table: Results) -> list[Sequence[Any]]:
     """The columns as plain Python values, equally long."""
     given: Iterable[Any] = table.values()
     columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in given]
@@ -196,7 +194,7 @@ def columns_of(table: Rows) -> list[Sequence[Any]]:
     return columns
 
 
-def flat_columns(table: Rows) -> list[Sequence[Any]]:
+def flat_columns(table: Results) -> list[Sequence[Any]]:
     """The same for what holds one value a cell: objects are written as JSON."""
     return [_flat(column) for column in columns_of(table)]
 
@@ -214,7 +212,7 @@ class LineWriter(Protocol):
     def head(self, names: list[str]) -> bytes:
         """What stands before the first row."""
 
-    def body(self, table: Rows) -> bytes:
+    def body(self, table: Results) -> bytes:
         """The rows."""
 
 
@@ -227,7 +225,7 @@ class CsvLines:
     def head(self, names: list[str]) -> bytes:
         return self._encode([names])
 
-    def body(self, table: Rows) -> bytes:
+    def body(self, table: Results) -> bytes:
         return self._encode(list(zip(*flat_columns(table), strict=True)))
 
     def _encode(self, rows: list[Any]) -> bytes:
@@ -248,7 +246,7 @@ class JsonLines:
     def head(self, names: list[str]) -> bytes:
         return b""
 
-    def body(self, table: Rows) -> bytes:
+    def body(self, table: Results) -> bytes:
         lines = (json_bytes(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
         return b"".join(line + b"\n" for line in lines)
 

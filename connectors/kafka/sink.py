@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position, Sink
+from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.kafka.clients import (
     Topic,
     admin,
@@ -25,7 +25,7 @@ from connectors.kafka.failures import START_S
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
-from connectors.sinks import Rows, columns_of, json_bytes
+from connectors.sinks import columns_of, json_bytes
 
 _LEAST = 1000  # bytes that are left for a value, whatever its key
 _SMALLEST = 200  # bytes that a row takes without its texts
@@ -167,7 +167,7 @@ class KafkaSink(Sink):
         """The most bytes that a record may have, its key included."""
         return self._transactions.limits[self.topic]
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Take rows, those of events before the mark left out."""
         self._transactions.open()
         columns = dict(zip(table, columns_of(table), strict=True))
