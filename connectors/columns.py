@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -295,6 +295,10 @@ class TextColumns:
         """What is decided: number, category, mixed or time, by name."""
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
+
+    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
+        """Go back to what was decided before."""
+        self.types, self.strays = dict(types), dict(strays)
 
     def decide(self, rows: Sequence[Cells]) -> None:
         """Decide the undecided columns by rows seen at the start."""
