@@ -76,7 +76,7 @@ class KafkaSource:
         `max_value_bytes` (1 MiB; longer values are set aside).
         *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `until_end` (no; stop at
         the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
-        `gap` (stop, or skip: what to do where retention removed what comes next), `missing` (stop, or wait: what to do
+        `gap` (stop, or skip: what to do where retention removed what comes next), `absent` (stop, or wait: what to do
         where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
         id, of which events were learned).
         *How*: `batch_size` (1024), `max_held_bytes` (64 MiB; what records of partitions that are ahead may take while
@@ -153,7 +153,7 @@ class KafkaSource:
         self._start = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest")
         self._skip = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
         self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
-        self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
+        self._wait = asked.choice("absent", ("stop", "wait"), "stop") == "wait"
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
         self._client: dict[str, Any] = {
             "isolation_level": "read_committed",
@@ -186,7 +186,7 @@ class KafkaSource:
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
-                    "create it, or say missing=wait to wait until it is there"
+                    "create it, or say absent=wait to wait until it is there"
                 )
         finally:
             client.close()

@@ -265,9 +265,9 @@ def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker,
 
 def test_a_missing_topic_is_refused_or_waited_for(broker, caplog):
     name = f"later-{time.time_ns()}"
-    with pytest.raises(ConnectorError, match=f"there is no topic '{name}'.*missing=wait"):
+    with pytest.raises(ConnectorError, match=f"there is no topic '{name}'.*absent=wait"):
         KafkaSource(servers=broker, topic=name)
-    with caplog.at_level(logging.WARNING), opened(broker, name, missing="wait") as source:
+    with caplog.at_level(logging.WARNING), opened(broker, name, absent="wait", missing="-") as source:
         batches = iter(source)
         assert len(next(batches)) == 0
         assert "waiting for it" in caplog.text
