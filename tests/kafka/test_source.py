@@ -7,6 +7,7 @@ import logging
 import random
 import time
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -166,6 +167,21 @@ def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monk
         while len(found) < 2 and time.monotonic() < deadline:
             found += next(batches).times
         assert found == [1, 2]
+
+
+def test_what_takes_long_elsewhere_is_no_lack_of_events(broker, topic, monkeypatch):
+    """As where a run waits for brokers to take its results: before the first event, or between two."""
+    name, later = topic("events", 1), [0.0]
+    fill(broker, name, numbered(100, 1))
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
+    monkeypatch.setattr("connectors.kafka.source.time", clock)
+    with opened(broker, name, max_poll_records=10, batch_size=10, until_end=True) as source:
+        later[0] += 1000.0
+        n = 0
+        for batch in source:
+            n += len(batch)
+            later[0] += 1000.0
+        assert (n, source.stalls) == (100, 0)
 
 
 def test_it_goes_on_from_any_position_in_the_same_order(broker, topic):
