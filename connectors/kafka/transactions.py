@@ -305,8 +305,8 @@ class Transactions:
             if time.monotonic() - asked > _ASK_S:
                 self._check_there()  # the client itself would ask for ever
                 asked = time.monotonic()
-            if time.monotonic() - since > _SAY_S:
-                self._patience.bear(UnreachableError(f"{self.name}: a commit is not answered"))
+            if time.monotonic() - since > min(_SAY_S, self._patience.seconds):
+                self._patience.bear(UnreachableError(f"{self.name}: a commit is not answered"), since)
         try:
             if not call.done and self._refusal is not None:
                 raise self._refusal
