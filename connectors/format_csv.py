@@ -29,9 +29,7 @@ class CsvFormat(TypedColumns):
         self._source = options.name
         self._roles = Roles.of(options)
         self._chosen = options.has("delimiter")
-        self._delimiter = {"tab": "\t", "\\t": "\t"}.get(text := options.text("delimiter") or delimiter, text)
-        if len(self._delimiter) != 1:
-            raise ConnectorError(f"{self._source}: option `delimiter` must be one character or tab, got {text!r}")
+        self._delimiter = options.delimiter(delimiter)
         self._has_header = options.flag("header", True)
         self._names = options.names("names")
         if self._has_header and self._names:

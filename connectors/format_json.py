@@ -192,7 +192,7 @@ class JsonFormat(TypedValues):
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
             if name in row and kind == "time":
-                row |= time_row(name, row[name])
+                row |= time_row(name, row[name], self._roles.missing)
                 del row[name]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])

@@ -131,13 +131,13 @@ class ParquetSource(Source):
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
         wanted = self._roles.types.get(name, kind)
+        missing = self._roles.missing
         if wanted == "time":
-            return time_features(name, self._milliseconds(column).to_pylist(), bad)
+            return time_features(name, self._milliseconds(column).to_pylist(), bad, missing)
         if kind == wanted == "number":
             # A copy, since what pyarrow lends is read-only.
             return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        missing = self._roles.missing
         return {name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)}
 
     def _milliseconds(self, column: Any) -> Any:

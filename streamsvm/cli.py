@@ -166,8 +166,8 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--missing",
         metavar="TEXT,...",
-        help="the texts that are no label, category or number but stand for a missing one, as the empty one always "
-        "does (default ?,NA,NaN,null,None in any case)",
+        help="the texts that are no label, category, number or time but stand for a missing one, as the empty one "
+        "always does (default ?,NA,NaN,null,None in any case)",
     )
     group.add_argument("--ignore", metavar="NAME,...", help="columns to leave out")
     group.add_argument(

@@ -310,8 +310,12 @@ class KafkaSource(Source):
 
     def __iter__(self) -> Iterator[Batch]:
         self._assign()
+        self._waiting_since = time.monotonic()
         while not self._finished():
-            yield self._next_batch()
+            batch = self._next_batch()
+            left = time.monotonic()
+            yield batch
+            self._waiting_since += time.monotonic() - left  # what is done with events is no waiting for them
 
     def _finished(self) -> bool:
         return (
