@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from connectors.events import (
     Batch,
     ConnectorError,
@@ -32,3 +34,7 @@ __all__ = [
     "open_sink",
     "open_source",
 ]
+
+# Each registers what it knows, in the order in which messages and help name it.
+for _module in ("format_csv", "format_json", "format_libsvm", "format_arff", "parquet", "synthetic", "kafka", "sinks"):
+    importlib.import_module(f"connectors.{_module}")

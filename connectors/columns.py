@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -183,7 +183,7 @@ def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
     return times
 
 
-def circles_of(value: Any) -> Sequence[float] | None:
+def circles_of(value: Any, missing: frozenset[str] = MISSING) -> Sequence[float] | None:
     """A time as features: the hour of its day and the day of its week (UTC), as sine and cosine; None where missing.
 
     On a circle, midnight is as near to eleven in the evening as to one in the morning. The time itself is no feature:
@@ -199,17 +199,16 @@ def circles_of(value: Any) -> Sequence[float] | None:
     ValueError, OverflowError
         If it is not a time.
     """
-    text = "" if value is None else str(value)
-    if is_missing(text):
+    if value is None or value != value or (isinstance(value, str) and is_missing(value, missing)):
         return None
-    days, rest = divmod(time_of(text), _DAY_MS)
+    days, rest = divmod(time_of(str(value)), _DAY_MS)
     hour, weekday = 2.0 * math.pi * rest / _DAY_MS, 2.0 * math.pi * ((days + _THURSDAY) % 7) / 7.0
     return math.sin(hour), math.cos(hour), math.sin(weekday), math.cos(weekday)
 
 
-def time_row(name: str, value: Any) -> dict[str, float]:
+def time_row(name: str, value: Any, missing: frozenset[str] = MISSING) -> dict[str, float]:
     """The features that `circles_of` makes of a time, by name; none where it is missing."""
-    return dict(zip(time_names(name), circles_of(value) or (), strict=False))
+    return dict(zip(time_names(name), circles_of(value, missing) or (), strict=False))
 
 
 def time_names(name: str) -> list[str]:
@@ -217,12 +216,14 @@ def time_names(name: str) -> list[str]:
     return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
 
 
-def time_features(name: str, values: Iterable[Any], bad: Bad) -> dict[str, NDArray[np.float64]]:
+def time_features(
+    name: str, values: Iterable[Any], bad: Bad, missing: frozenset[str] = MISSING
+) -> dict[str, NDArray[np.float64]]:
     """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
     rows = []
     for i, value in enumerate(values):
         try:
-            rows.append(circles_of(value) or _NO_TIME)
+            rows.append(circles_of(value, missing) or _NO_TIME)
         except (ValueError, OverflowError):
             bad.setdefault(i, _no_time(name, value))
             rows.append(_NO_TIME)
@@ -296,6 +297,10 @@ class TextColumns:
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
+    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
+        """Go back to what was decided before."""
+        self.types, self.strays = dict(types), dict(strays)
+
     def decide(self, rows: Sequence[Cells]) -> None:
         """Decide the undecided columns by rows seen at the start."""
         for name in self._features:
@@ -334,7 +339,7 @@ class TextColumns:
             self._decide(name, [next((cell for cell in cells if not is_missing(cell, self._roles.missing)), "")])
         kind = self.types.get(name)
         if kind == "time":
-            return time_features(name, cells, bad)
+            return time_features(name, cells, bad, self._roles.missing)
         return {name: self._column(name, kind, cells, bad)}
 
     def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:

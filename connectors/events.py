@@ -21,6 +21,9 @@ Position: TypeAlias = "dict[str, Any]"
 Table: TypeAlias = "dict[str, NDArray[Any]]"
 """Equally long columns by name: float64 with NaN where missing, or objects (str, None where missing)."""
 
+Results: TypeAlias = "Mapping[str, Sequence[Any]]"
+"""What sinks take: equally long columns by name."""
+
 
 class ConnectorError(Exception):
     """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""
@@ -156,8 +159,12 @@ class Source(Protocol):
     """
 
     name: str
-    """The URL or path, without secrets, for messages. Where it says more than what is read (such as the hosts to ask),
-    an attribute `identity` says what must be the same for a run to go on."""
+    """The URL or path, without secrets, for messages."""
+
+    @property
+    def identity(self) -> str:
+        """What must be the same for a run to go on: the name, unless that says more, such as the hosts to ask."""
+        return self.name
 
     @property
     def position(self) -> Position: ...
@@ -179,10 +186,16 @@ class Sink(Protocol):
     """Where results go: predictions and rejected events alike, as tables of equally long columns."""
 
     name: str
+
+    @property
+    def identity(self) -> str:
+        """What must be the same for a run to go on, as of a source."""
+        return self.name
+
     can_rewind: bool
     """Whether `rewind` works; standard output cannot, and is refused together with a checkpoint."""
 
-    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, table: Results) -> None:
         """Take rows. The first call fixes the columns."""
 
     def flush(self) -> None:
@@ -204,6 +217,18 @@ class Acknowledged(Protocol):
 
     def acknowledge(self, position: Position) -> None:
         """A checkpoint holds this position."""
+
+
+@runtime_checkable
+class Lagging(Protocol):
+    """A live source that knows how far it is behind."""
+
+    stalls: int
+    """How often it got no event for long although there were some."""
+
+    @property
+    def lag(self) -> Mapping[Any, int]:
+        """How many events each of its parts is behind, as far as known."""
 
 
 @runtime_checkable

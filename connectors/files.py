@@ -3,73 +3,71 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
-from connectors.format_arff import ArffFormat
-from connectors.format_csv import CsvFormat
-from connectors.format_json import JsonFormat
-from connectors.format_libsvm import LibsvmFormat
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Source
 from connectors.formats import Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
+from connectors.registry import Connector, register
+from connectors.sinks import LineWriter, open_lines
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".libsvm": "libsvm",
-    ".svmlight": "libsvm",
-    ".svm": "libsvm",
-    ".arff": "arff",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-FORMATS = sorted({*SUFFIXES.values(), "json", "svmlight"})
-_ALIASES = {"json": "jsonl", "svmlight": "libsvm"}
-_MAKERS: dict[str, Callable[[Options], TextFormat]] = {
-    "csv": lambda options: CsvFormat(options, ","),
-    "tsv": lambda options: CsvFormat(options, "\t"),
-    "jsonl": JsonFormat,
-    "libsvm": LibsvmFormat,
-    "arff": ArffFormat,
-}
 _SAMPLE = 1000
+
+MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
 
 logger = logging.getLogger("connectors")
 
 
-def file_format(path: str, options: Options) -> str:
-    """The format named by the option, else by the suffix."""
-    suffix = os.path.splitext(path[:-3] if is_packed(path) else path)[1].lower()
-    default = "csv" if path == "-" else SUFFIXES.get(suffix, "")
-    if not default and not options.has("format"):
-        raise ConnectorError(f"{path}: the suffix names no known format; say format= one of {', '.join(FORMATS)}")
-    format_ = options.choice("format", FORMATS, default)
-    return _ALIASES.get(format_, format_)
+def register_text(
+    name: str,
+    suffixes: Sequence[str],
+    make: MakeFormat,
+    lines: LineWriter | None = None,
+    *,
+    aliases: Sequence[str] = (),
+    labelled: bool = False,
+    elements: bool = False,
+) -> None:
+    """Make a text format known, as `Connector` and `TextSource` have it; `lines` writes results in it."""
+
+    source = functools.partial(TextSource, make=make, elements=elements)
+    sink = None if lines is None else functools.partial(open_lines, lines)
+    register(
+        Connector(name, source, sink, suffixes=suffixes, aliases=aliases, labelled=labelled, piped=sink is not None)
+    )
 
 
-class TextSource:
+class TextSource(Source):
     """Events from text, one or more lines each.
 
     Column types and the label column are settled by the first thousand lines when the source is made; a live source
     that has no whole header yet does so when it comes.
+
+    Parameters
+    ----------
+    path
+        A file, or ``-`` for standard input.
+    options
+        All of them.
+    make
+        Makes the format, given its options.
+    elements
+        Whether events may come as the elements of one JSON array.
     """
 
-    def __init__(self, path: str, format_: str, options: Options) -> None:
+    def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
         self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", 1024, 1)
         self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
         follow = options.flag("follow", False)
-        self._format = _MAKERS[format_](options)
+        self._format = make(options)
         if options.has("until_end"):
             raise ConnectorError(f"{self.name}: until_end is for Kafka; a file that is not followed is read to its end")
         options.finish()
@@ -77,7 +75,7 @@ class TextSource:
         if follow and (packed or path == "-"):
             raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
         self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
-        if format_ == "jsonl":
+        if elements:
             self._stream = ArrayLines(self._stream)
         self._reader = LineReader(self._stream, self.name)
         self._begun = self._sampled = self._done = self._cut = False
@@ -238,9 +236,7 @@ class TextSource:
                 self._reader.seek(self._start)
                 return
             self._reader.seek(position)
-            for decided in ("types", "strays"):
-                getattr(self._format, decided).clear()
-                getattr(self._format, decided).update(position[decided])
+            self._format.restore_types(dict(position["types"]), dict(position["strays"]))
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.columns import Events, TextColumns
+from connectors.columns import TextColumns
 from connectors.events import ConnectorError
-from connectors.formats import Records, line_records
+from connectors.files import register_text
+from connectors.formats import Records, TypedColumns, line_records
 from connectors.options import Options, Roles
 
 _QUOTED = r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\""""
@@ -26,24 +27,13 @@ _NUMBERS = ("numeric", "real", "integer")
 _MOST_CELLS = 1 << 21
 
 
-class ArffFormat:
+class ArffFormat(TypedColumns):
     """Attributes by their declared types; the last is the label unless another is named."""
 
     def __init__(self, options: Options) -> None:
         self._source = options.name
         self._label_is_last = not options.has("label")
         self._roles = Roles.of(options)
-        self._columns: TextColumns | None = None
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The declared column types."""
-        return {} if self._columns is None else self._columns.types
-
-    @property
-    def strays(self) -> dict[str, int]:
-        """How close columns of numbers are to being mixed."""
-        return {} if self._columns is None else self._columns.strays
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the declarations down to ``@data``."""
@@ -153,11 +143,6 @@ class ArffFormat:
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Nothing to decide: all types are declared."""
 
-    def events(self, rows: Sequence[Any]) -> Events:
-        """The rows as columns."""
-        assert self._columns is not None
-        return self._columns.read(rows)
-
 
 def _without_comment(line: str) -> str:
     """A line without the space around it and the comment at its end."""
@@ -193,3 +178,6 @@ def _text(match: re.Match[str], first: int) -> str:
     """The quoted or plain text of a match whose groups from `first` are: in single quotes, in double quotes, plain."""
     quoted = match[first] if match[first] is not None else match[first + 1]
     return match[first + 2] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+
+
+register_text("arff", (".arff",), ArffFormat, labelled=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.columns import Events, TextColumns
+from connectors.columns import TextColumns
 from connectors.events import ConnectorError
-from connectors.formats import Records
+from connectors.files import register_text
+from connectors.formats import Records, TypedColumns
 from connectors.lines import MAX_LINE_BYTES
 from connectors.options import Options, Roles
+from connectors.sinks import CsvLines
 
 # The module's own limit for a field is 128 KiB. It is kept for the whole process, so it is never lowered.
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
@@ -19,31 +22,18 @@ MOST_LINES = 256
 """Lines one quoted record may span; what is open for longer is a stray quote, and costs its own line only."""
 
 
-class CsvFormat:
+class CsvFormat(TypedColumns):
     """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
 
     def __init__(self, options: Options, delimiter: str) -> None:
         self._source = options.name
         self._roles = Roles.of(options)
         self._chosen = options.has("delimiter")
-        self._delimiter = {"tab": "\t", "\\t": "\t"}.get(text := options.text("delimiter") or delimiter, text)
-        if len(self._delimiter) != 1:
-            raise ConnectorError(f"{self._source}: option `delimiter` must be one character or tab, got {text!r}")
+        self._delimiter = options.delimiter(delimiter)
         self._has_header = options.flag("header", True)
         self._names = options.names("names")
         if self._has_header and self._names:
             raise ConnectorError(f"{self._source}: option `names` goes with `header=no`")
-        self._columns: TextColumns | None = None
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The column types decided so far."""
-        return {} if self._columns is None else self._columns.types
-
-    @property
-    def strays(self) -> dict[str, int]:
-        """How close columns of numbers are to being mixed."""
-        return {} if self._columns is None else self._columns.strays
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Take the names from the first record, which is left to the events with `header=no`."""
@@ -139,11 +129,6 @@ class CsvFormat:
         assert self._columns is not None
         self._columns.decide(rows)
 
-    def events(self, rows: Sequence[Any]) -> Events:
-        """The rows as columns."""
-        assert self._columns is not None
-        return self._columns.read(rows)
-
 
 def _named(delimiter: str) -> str:
     return "tab" if delimiter == "\t" else delimiter
@@ -166,3 +151,7 @@ class _Feed:
             raise StopIteration
         self.at += 1
         return self._lines[self.at - 1] + "\n"
+
+
+register_text("csv", (".csv",), functools.partial(CsvFormat, delimiter=","), CsvLines(","))
+register_text("tsv", (".tsv",), functools.partial(CsvFormat, delimiter="\t"), CsvLines("\t"))

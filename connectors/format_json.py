@@ -21,8 +21,10 @@ import orjson
 
 from connectors.columns import Bad, Events, Labels, number_of, shown, time_row, times_of
 from connectors.events import ConnectorError, Table
-from connectors.formats import Records, line_records
+from connectors.files import register_text
+from connectors.formats import Records, TypedValues, line_records
 from connectors.options import Options, Roles
+from connectors.sinks import JsonLines
 
 _NESTED = frozenset({dict, list})
 _NUMBERS = frozenset({float, int})
@@ -34,7 +36,7 @@ _FIELD = re.compile(r'\s*"[^"]*"\s*:')
 _BEYOND_INTEGERS = float(1 << 63)
 
 
-class JsonFormat:
+class JsonFormat(TypedValues):
     """One JSON object a line; names may differ from line to line, null is missing, nested values are refused."""
 
     def __init__(self, options: Options) -> None:
@@ -46,16 +48,6 @@ class JsonFormat:
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
-
-    @property
-    def types(self) -> dict[str, str]:
-        """Nothing to decide: JSON has types."""
-        return {}
-
-    @property
-    def strays(self) -> dict[str, int]:
-        """None: a value is what it is."""
-        return {}
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none, but a look at the first lines tells an object that is spread over several."""
@@ -200,7 +192,7 @@ class JsonFormat:
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
             if name in row and kind == "time":
-                row |= time_row(name, row[name])
+                row |= time_row(name, row[name], self._roles.missing)
                 del row[name]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])
@@ -226,3 +218,6 @@ def _loads(line: str) -> Any:
 def _slow_loads(line: str) -> Any:
     """A line as Python's own reader takes it, which knows whole numbers of any length, NaN and infinities."""
     return json.loads(line, parse_constant=_CONSTANTS.get)
+
+
+register_text("jsonl", (".jsonl", ".ndjson", ".json"), JsonFormat, JsonLines(), aliases=("json",), elements=True)

@@ -10,11 +10,12 @@ import numpy as np
 
 from connectors.columns import Bad, Events, Labels, number_of, shown
 from connectors.events import ConnectorError, SparseRows
-from connectors.formats import Records, line_records
+from connectors.files import register_text
+from connectors.formats import Records, TypedValues, line_records
 from connectors.options import MISSING, Options
 
 
-class LibsvmFormat:
+class LibsvmFormat(TypedValues):
     """Sparse rows. A line may end in a comment after ``#``; one that begins with a pair is unlabelled."""
 
     def __init__(self, options: Options) -> None:
@@ -25,16 +26,6 @@ class LibsvmFormat:
                     "in each line; leave it out"
                 )
         self._labels = Labels(options.texts("missing", MISSING), _label)
-
-    @property
-    def types(self) -> dict[str, str]:
-        """Nothing to decide: all values are numbers."""
-        return {}
-
-    @property
-    def strays(self) -> dict[str, int]:
-        """None: a value is what it is."""
-        return {}
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none."""
@@ -122,3 +113,6 @@ def _float(text: str) -> float | None:
         return number_of(text)
     except ValueError:
         return None
+
+
+register_text("libsvm", (".libsvm", ".svmlight", ".svm"), LibsvmFormat, aliases=("svmlight",), labelled=True)

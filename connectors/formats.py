@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from connectors.columns import Events
+from connectors.columns import Events, TextColumns
 
 
 @dataclass(slots=True)
@@ -38,12 +39,15 @@ class TextFormat(Protocol):
     """A way to write events as lines of text. Lines come without their ends."""
 
     @property
-    def types(self) -> dict[str, str]:
+    def types(self) -> Mapping[str, str]:
         """The column types decided so far."""
 
     @property
-    def strays(self) -> dict[str, int]:
+    def strays(self) -> Mapping[str, int]:
         """How close columns of numbers are to being mixed."""
+
+    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
+        """Go back to the types decided when a position was taken."""
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Read the header; the number of lines it takes, or None where more lines are needed."""
@@ -56,6 +60,42 @@ class TextFormat(Protocol):
 
     def events(self, rows: Sequence[Any]) -> Events:
         """What the records mean, which are used up by this."""
+
+
+class TypedColumns:
+    """The part of a text format whose cells get their types by columns, once the header has named these."""
+
+    _columns: TextColumns | None = None
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The column types declared, or decided so far."""
+        return {} if self._columns is None else self._columns.types
+
+    @property
+    def strays(self) -> Mapping[str, int]:
+        """How close columns of numbers are to being mixed."""
+        return {} if self._columns is None else self._columns.strays
+
+    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
+        """Go back to the types decided when a position was taken."""
+        if self._columns is not None:
+            self._columns.restore_types(types, strays)
+
+    def events(self, rows: Sequence[Any]) -> Events:
+        """The rows as columns."""
+        assert self._columns is not None
+        return self._columns.read(rows)
+
+
+class TypedValues:
+    """The part of a text format in which a value is what it is: there are no types to decide."""
+
+    types: Mapping[str, str] = MappingProxyType({})
+    strays: Mapping[str, int] = MappingProxyType({})
+
+    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
+        """Nothing was decided."""
 
 
 def line_records(

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from connectors.events import ConnectorError, Sink, Source
-from connectors.files import TextSource, file_format
 from connectors.options import Options, split_url
-from connectors.parquet import ParquetSink, ParquetSource
-from connectors.sinks import LINE_WRITERS, NullSink, OutputPipe, TextSink, is_pipe
-from connectors.synthetic import SyntheticSource
-
-KAFKA = "kafka://"
+from connectors.registry import Setting, connector_of, file_formats
 
 
 def open_source(url: str, **options: Any) -> Source:
@@ -46,19 +41,10 @@ def open_source(url: str, **options: Any) -> Source:
     """
     path, query = split_url(url)
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
-    if path.startswith("synthetic:"):
-        return SyntheticSource(path.removeprefix("synthetic:"), asked)
-    if path.startswith(KAFKA):
-        from connectors.kafka import KafkaSource
-        from connectors.kafka.clients import split_address
-
-        servers, topic = split_address(path)
-        return KafkaSource(servers=servers, topic=topic, **asked.rest())
-    _refuse_scheme(path)
-    format_ = file_format(path, asked)
-    if format_ == "parquet":
-        return ParquetSource(path, asked)
-    return TextSource(path, format_, asked)
+    connector = connector_of(path, asked)
+    if connector.source is None:
+        raise ConnectorError(f"{path}: no events can be read from there")
+    return connector.source(path, asked)
 
 
 def open_sink(
@@ -100,29 +86,8 @@ def open_sink(
     """
     path, query = split_url(url)
     asked = Options(path, query | {key: value for key, value in options.items() if value is not None})
-    if path == "null:":
-        asked.finish()
-        return NullSink()
-    if path.startswith(KAFKA):
-        from connectors.kafka import KafkaSink, KafkaSource
-        from connectors.kafka.clients import split_address
-
-        servers, topic = split_address(path)
-        about = source if isinstance(source, KafkaSource) else None
-        given = asked.rest()
-        return KafkaSink(servers=servers, topic=topic, source=about, beside=beside, resume=resume, fresh=fresh, **given)
-    _refuse_scheme(path)
-    format_ = file_format(path, asked)
-    if format_ == "parquet" and path != "-":
-        return ParquetSink(path, asked, resume=resume)
-    if format_ not in LINE_WRITERS:
-        raise ConnectorError(f"{path}: results cannot be written as {format_}; use one of {', '.join(LINE_WRITERS)}")
-    if is_pipe(path):
-        return OutputPipe(path, format_, asked)
-    return TextSink(path, format_, asked, resume=resume)
-
-
-def _refuse_scheme(path: str) -> None:
-    scheme, colons, _ = path.partition("://")
-    if colons:
-        raise ConnectorError(f"unknown kind of stream {scheme}://")
+    connector = connector_of(path, asked)
+    if connector.sink is None or (path == "-" and not connector.piped):
+        lines = ", ".join(each.name for each in file_formats() if each.piped)
+        raise ConnectorError(f"{path}: results cannot be written as {connector.name}; use one of {lines}")
+    return connector.sink(path, asked, Setting(resume, fresh, source, beside))

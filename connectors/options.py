@@ -128,6 +128,14 @@ class Options:
         texts = self.names(key)
         return frozenset({"", *texts}) if given else default
 
+    def delimiter(self, default: str) -> str:
+        """What separates fields: one character, or tab in words."""
+        text = self.text("delimiter") or default
+        character = {"tab": "\t", "\\t": "\t"}.get(text, text)
+        if len(character) != 1:
+            raise ConnectorError(f"{self.name}: option `delimiter` must be one character or tab, got {text!r}")
+        return character
+
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         """One of the allowed words."""
         value = str(self._take(key) or default)

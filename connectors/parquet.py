@@ -5,14 +5,15 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
-from connectors.events import Batch, ConnectorError, Origins, Position, Table
+from connectors.events import Batch, ConnectorError, Origins, Position, Results, Sink, Source, Table
 from connectors.options import Options, Roles, printable
+from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
@@ -26,7 +27,7 @@ def _arrow(name: str) -> Any:
     return pyarrow
 
 
-class ParquetSource:
+class ParquetSource(Source):
     """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
 
     def __init__(self, path: str, options: Options) -> None:
@@ -130,13 +131,13 @@ class ParquetSource:
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
         wanted = self._roles.types.get(name, kind)
+        missing = self._roles.missing
         if wanted == "time":
-            return time_features(name, self._milliseconds(column).to_pylist(), bad)
+            return time_features(name, self._milliseconds(column).to_pylist(), bad, missing)
         if kind == wanted == "number":
             # A copy, since what pyarrow lends is read-only.
             return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        missing = self._roles.missing
         return {name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)}
 
     def _milliseconds(self, column: Any) -> Any:
@@ -172,7 +173,7 @@ class ParquetSource:
             file.close()
 
 
-class ParquetSink:
+class ParquetSink(Sink):
     """A directory of parts. Rows are held until a flush or until there are many, then written as one part.
 
     Where parts begin follows the flushes, so that two runs with the same rows have the same content, but the same
@@ -208,7 +209,7 @@ class ParquetSink:
     def _last_schema(self) -> Any:
         return self._pa.parquet.read_schema(self._part(self._parts - 1)) if self._parts else None
 
-    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, table: Results) -> None:
         """Take rows."""
         self._touched = True
         if self._columns is None:
@@ -307,3 +308,10 @@ class ParquetSink:
         elif self._made:
             os.rmdir(self.name)
             self._made = False
+
+
+def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
+    return ParquetSink(path, options, resume=setting.resume)
+
+
+register(Connector("parquet", ParquetSource, _open_sink, suffixes=(".parquet", ".pq")))

@@ -10,20 +10,19 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import orjson
 
 from connectors.bytestreams import is_packed
-from connectors.events import ConnectorError, Position
+from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.options import Options
+from connectors.registry import Connector, Setting, is_pipe, register
 
-Rows = Mapping[str, Sequence[Any]]
 
-
-class TextSink:
+class TextSink(Sink):
     """Lines appended to a file, gzip by suffix.
 
     The file is created when the sink is made; without `resume` an existing one is replaced at the first write or flush.
@@ -34,10 +33,10 @@ class TextSink:
 
     can_rewind = True
 
-    def __init__(self, path: str, format_: str, options: Options, *, resume: bool = False) -> None:
+    def __init__(self, path: str, lines: LineWriter, options: Options, *, resume: bool = False) -> None:
         self.name = path
         options.finish()
-        self._lines = LINE_WRITERS[format_]
+        self._lines = lines
         self._packed = is_packed(path)
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
@@ -52,7 +51,7 @@ class TextSink:
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Append rows, after a header if the file is empty and the format has one."""
         self._replace()
         names = list(table)
@@ -124,20 +123,20 @@ class TextSink:
             os.remove(os.path.realpath(self.name))
 
 
-class OutputPipe:
+class OutputPipe(Sink):
     """Lines on standard output, a pipe or a device, each table at once; it cannot be rewound."""
 
     can_rewind = False
 
-    def __init__(self, path: str, format_: str, options: Options) -> None:
+    def __init__(self, path: str, lines: LineWriter, options: Options) -> None:
         self.name = "standard output" if path == "-" else path
         options.finish()
-        self._lines = LINE_WRITERS[format_]
+        self._lines = lines
         self._written = 0
         with writing(self.name):
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Print rows."""
         data = self._lines.body(table)
         if not self._written:
@@ -162,18 +161,13 @@ class OutputPipe:
         self._file.close()
 
 
-def is_pipe(path: str) -> bool:
-    """Whether a path is standard output, a pipe or a device, to be written as it comes."""
-    return path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
-
-
-class NullSink:
+class NullSink(Sink):
     """Takes rows and forgets them."""
 
     name = "null:"
     can_rewind = True
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Forget the rows."""
 
     def flush(self) -> None:
@@ -191,7 +185,7 @@ class NullSink:
         """Nothing to let go of."""
 
 
-def columns_of(table: Rows) -> list[Sequence[Any]]:
+def columns_of(table: Results) -> list[Sequence[Any]]:
     """The columns as plain Python values, equally long."""
     given: Iterable[Any] = table.values()
     columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in given]
@@ -200,7 +194,7 @@ def columns_of(table: Rows) -> list[Sequence[Any]]:
     return columns
 
 
-def flat_columns(table: Rows) -> list[Sequence[Any]]:
+def flat_columns(table: Results) -> list[Sequence[Any]]:
     """The same for what holds one value a cell: objects are written as JSON."""
     return [_flat(column) for column in columns_of(table)]
 
@@ -218,7 +212,7 @@ class LineWriter(Protocol):
     def head(self, names: list[str]) -> bytes:
         """What stands before the first row."""
 
-    def body(self, table: Rows) -> bytes:
+    def body(self, table: Results) -> bytes:
         """The rows."""
 
 
@@ -231,7 +225,7 @@ class CsvLines:
     def head(self, names: list[str]) -> bytes:
         return self._encode([names])
 
-    def body(self, table: Rows) -> bytes:
+    def body(self, table: Results) -> bytes:
         return self._encode(list(zip(*flat_columns(table), strict=True)))
 
     def _encode(self, rows: list[Any]) -> bytes:
@@ -252,7 +246,7 @@ class JsonLines:
     def head(self, names: list[str]) -> bytes:
         return b""
 
-    def body(self, table: Rows) -> bytes:
+    def body(self, table: Results) -> bytes:
         lines = (json_bytes(dict(zip(table, row, strict=True))) for row in zip(*columns_of(table), strict=True))
         return b"".join(line + b"\n" for line in lines)
 
@@ -309,4 +303,18 @@ def sync_directory(path: str) -> None:
 
 
 _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-LINE_WRITERS: dict[str, LineWriter] = {"csv": CsvLines(","), "tsv": CsvLines("\t"), "jsonl": JsonLines()}
+
+
+def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
+    """A sink of lines of text."""
+    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, resume=setting.resume)
+
+
+def _open_null(path: str, options: Options, _: Setting) -> Sink:
+    if path != NullSink.name:
+        raise ConnectorError(f"{path}: say {NullSink.name} alone")
+    options.finish()
+    return NullSink()
+
+
+register(Connector(NullSink.name, sink=_open_null, scheme=NullSink.name))

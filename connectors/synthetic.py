@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import itertools
 import random
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Origins, Position
+from connectors.events import Batch, ConnectorError, Origins, Position, Source
 from connectors.options import Options
+from connectors.registry import Connector, register
 
 
 class _Family(NamedTuple):
@@ -27,6 +31,8 @@ class _Family(NamedTuple):
 
 _Generated: TypeAlias = "Iterator[tuple[dict[Any, Any], Any]]"
 
+_SCHEME = "synthetic:"
+_SYNTH = "river.datasets.synth"
 _SEED = "seed"
 """The concept of a family in which every seed is another one."""
 
@@ -47,7 +53,7 @@ DEMO = {"n": 40_000, "drift": "15000,30000", "width": 500, "n_features": 10, "no
 """What ``synthetic:demo`` sets: three hyperplanes, one after the other."""
 
 
-class SyntheticSource:
+class SyntheticSource(Source):
     """Generated events, the same for the same options, so that resuming generates anew and skips.
 
     At each position of `drift` the stream turns to the next concept: at once, or with `width` so that the share of the
@@ -55,7 +61,7 @@ class SyntheticSource:
     """
 
     def __init__(self, name: str, options: Options) -> None:
-        self.name = f"synthetic:{name}"
+        self.name = f"{_SCHEME}{name}"
         given = options.rest()
         options = Options(self.name, DEMO | given if name == "demo" else given)
         family = FAMILIES.get("hyperplane" if name == "demo" else name)
@@ -150,9 +156,25 @@ class SyntheticSource:
 
 
 def _generator(name: str) -> Any:
-    from river.datasets import synth  # imported late: it takes a while, and most streams are not generated
+    return getattr(sys.modules.get(_SYNTH) or _import_generators(), name)
 
-    return getattr(synth, name)
+
+def _import_generators() -> ModuleType:
+    """River's generators, without the readers of data sets in the package around them.
+
+    Those bring scikit-learn and pandas where they are installed, a second and more that no generator has a use for. So
+    the package is a bare one for as long as the generators are imported; whoever imports it later gets all of it.
+    """
+    package = _SYNTH.rpartition(".")[0]
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    if spec is None:
+        return importlib.import_module(_SYNTH)
+    sys.modules[package] = bare = importlib.util.module_from_spec(spec)
+    try:
+        bare.base = importlib.import_module(f"{package}.base")  # type: ignore[attr-defined]
+        return importlib.import_module(_SYNTH)
+    finally:
+        del sys.modules[package]
 
 
 def _literal(text: str | None) -> Any:
@@ -161,3 +183,10 @@ def _literal(text: str | None) -> Any:
         return ast.literal_eval(str(text))
     except (ValueError, SyntaxError):
         return text
+
+
+def _open_source(path: str, options: Options) -> Source:
+    return SyntheticSource(path.removeprefix(_SCHEME), options)
+
+
+register(Connector("synthetic", _open_source, scheme=_SCHEME, shown=f"{_SCHEME}NAME", labelled=True))

@@ -50,6 +50,18 @@ def test_connectors_stand_alone():
     assert not (HEAVY | {"river", "numba", "streamsvm"}) & loaded("import connectors")
 
 
+def test_a_generated_stream_brings_nothing_heavy():
+    found = loaded("from connectors import open_source; open_source('synthetic:demo')")
+    assert not (HEAVY | {"river.stream"}) & found
+
+
+def test_the_rest_of_the_data_sets_stays_to_be_had():
+    loaded(
+        "from connectors import open_source; open_source('synthetic:sea'); import river.datasets; "
+        "assert issubclass(river.datasets.synth.SEA, river.datasets.base.SyntheticDataset) and river.datasets.Phishing"
+    )
+
+
 def test_nothing_is_compiled_at_import():
     statement = (
         "import numba.core.dispatcher as d; "

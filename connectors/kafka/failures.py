@@ -75,18 +75,18 @@ class Patience:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._since: float | None = None
         self._say_at = self._pause = 0.0
 
-    def bear(self, error: UnreachableError) -> None:
-        """Wait a moment; where that was done for too long, raise the error."""
+    def bear(self, error: UnreachableError, since: float | None = None) -> None:
+        """Wait a moment; where that was done for too long, or by others since a time, raise the error."""
         now = time.monotonic()
         if self._since is None:
-            self._since = self._say_at = now
+            self._since, self._say_at = now if since is None else since, now
             self._pause = _SAY_S
         waited = now - self._since
-        if waited >= self._seconds:
+        if waited >= self.seconds:
             raise UnreachableError(f"{error} (waited {waited:.0f} s for that to pass)") from error
         if now >= self._say_at:
             self._say_at = now + self._pause

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position
+from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.kafka.clients import (
     Topic,
     admin,
@@ -25,13 +25,13 @@ from connectors.kafka.failures import START_S
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
-from connectors.sinks import Rows, columns_of, json_bytes
+from connectors.sinks import columns_of, json_bytes
 
 _LEAST = 1000  # bytes that are left for a value, whatever its key
 _SMALLEST = 200  # bytes that a row takes without its texts
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """Rows as JSON records, by a transactional producer: a reader at read_committed sees each row once.
 
     A column `key` becomes the record's key; what is None is null. Rows of a Kafka partition go to the partition of
@@ -85,7 +85,6 @@ class KafkaSink:
         kafka = import_kafka()
         self.topic, listed = topic, server_list(servers, f"kafka topic {topic}")
         self.name = safe_name(listed, topic)
-        self.identity = f"the Kafka topic {topic}"
         self.can_rewind = source is not None
         self._turn, self._closed, self._given = 0, False, options
         self._said = False  # that something was cut
@@ -168,7 +167,7 @@ class KafkaSink:
         """The most bytes that a record may have, its key included."""
         return self._transactions.limits[self.topic]
 
-    def write(self, table: Rows) -> None:
+    def write(self, table: Results) -> None:
         """Take rows, those of events before the mark left out."""
         self._transactions.open()
         columns = dict(zip(table, columns_of(table), strict=True))
@@ -238,6 +237,11 @@ class KafkaSink:
     def flush(self) -> None:
         """Commit all rows, and where their events stand."""
         self._transactions.commit()
+
+    @property
+    def identity(self) -> str:
+        """The topic: it may be reached by other brokers."""
+        return f"the Kafka topic {self.topic}"
 
     @property
     def position(self) -> Position:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, UnreachableError
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Source, UnreachableError
 from connectors.kafka.clients import (
     ANSWER_S,
     Topic,
@@ -32,12 +32,6 @@ from connectors.kafka.order import ArrivalOrder, TimeOrder
 from connectors.kafka.values import ALIASES, FORMATS
 from connectors.options import Options
 
-MEANING = (
-    *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
-    *("framed", "order", "max_value_bytes", "isolation_level"),
-)
-"""The options that say what the events are, in which order; the others say how to reach them."""
-
 _RECORD_BYTES = 400  # that a record takes beside its key, value and headers
 _LEAST_FETCH = 1 << 14  # bytes that are fetched of a partition at once, however many there are
 _WAIT_S = 0.01  # for more records before results are to be made durable, once
@@ -54,7 +48,7 @@ _ID = "topic id"  # beside the topic in the positions of batches; no topic can b
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """The records of one topic as events, for one model.
 
     All partitions are read by one process without a consumer group's say: the position to go on from is the one this
@@ -76,7 +70,7 @@ class KafkaSource:
         `max_value_bytes` (1 MiB; longer values are set aside).
         *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `until_end` (no; stop at
         the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
-        `gap` (stop, or skip: what to do where retention removed what comes next), `missing` (stop, or wait: what to do
+        `gap` (stop, or skip: what to do where retention removed what comes next), `absent` (stop, or wait: what to do
         where there is no such topic), `recreated` (stop, or accept: what to do where the topic is not the one, by its
         id, of which events were learned).
         *How*: `batch_size` (1024), `max_held_bytes` (64 MiB; what records of partitions that are ahead may take while
@@ -99,7 +93,6 @@ class KafkaSource:
         kafka = import_kafka()
         self.servers, self.topic = server_list(servers, f"kafka topic {topic}"), topic
         self.name = safe_name(self.servers, topic)
-        self.identity = f"the Kafka topic {topic}"
         asked = Options(self.name, options)
         self._take_options(asked, kafka.KafkaConsumer.DEFAULT_CONFIG)
         asked.finish()
@@ -153,7 +146,7 @@ class KafkaSource:
         self._start = asked.choice("auto_offset_reset", ("earliest", "latest"), "earliest")
         self._skip = asked.choice("gap", ("stop", "skip"), "stop") == "skip"
         self._accept = asked.choice("recreated", ("stop", "accept"), "stop") == "accept"
-        self._wait = asked.choice("missing", ("stop", "wait"), "stop") == "wait"
+        self._wait = asked.choice("absent", ("stop", "wait"), "stop") == "wait"
         defaults = {key: value for key, value in defaults.items() if key != "auto_offset_reset"}
         self._client: dict[str, Any] = {
             "isolation_level": "read_committed",
@@ -186,7 +179,7 @@ class KafkaSource:
                     there = sorted(name for name in client.list_topics() if not name.startswith("__"))
                 raise ConnectorError(
                     f"{self.name}: there is no topic {self.topic!r} among {', '.join(there[:20]) or 'none at all'}; "
-                    "create it, or say missing=wait to wait until it is there"
+                    "create it, or say absent=wait to wait until it is there"
                 )
         finally:
             client.close()
@@ -221,6 +214,11 @@ class KafkaSource:
         from kafka import TopicPartition
 
         return TopicPartition(self.topic, partition)
+
+    @property
+    def identity(self) -> str:
+        """The topic: it may be reached by other brokers."""
+        return f"the Kafka topic {self.topic}"
 
     @property
     def partitions(self) -> list[int]:
@@ -312,8 +310,12 @@ class KafkaSource:
 
     def __iter__(self) -> Iterator[Batch]:
         self._assign()
+        self._waiting_since = time.monotonic()
         while not self._finished():
-            yield self._next_batch()
+            batch = self._next_batch()
+            left = time.monotonic()
+            yield batch
+            self._waiting_since += time.monotonic() - left  # what is done with events is no waiting for them
 
     def _finished(self) -> bool:
         return (

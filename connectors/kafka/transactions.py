@@ -29,6 +29,7 @@ _LOOK_S = 0.1  # between two looks whether to go on waiting
 _ASK_S = 3.0  # of a commit, between two questions whether its topics are still there
 _SAY_S = 10.0  # between two lines that say that a broker is waited for
 _GRACE_S = 5.0  # for brokers to answer once the run is to end
+_LEAVE_S = 60.0  # for a producer that is given up to notice it
 _STUCK_S = 30.0  # a commit that takes longer is given up: a client may wait for what a broker that died had promised
 
 Keys = list[bytes | None]
@@ -304,8 +305,8 @@ class Transactions:
             if time.monotonic() - asked > _ASK_S:
                 self._check_there()  # the client itself would ask for ever
                 asked = time.monotonic()
-            if time.monotonic() - since > _SAY_S:
-                self._patience.bear(UnreachableError(f"{self.name}: a commit is not answered"))
+            if time.monotonic() - since > min(_SAY_S, self._patience.seconds):
+                self._patience.bear(UnreachableError(f"{self.name}: a commit is not answered"), since)
         try:
             if not call.done and self._refusal is not None:
                 raise self._refusal
@@ -446,16 +447,19 @@ class Transactions:
         # A broker ends a transaction a few milliseconds after it says so, and has the next one wait for that.
         settings |= {"retry_backoff_ms": 5, **self.client, "transactional_id": self.identity}
         self._failed = None
-        self._producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
-        self._packs = can_pack(self._producer)
-        with talking(self.name, f"transactions as {self.identity} cannot be begun", passes_anew):
-            self._producer.init_transactions()
+        producer = connect(self.name, self.servers, kafka.KafkaProducer, settings)
+        try:
+            with talking(self.name, f"transactions as {self.identity} cannot be begun", passes_anew):
+                producer.init_transactions()
+        except BaseException:
+            _leave(producer)
+            raise
+        self._producer, self._packs = producer, can_pack(producer)
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            with contextlib.suppress(Exception):
-                producer.close(timeout=0)
+            _leave(producer)
 
     def close(self) -> None:
         """Drop what is not committed, and leave the brokers, once all sinks have."""
@@ -468,8 +472,7 @@ class Transactions:
                 self._commit.wait(5.0)
             elif self._sent:
                 _Call(producer.abort_transaction, "abort").wait(5.0)
-        with contextlib.suppress(Exception):
-            producer.close(timeout=1)
+        _leave(producer).wait(1.0)
 
 
 class _Call:
@@ -499,6 +502,26 @@ class _Call:
         """What it raised."""
         if self._error is not None:
             raise self._error
+
+
+def _leave(producer: Any) -> _Call:
+    """End a producer with what it has in hand, in the background.
+
+    To be closed, it would first send its records; where it cannot, as to a topic that was deleted, kafka-python 3.0.12
+    gives up closing it, and it goes on for ever.
+    """
+    producer._sender.force_close()
+    return _Call(lambda: _end(producer), "a producer ends")
+
+
+def _end(producer: Any) -> None:
+    from kafka.errors import KafkaConnectionError
+
+    producer._sender.join(_LEAVE_S)  # it may be waiting for a broker
+    with contextlib.suppress(Exception):
+        producer.close(timeout=0)
+    # Whoever waits for the end of its transaction would do so for ever.
+    producer._transaction_manager.authentication_failed(KafkaConnectionError("the producer was closed"))
 
 
 _TOO_LONG = {"MessageSizeTooLargeError", "RecordListTooLargeError"}

@@ -69,12 +69,10 @@ class CsvValues:
 
     def __init__(self, options: Options) -> None:
         names = options.names("names")
-        self._delimiter = {"tab": "\t"}.get(text := options.text("delimiter") or ",", text)
+        self._delimiter = options.delimiter(",")
         roles = Roles.of(options)
         if not names:
             raise ConnectorError(f"{options.name}: format=csv needs `names`, the columns of a record in order")
-        if len(self._delimiter) != 1:
-            raise ConnectorError(f"{options.name}: option `delimiter` must be one character or tab, got {text!r}")
         roles.check(options.name, names)
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)

@@ -7,17 +7,15 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 from numpy.typing import NDArray
 
 from connectors.events import Position
 from streamsvm.models import check_names, read_archive, write_archive
+from streamsvm.run.abilities import State
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
-
-State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
-"""A header for JSON, and arrays."""
 
 _CLASS = "Checkpoint"
 _PLAIN = ("identity", "source", "sinks")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from connectors.events import Position, Sink
+from connectors.events import Position, Results, Sink
 
 
-class DeferredSink:
+class DeferredSink(Sink):
     """Leaves no file behind where nothing was written; its position is empty until then.
 
     Parameters
@@ -32,7 +31,7 @@ class DeferredSink:
         self._open, self._stale = open_sink, replace
         self._sink: Sink | None = None
 
-    def write(self, table: Mapping[str, Sequence[Any]]) -> None:
+    def write(self, table: Results) -> None:
         """Take rows."""
         if self._sink is None:
             self._sink = self._open(self.name, resume=False)

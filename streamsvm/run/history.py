@@ -12,31 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import decode_label, encode_label
+from streamsvm.run.abilities import Insight
 
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
 _FIRST_STEP = 250  # events between two samples, doubled whenever there are too many
-
-
-def relevance_of(model: Any) -> dict[Hashable, float]:
-    """The relevance a model gives to its features, the largest first; empty where it tells none apart."""
-    relevance = getattr(model, "relevance", None)
-    if not isinstance(relevance, dict) or len(set(relevance.values())) < 2:
-        return {}
-    return dict(sorted(relevance.items(), key=lambda item: -item[1]))
-
-
-def leaders_of(model: Any) -> list[dict[str, Any]]:
-    """The heads of a model that votes, the leading first; empty where it does not."""
-    leaders = getattr(model, "leaders", None)
-    return leaders() if callable(leaders) else []
-
-
-def order_of(model: Any) -> dict[str, float] | None:
-    """What the order of labels does in a model that weighs it; None where it does not."""
-    effect = getattr(model, "order_effect", None)
-    found: dict[str, float] | None = effect() if callable(effect) else None
-    return found
 
 
 class History:
@@ -86,13 +66,13 @@ class History:
             self._add(model, judged)
 
     def _add(self, model: Any, judged: int) -> None:
-        relevance, leaders = relevance_of(model), leaders_of(model)
-        if not relevance and not leaders:
+        found = Insight.of(model)
+        if not found.relevance and not found.leaders:
             return
         self.at.append(judged)
-        self.trust.append((order_of(model) or {"trust": 0.0})["trust"])
-        self._leaders.append(leaders[0]["member"] if leaders else "")
-        self._relevances.append(dict(list(relevance.items())[:_MOST_FEATURES]))
+        self.trust.append((found.order or {"trust": 0.0})["trust"])
+        self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
+        self._relevances.append(dict(list(found.relevance.items())[:_MOST_FEATURES]))
 
     def _thin(self, events: int) -> None:
         """Keep every second sample, and take no more than half as many from now on, however large batches are."""

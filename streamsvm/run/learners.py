@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch
+from streamsvm.run.abilities import Batched
 from streamsvm.run.errors import RunError
 
 
@@ -49,7 +50,7 @@ class Learner(Protocol):
 class BatchLearner:
     """A classifier of this package: one call for a batch."""
 
-    def __init__(self, model: Any, *, proba: bool = False) -> None:
+    def __init__(self, model: Batched, *, proba: bool = False) -> None:
         from streamsvm.features import BadRows
 
         self._model, self._proba = model, proba
@@ -59,8 +60,7 @@ class BatchLearner:
 
     @property
     def classes(self) -> Sequence[Any]:
-        classes: Sequence[Any] = self._model.classes_
-        return classes
+        return self._model.classes_
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         while True:
@@ -185,7 +185,7 @@ class RowLearner:
 
 def as_learner(model: Any, *, scored: bool, proba: bool = False) -> Learner:
     """The fastest way to drive a model; `scored` and `proba` say what of its answers will be used."""
-    if hasattr(model, "run_batch"):
+    if isinstance(model, Batched):
         return BatchLearner(model, proba=proba)
     return RowLearner(model, scored=scored, proba=proba)
 

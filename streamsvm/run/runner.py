@@ -19,6 +19,7 @@ from connectors.events import (
     Advancing,
     Batch,
     ConnectorError,
+    Lagging,
     Position,
     Rejected,
     Sink,
@@ -26,10 +27,11 @@ from connectors.events import (
     UnreachableError,
 )
 from streamsvm.models import DAMAGED
+from streamsvm.run.abilities import Insight, Persistent, notices_of
 from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
-from streamsvm.run.history import History, leaders_of, order_of, relevance_of
+from streamsvm.run.history import History
 from streamsvm.run.learners import Answers, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
@@ -184,6 +186,7 @@ class Runner:
         started: float | None = None,
     ) -> None:
         self.model, self.source = model, source
+        self._lagging = source if isinstance(source, Lagging) else None
         self.sinks = {role: sink for role, sink in (("out", out), ("rejected", rejected)) if sink is not None}
         self.checkpoint, self.save, self.learn = checkpoint, save, learn
         self._proba, self._names = proba and out is not None, ClassNames()
@@ -237,9 +240,9 @@ class Runner:
 
     def _look(self) -> None:
         """Note what the model has come to."""
-        self.report.relevance, self.report.leaders = relevance_of(self.model), leaders_of(self.model)
-        self.report.notices = list(getattr(self.model, "notices", ()))
-        self.report.order = order_of(self.model)
+        found = Insight.of(self.model)
+        self.report.relevance, self.report.leaders, self.report.order = found.relevance, found.leaders, found.order
+        self.report.notices = notices_of(self.model)
         self.report.history.end(self.model, self.report.metrics.judged)
         rejected = self.sinks.get("rejected")
         self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
@@ -251,7 +254,8 @@ class Runner:
         for batch in self.source:
             self._take(batch)
             report.seconds = time.perf_counter() - began
-            report.lag, report.stalls = getattr(self.source, "lag", None), getattr(self.source, "stalls", 0)
+            if self._lagging is not None:
+                report.lag, report.stalls = self._lagging.lag, self._lagging.stalls
             if self.observer is not None:
                 self.observer(report, self.source.fraction)
             if self._over():
@@ -430,10 +434,10 @@ class Runner:
         """What a checkpoint must agree in, as text: parameters may be of any type."""
         params = self.model._get_params() if self.checkpoint is not None else {}
         return {
-            "source": repr(getattr(self.source, "identity", self.source.name)),
+            "source": repr(self.source.identity),
             "model": class_path(self.model),
             **{f"parameter {name}": repr(value) for name, value in params.items()},
-            **{f"--{role}": repr(getattr(sink, "identity", sink.name)) for role, sink in self.sinks.items()},
+            **{f"--{role}": repr(sink.identity) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
             **({"--proba": "True"} if self._proba else {}),
             "--window": repr(window),
@@ -448,7 +452,7 @@ def run(model: Any, source: Source, **options: Any) -> Report:
 def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
     """Refuse what cannot be kept: only classifiers that give their state as plain arrays are, nothing is pickled."""
     asked = " and ".join(name for name, wanted in (("--checkpoint", checkpoint), ("--save", save)) if wanted)
-    if asked and not hasattr(model, "state"):
+    if asked and not isinstance(model, Persistent):
         raise SetupError(
             f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
             f"leave out {asked}, or use a model of this package such as --model blend"

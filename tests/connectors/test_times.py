@@ -70,6 +70,19 @@ def test_times_become_features_where_they_are_declared(make: Any, tmp_path: Path
     assert bad.reason.endswith(": 'soon'")
 
 
+@pytest.mark.parametrize("make", [csv_file, json_lines, arff, parquet_of_texts])
+def test_a_time_is_missing_where_the_user_says_so(make: Any, tmp_path: Path) -> None:
+    url = make(tmp_path, [SPELLINGS[0], "-", "", "none"])
+    batches = list(open_source(url, label="y", types="t:time", missing="-,?"))
+    assert [row for batch in batches for row in batch.rows()] == [
+        {"x": 1.0, **expected(EVENING)},
+        {"x": 1.0},
+        {"x": 1.0},
+    ]
+    (bad,) = (bad for batch in batches for bad in batch.rejected)
+    assert bad.reason.endswith(": 'none'")
+
+
 @pytest.mark.parametrize("size", [1, 3, 1024])
 def test_the_size_of_batches_is_without_consequence(size: int, tmp_path: Path) -> None:
     cells = [(EVENING + timedelta(seconds=977 * i)).isoformat() for i in range(50)]
@@ -107,6 +120,14 @@ def test_values_of_records() -> None:
     assert [column[0] for name, column in got.events.features.items() if name != "x"] == [*expected(EVENING).values()]
     assert math.isnan(got.events.features["t hour sin"][1])
     assert list(got.events.bad) == [2]
+
+
+def test_a_time_is_missing_in_records_where_the_user_says_so() -> None:
+    options = {"types": "t:time", "missing": "-"}
+    got = JsonValues(Options("kafka://h:1/t", options)).read([b'{"t":"-"}', b'{"t":"none"}'])
+    assert (got.events.features[0], list(got.events.bad)) == ({}, [1])
+    got = CsvValues(Options("kafka://h:1/t", options | {"names": "x,t"})).read([b"1,-", b"2,none"])
+    assert list(got.events.bad) == [1]
 
 
 def test_values_of_records_in_avro(tmp_path: Path) -> None:

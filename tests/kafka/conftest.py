@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,6 +47,17 @@ def start_broker(**options: Any) -> Any:
         if os.environ.get("CI"):
             pytest.fail(f"no Kafka broker: {error}")
         pytest.skip(f"no Kafka broker ({error}), and STREAMSVM_KAFKA=host:port names none")
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    """Whatever a test opened and closed has left no thread behind, such as that of a producer that goes on sending."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + 60
+    while left := [thread.name for thread in threading.enumerate() if thread not in before]:
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

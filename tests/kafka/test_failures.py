@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import threading
+import time
 
 import pytest
 
@@ -112,6 +113,11 @@ def test_what_does_not_pass_for_long_is_raised(monkeypatch):
     monkeypatch.setattr(failures, "_LOOK_S", 0.001)
     with pytest.raises(UnreachableError, match="no one there"):
         Patience(0.01).ask(failing(10**6, UnreachableError("no one there")))
+
+
+def test_what_others_waited_for_counts():
+    with pytest.raises(UnreachableError, match="waited 9 s"):
+        Patience(8.0).bear(UnreachableError("no answer"), time.monotonic() - 9.0)
 
 
 def test_what_lasts_is_raised_at_once():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import random
@@ -50,12 +49,24 @@ def arguments(broker: str, source: str, out: str, dead: str, *more: Any) -> list
     return [url, "--label", "y", "--quiet", *MODEL, *kept, *sinks, *map(str, more)]
 
 
-@functools.cache
+_asking: dict[str, Any] = {}
+
+
 def asking(broker: str) -> Any:
-    """A client for questions, made once."""
+    """A client for questions, made once in a test."""
     from kafka import KafkaAdminClient
 
-    return KafkaAdminClient(bootstrap_servers=broker)
+    if broker not in _asking:
+        _asking[broker] = KafkaAdminClient(bootstrap_servers=broker)
+    return _asking[broker]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_to_ask() -> Iterator[None]:
+    """Close those clients."""
+    yield
+    while _asking:
+        _asking.popitem()[1].close()
 
 
 def marked(broker: str, source: str, out: str) -> int:

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -168,6 +169,21 @@ def test_a_lag_without_an_event_for_long_is_said_and_counted(broker, topic, monk
         assert found == [1, 2]
 
 
+def test_what_takes_long_elsewhere_is_no_lack_of_events(broker, topic, monkeypatch):
+    """As where a run waits for brokers to take its results: before the first event, or between two."""
+    name, later = topic("events", 1), [0.0]
+    fill(broker, name, numbered(100, 1))
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0], sleep=time.sleep)
+    monkeypatch.setattr("connectors.kafka.source.time", clock)
+    with opened(broker, name, max_poll_records=10, batch_size=10, until_end=True) as source:
+        later[0] += 1000.0
+        n = 0
+        for batch in source:
+            n += len(batch)
+            later[0] += 1000.0
+        assert (n, source.stalls) == (100, 0)
+
+
 def test_it_goes_on_from_any_position_in_the_same_order(broker, topic):
     name = topic("events")
     fill(broker, name, [(p, None, b'{"x":1}', (t * 7919) % 1000) for t in range(300) for p in range(3)])
@@ -265,9 +281,9 @@ def test_aborted_events_are_none_and_an_open_transaction_holds_nobody_up(broker,
 
 def test_a_missing_topic_is_refused_or_waited_for(broker, caplog):
     name = f"later-{time.time_ns()}"
-    with pytest.raises(ConnectorError, match=f"there is no topic '{name}'.*missing=wait"):
+    with pytest.raises(ConnectorError, match=f"there is no topic '{name}'.*absent=wait"):
         KafkaSource(servers=broker, topic=name)
-    with caplog.at_level(logging.WARNING), opened(broker, name, missing="wait") as source:
+    with caplog.at_level(logging.WARNING), opened(broker, name, absent="wait", missing="-") as source:
         batches = iter(source)
         assert len(next(batches)) == 0
         assert "waiting for it" in caplog.text

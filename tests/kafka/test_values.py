@@ -69,6 +69,12 @@ def test_csv_values():
     assert 5 in got.bad
 
 
+@pytest.mark.parametrize(("said", "meant"), [(";", ";"), ("tab", "\t"), ("\\t", "\t")])
+def test_csv_values_are_delimited_as_files_are(said, meant):
+    features = CsvValues(options(names="x,z", delimiter=said)).read([f"1{meant}2".encode()]).events.features
+    assert {name: column.tolist() for name, column in features.items()} == {"x": [1.0], "z": [2.0]}
+
+
 def test_csv_needs_names():
     with pytest.raises(ConnectorError, match="format=csv needs `names`"):
         CsvValues(options())

@@ -185,8 +185,9 @@ def test_settings_from_a_file(streamsvm: Streamsvm, tmp_path: Path) -> None:
         figures: dict[str, Any] = json.loads((tmp_path / "s.json").read_text())
         return figures
 
-    assert figures()["events"] == 300
-    assert figures()["model"] == "river.ensemble.bagging.ADWINBaggingClassifier"
+    asked = figures()
+    assert asked["events"] == 300
+    assert asked["model"] == "river.ensemble.bagging.ADWINBaggingClassifier"
     assert figures("--max-events", "100")["events"] == 100
     assert figures("--model", "cpm", "--param", "n_faces=2")["model"].endswith("CPMClassifier")
     assert figures("--model", "bsgd", "--param", "budget=50")["model"].endswith("BSGDClassifier")

@@ -16,8 +16,9 @@ from river.naive_bayes import GaussianNB
 
 from connectors import open_source
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm.run.abilities import Insight
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.history import History, leaders_of, relevance_of
+from streamsvm.run.history import History
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text
@@ -89,8 +90,7 @@ def test_a_history_goes_on_from_its_state() -> None:
 def test_models_that_tell_nothing() -> None:
     for model in (GaussianNB(), CPMClassifier(), BSGDClassifier(metric="fixed")):
         model.learn_one({"a": 1.0, "b": 2.0}, True)
-        assert relevance_of(model) == {}
-        assert leaders_of(model) == []
+        assert Insight.of(model) == Insight({}, [], None)
         history = History()
         history.take(model, 1000, 1000)
         assert history.at == []

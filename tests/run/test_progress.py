@@ -40,7 +40,7 @@ def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_stalls_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     source = open_source("synthetic:sea?n=10")
-    source.stalls = 2  # type: ignore[attr-defined]
+    source.lag, source.stalls = {}, 2  # type: ignore[attr-defined]
     with caplog.at_level(logging.INFO, "streamsvm.run"):
         Runner(GaussianNB(), source, observer=progress(io.StringIO(), every_s=0.0)).run()
     assert "stalled 2 times" in caplog.messages[-1]

@@ -10,7 +10,7 @@ from river import dummy, linear_model, multiclass, naive_bayes
 from river.base import Classifier
 
 from connectors import open_sink
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected
+from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Sink, Source
 from streamsvm import BSGDClassifier, CPMClassifier, load
 from streamsvm.models import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
@@ -19,7 +19,7 @@ from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.runner import Runner, run
 
 
-class Numbers:
+class Numbers(Source):
     """Events (x, y) with one class on either side of a line; some are unreadable, some have no label."""
 
     name = "numbers"
@@ -60,7 +60,7 @@ class Numbers:
     def close(self) -> None: ...
 
 
-class Collected:
+class Collected(Sink):
     """A sink in memory."""
 
     name = "memory"
@@ -219,10 +219,18 @@ def test_no_learning() -> None:
     assert report.metrics.unanswered == 0
 
 
+class Elector(naive_bayes.GaussianNB):
+    """What it calls its state is none to go on from."""
+
+    state = "Ohio"
+
+
 def test_what_cannot_be_kept_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for options in ({"checkpoint": Checkpoint(tmp_path)}, {"save": tmp_path / "m"}):
         with pytest.raises(SetupError, match=r"GaussianNB cannot be kept on disk.*leave out --(checkpoint|save)"):
             Runner(naive_bayes.GaussianNB(), Numbers(), **options)
+    with pytest.raises(SetupError, match="Elector cannot be kept on disk"):
+        Runner(Elector(), Numbers(), checkpoint=Checkpoint(tmp_path))
     with pytest.raises(SetupError, match="cannot take back what was written"):
         Runner(CPMClassifier(), Numbers(), out=Collected(can_rewind=False), checkpoint=Checkpoint(tmp_path))
 
@@ -286,7 +294,7 @@ class Fuse:
             raise Crash
 
 
-class FusedSink:
+class FusedSink(Sink):
     """A file that crashes before or after a step; whatever was written reaches the disk, as after SIGKILL."""
 
     can_rewind = True

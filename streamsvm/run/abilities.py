@@ -1,0 +1,125 @@
+"""What a model may be able to do beyond River's interface: a run asks for each ability by its protocol."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+
+from numpy.typing import NDArray
+
+State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
+"""A header for JSON, and arrays."""
+
+
+@runtime_checkable
+class Persistent(Protocol):
+    """Its state is plain arrays, so that it can be kept on disk."""
+
+    def state(self) -> State:
+        """All of it."""
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What `state` gave."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state as one file."""
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """It takes many events by one call."""
+
+    @property
+    def classes_(self) -> Sequence[Any]:
+        """All classes so far."""
+
+    def clone(self) -> Self:
+        """The same model before its first event."""
+
+    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False) -> Any:
+        """Predict each event, then learn from it: codes and scores, and with `proba` all probabilities."""
+
+
+@runtime_checkable
+class Categorical(Protocol):
+    """It leaves out texts that nearly all are new, unless it is told that they are categories."""
+
+    def keep_categories(self, names: Sequence[Hashable]) -> None:
+        """Never leave these out."""
+
+
+@runtime_checkable
+class Noticing(Protocol):
+    """It notices what is strange about its features and labels."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What it has warned of."""
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """It learns which features matter."""
+
+    @property
+    def relevance(self) -> Mapping[Any, float]:
+        """How much each does."""
+
+
+@runtime_checkable
+class Voting(Protocol):
+    """It is made of heads that vote."""
+
+    def leaders(self) -> list[dict[str, Any]]:
+        """These, the leading first."""
+
+
+@runtime_checkable
+class OrderAware(Protocol):
+    """It may learn from the order of labels."""
+
+    def order_effect(self) -> dict[str, float] | None:
+        """What that does; None where it has no say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insight:
+    """What a model knows at a moment.
+
+    Parameters
+    ----------
+    relevance
+        That of its features, the largest first; empty where it tells none apart.
+    leaders
+        Its heads, the leading first; empty where none vote.
+    order
+        What the order of labels does; None where that has no say.
+    """
+
+    relevance: dict[Hashable, float]
+    leaders: list[dict[str, Any]]
+    order: dict[str, float] | None
+
+    @classmethod
+    def of(cls, model: object) -> Insight:
+        """What this model knows now."""
+        return cls(
+            _relevance(model),
+            model.leaders() if isinstance(model, Voting) else [],
+            model.order_effect() if isinstance(model, OrderAware) else None,
+        )
+
+
+def notices_of(model: object) -> list[str]:
+    """What a model has warned of."""
+    return list(model.notices) if isinstance(model, Noticing) else []
+
+
+def _relevance(model: object) -> dict[Hashable, float]:
+    found = model.relevance if isinstance(model, Weighing) else {}
+    if not isinstance(found, Mapping) or len(set(found.values())) < 2:  # foreign models may mean something else by it
+        return {}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

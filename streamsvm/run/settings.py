@@ -1,0 +1,193 @@
+"""What the settings of the command line ask for, and the refusal of what does not fit together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from connectors.events import ConnectorError, Source
+from connectors.options import Options, split_url
+from connectors.registry import by_scheme, connector_of, is_place
+from connectors.sinks import NullSink
+from streamsvm.run.abilities import Categorical
+from streamsvm.run.classifiers import build_classifier, parse_params
+from streamsvm.run.errors import SetupError
+from streamsvm.run.locks import held
+from streamsvm.run.plot import check_plot
+
+DEFAULT_SOURCE = "synthetic:demo"
+DEFAULT_MODEL = "blend"
+REJECTED = "rejected.jsonl"
+"""Where events set aside go, beside no --out that is a file."""
+
+STREAM_OPTIONS = (
+    *("label", "types", "missing", "ignore", "key", "time", "format", "delimiter", "follow", "until_end", "patience"),
+)
+_CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what does not fit together before anything is opened."""
+    if args.load and (args.model or args.param or args.effort or args.model_table):
+        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
+    if args.proba and not args.out:
+        raise SetupError("--proba needs --out: say where predictions go")
+    if not args.learn and not args.load:
+        raise SetupError("--no-learn only predicts: say with --load what")
+    if args.follow and args.until_end:
+        raise SetupError("--follow waits for more of a file, --until-end stops at the end of a Kafka topic: not both")
+    needing = ("checkpoint_every", "checkpoint_seconds", "fresh")
+    for name in needing:
+        if getattr(args, name) and not args.checkpoint:
+            raise SetupError(f"--{name.replace('_', '-')} needs --checkpoint DIR")
+    if args.plot:
+        check_plot(args.plot)
+    for name in ("save", "summary", "plot"):
+        if getattr(args, name):
+            check_writable(f"--{name}", getattr(args, name))
+    if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
+        raise SetupError(f"--save {args.save}: is not a regular file")
+    _check_distinct(args)
+
+
+def check_source(args: argparse.Namespace) -> None:
+    """Refuse settings of a stream that nobody named."""
+    if not args.has_source and (args.config or any(getattr(args, name) is not None for name in STREAM_OPTIONS)):
+        where = f"nor `source` in {args.config}" if args.config else "which these settings are for"
+        raise SetupError(
+            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it"
+        )
+
+
+def check_label(args: argparse.Namespace, source: Source) -> None:
+    """Refuse a stream that nothing can be learned from."""
+    path, query = split_url(args.source)
+    if args.learn and not (args.label or "label" in query) and not _labels_itself(path, args.format, query):
+        raise SetupError(
+            f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
+            "--label NAME (or only predict, with --load FILE --no-learn)"
+        )
+
+
+def _labels_itself(path: str, given: str | None, query: dict[str, Any]) -> bool:
+    """Whether a stream says by itself what its labels are."""
+    return connector_of(path, Options(path, {"format": given} | query)).labelled
+
+
+def check_writable(option: str, path: str) -> None:
+    """Refuse a file that could not be written."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise SetupError(f"{option} {path}: there is no directory {folder}")
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise SetupError(f"{option} {path}: cannot be written")
+
+
+def _check_distinct(args: argparse.Namespace) -> None:
+    """Refuse to write over what is read, or twice to one file, whatever names it goes by."""
+    source, results = split_url(args.source)[0], _results(args)
+    snapshot = os.path.join(args.checkpoint, "checkpoint.npz") if args.checkpoint else None
+    used = {"SOURCE": source, "--load": args.load, "--config": args.config, "--checkpoint": snapshot}
+    seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
+    for option, path in results.items():
+        places = _places(path, 1)
+        for place in places:
+            if place in seen and (seen[place], option) != ("--load", "--save"):  # a model is replaced whole
+                raise SetupError(f"{seen[place]} and {option} are the same file {path}")
+        seen |= dict.fromkeys(places, option)
+    folder = os.path.dirname(os.path.realpath(source))
+    if held := next((option for option, path in results.items() if os.path.realpath(path) == folder), None):
+        raise SetupError(f"SOURCE lies in the directory {folder}, whose parts {held} replaces")
+
+
+def _results(args: argparse.Namespace) -> dict[str, str]:
+    """Where results go, by the option that says so."""
+    given = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
+    sinks = {"--out": args.out, "--rejected": args.rejected}
+    given |= {option: split_url(url)[0] for option, url in sinks.items() if url}
+    return given if args.rejected else given | {"the file for rejected events": rejected_path(args)}
+
+
+def _places(path: str, descriptor: int) -> set[Any]:
+    """What tells a file from others: its name in full, and where it is there what the system knows it by."""
+    if path == "-":
+        found = os.fstat(descriptor)  # a terminal may well be both read and written
+        return {(found.st_dev, found.st_ino)} if stat.S_ISREG(found.st_mode) else set()
+    real = os.path.realpath(path)
+    if path == NullSink.name or real == os.path.realpath(os.devnull):
+        return set()
+    try:
+        found = os.stat(real)
+    except OSError:
+        return {real}
+    return {real, (found.st_dev, found.st_ino)}
+
+
+@contextlib.contextmanager
+def locked(args: argparse.Namespace) -> Iterator[None]:
+    """Keep other runs from the files of results; the default for rejected events is taken when it is needed."""
+    with contextlib.ExitStack() as stack:
+        for option, path in _results(args).items():
+            if path != REJECTED and is_place(path):
+                stack.enter_context(held(option, path))
+        yield
+
+
+def model_of(args: argparse.Namespace) -> Any:
+    """The model, new or loaded, that is asked for."""
+    model = _loaded(args.load) if args.load else _new_model(args)
+    if isinstance(model, Categorical):
+        model.keep_categories(_declared_categories(args))
+    return model
+
+
+def _declared_categories(args: argparse.Namespace) -> list[str]:
+    path, query = split_url(args.source)
+    try:
+        types = Options(path, query if args.types is None else {"types": args.types}).kinds("types")
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error
+    return [name for name, kind in types.items() if kind == "category"]
+
+
+def _new_model(args: argparse.Namespace) -> Any:
+    table = dict(args.model_table)
+    configured = table.pop("name", DEFAULT_MODEL)
+    name = args.model or configured
+    base = table if name == configured else {}  # the file's parameters are those of the file's model
+    params = parse_params(args.param, base) | ({"effort": args.effort} if args.effort else {})
+    return build_classifier(name, params)
+
+
+def _loaded(path: str) -> Any:
+    import streamsvm  # the model's module comes with it
+
+    try:
+        return streamsvm.load(path)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"--load {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def rejected_path(args: argparse.Namespace) -> str:
+    """Beside the predictions, where these go to a file; else in this directory."""
+    path = split_url(args.out or "-")[0]
+    return f"{path}.rejected.jsonl" if is_place(path) else REJECTED
+
+
+def identity_of(args: argparse.Namespace) -> dict[str, Any]:
+    """How the stream is read: what a checkpoint must agree in. Credentials may change, and are not written down."""
+    options = {name: getattr(args, name) for name in STREAM_OPTIONS if getattr(args, name) is not None}
+    options |= split_url(args.source)[1]
+    kind = by_scheme(args.source)
+    if kind is not None and kind.meaning is not None:
+        options = {name: options[name] for name in kind.meaning if name in options}
+    shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
+    shown |= {"load": args.load} if args.load else {}
+    kind = by_scheme(args.rejected or "")
+    says_itself = kind is not None and kind.meaning is not None  # which it is, whatever its options
+    sinks = {} if says_itself else {"--rejected": args.rejected or "by default"}
+    return {f"--{name}": value for name, value in shown.items()} | sinks

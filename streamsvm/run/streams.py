@@ -1,0 +1,100 @@
+"""Opens the streams that the settings of the command line name."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from connectors import open_sink, open_source
+from connectors.events import ConnectorError, Sink, Source, UnreachableError
+from connectors.registry import by_scheme
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.deferred import DeferredSink
+from streamsvm.run.errors import SetupError
+from streamsvm.run.locks import held
+from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_writable, rejected_path
+
+
+def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> Checkpoint | None:
+    """The directory of checkpoints, if there is to be one."""
+    if not args.checkpoint:
+        return None
+    seconds = args.checkpoint_seconds or (None if args.checkpoint_every else 5.0)
+    checkpoint = Checkpoint(
+        args.checkpoint, every_events=args.checkpoint_every, every_s=seconds, fresh=bool(args.fresh)
+    )
+    return stack.enter_context(checkpoint)
+
+
+def opened_source(args: argparse.Namespace) -> Source:
+    """The stream of events."""
+    options = {name: getattr(args, name) for name in STREAM_OPTIONS}
+    source: Source = _settled(open_source, args.source, **options)
+    return source
+
+
+def opened_sinks(
+    args: argparse.Namespace, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
+) -> list[Sink | None]:
+    """For predictions, if wanted, and for events set aside: by default a file that is made when the first one comes."""
+    kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
+    kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
+    out = _settled(open_sink, args.out, **kept, **_shared(args, args.out)) if args.out else None
+    if out is not None:
+        stack.enter_context(_closing(out))
+    path = args.rejected or rejected_path(args)
+    if args.rejected:
+        rejected = _settled(open_sink, path, beside=out, **kept, **_shared(args, path))
+    else:
+        check_writable("rejected events go to", path)
+        opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
+        rejected = DeferredSink(path, opened, replace=path != REJECTED)
+    return [out, stack.enter_context(_closing(rejected))]
+
+
+@contextlib.contextmanager
+def _closing(sink: Sink) -> Iterator[Sink]:
+    """Close a sink at the end; after an error that is the one to be told, and closing may well fail for the same."""
+    try:
+        yield sink
+    except BaseException:
+        with contextlib.suppress(ConnectorError, OSError):
+            sink.close()
+        raise
+    sink.close()
+
+
+def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool) -> Sink:
+    """Open the default file for rejected events; where another run of this directory writes it, one beside it."""
+    stem, _, suffix = REJECTED.partition(".")
+    others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
+    for name in itertools.chain((path,), others):
+        try:
+            stack.enter_context(held("rejected events to", name))
+        except SetupError:
+            if resume:
+                raise
+        else:
+            break
+    return open_sink(name, resume=resume)
+
+
+def _shared(args: argparse.Namespace, url: str) -> dict[str, Any]:
+    """The settings of the run that a sink takes too, such as the patience of the source."""
+    kind = by_scheme(url)
+    names = () if kind is None else kind.sink_options
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
+    """Open a stream; what is wrong with it now is wrong with the settings."""
+    try:
+        return open_stream(url, **options)
+    except UnreachableError:
+        raise
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error

@@ -1,0 +1,88 @@
+"""The table of connectors: what registers there can be opened, and is known to help and checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import ConnectorError, open_sink, open_source, registry
+from connectors.options import Options
+from connectors.registry import Connector, Setting, connector_of, is_place, register
+from connectors.sinks import NullSink
+from connectors.synthetic import SyntheticSource
+from streamsvm import cli
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
+    """Registers a kind of stream of its own; the settings its sinks were opened with."""
+    opened: list[Setting] = []
+
+    def sink(path: str, options: Options, setting: Setting) -> NullSink:
+        options.finish()
+        opened.append(setting)
+        return NullSink()
+
+    def source(path: str, options: Options) -> SyntheticSource:
+        return SyntheticSource(path.removeprefix("memory:"), options)
+
+    monkeypatch.setattr(registry, "_table", registry._table.copy())
+    register(Connector("memory", source, sink, scheme="memory:", shown="memory:NAME", labelled=True))
+    return opened
+
+
+def test_what_registers_is_opened_by_its_scheme(memory: list[Setting]) -> None:
+    source = open_source("memory:sea?n=20")
+    assert sum(len(batch) for batch in source) == 20
+    open_sink("memory:a", resume=True, source=source)
+    assert memory == [Setting(resume=True, source=source)]
+    with pytest.raises(ConnectorError, match="unknown option `lable`"):
+        open_sink("memory:a?lable=y")
+
+
+def test_what_registers_runs_and_stands_in_the_help(
+    memory: list[Setting], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = ["--model", "river.naive_bayes.GaussianNB", "--quiet"]
+    assert cli.main(["run", "memory:sea?n=20", "--out", "memory:a", *model]) == 0
+    assert len(memory) == 1
+    assert list(tmp_path.iterdir()) == []  # nothing stands beside what is no file
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    assert capsys.readouterr().out.count("memory:NAME") == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "name"),
+    [
+        ("a.CSV", {}, "csv"),
+        ("a.tsv.gz", {}, "tsv"),
+        ("a.json", {}, "jsonl"),
+        ("-", {}, "csv"),
+        ("-", {"format": "svmlight"}, "libsvm"),
+        ("a.csv", {"format": "json"}, "jsonl"),
+        ("a.pq", {}, "parquet"),
+        ("kafka://a:9092/t", {"format": "csv"}, "kafka"),
+        ("synthetic:demo", {}, "synthetic"),
+    ],
+)
+def test_a_stream_is_told_by_scheme_then_format_then_suffix(path: str, options: dict[str, Any], name: str) -> None:
+    assert connector_of(path, Options(path, options)).name == name
+
+
+def test_what_only_goes_one_way_is_refused() -> None:
+    with pytest.raises(ConnectorError, match="null:: no events can be read from there"):
+        open_source("null:")
+    with pytest.raises(ConnectorError, match="results cannot be written as synthetic; use one of csv, tsv, jsonl"):
+        open_sink("synthetic:demo")
+    with pytest.raises(ConnectorError, match="results cannot be written as parquet; use one of csv, tsv, jsonl"):
+        open_sink("-?format=parquet")
+
+
+def test_only_files_and_directories_are_places(tmp_path: Path) -> None:
+    assert is_place(str(tmp_path / "new.csv"))
+    assert is_place(str(tmp_path))
+    assert not any(is_place(path) for path in ("-", "/dev/null", "null:", "kafka://a:9092/t", "other://x"))
