@@ -47,7 +47,7 @@ def _guarded(arguments: list[str], started: float) -> int:
     try:
         args = _parse(arguments)
         with _logging(args.quiet):
-            return _run(args, started)
+            return _warmup(args) if args.command == "warmup" else _run(args, started)
     except SetupError as error:
         return _complain(error, 2)
     except BrokenPipeError:
@@ -59,6 +59,18 @@ def _guarded(arguments: list[str], started: float) -> int:
         return _complain(error, 1)
     except MemoryError as error:
         return _complain(f"out of memory: {error}".removesuffix(": "), 1)
+
+
+def _warmup(args: argparse.Namespace) -> int:
+    from streamsvm.online import warmup
+
+    folder = warmup(args.jobs)
+    if importlib.util.find_spec("sklearn") is not None:
+        from streamsvm.batch import warmup as warm_solver
+
+        warm_solver()
+    print(folder)
+    return 0
 
 
 def _prepare_streams() -> None:
@@ -135,6 +147,15 @@ def _parser() -> _Parser:
     _add_results(run)
     _add_checkpoint(run)
     _add_reports(run)
+    warmup = commands.add_parser(
+        "warmup",
+        help="compile now what a first use would compile, as for a container image",
+        description="Compile the learners' kernels (and those of the batch solver that has many, where scikit-learn is "
+        "there), and say where compiled code is kept: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are set.",
+        allow_abbrev=False,
+    )
+    warmup.add_argument("--jobs", type=_count, metavar="N", help="in so many processes (default: as there are cores)")
+    warmup.add_argument("--quiet", action=_FLAG, help="no progress")
     return parser
 
 
@@ -365,6 +386,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if args.command is None:
         parser.print_help()
         parser.exit(2)
+    if args.command == "warmup":
+        return args
     options = set(vars(args)) - {"command", "version", "config", "param"}
     configured = read_configuration(args.config, options) if args.config else Configuration(None, {}, [])
     if configured.arguments:

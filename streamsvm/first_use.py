@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import subprocess
@@ -75,6 +74,18 @@ def _shares(entries: Sequence[Entry], jobs: int) -> list[list[Entry]]:
     return [share for share in shares if share]
 
 
+_is_said = False
+
+
+def _say(total: int | None = None) -> None:
+    """Say once why this takes a while."""
+    global _is_said
+    if not _is_said:
+        _is_said = True
+        what = "some functions" if total is None else f"{total} functions"
+        logger.info("compiling %s, once on this machine; they are kept in %s", what, cache_folder())
+
+
 class _Other:
     """Another process that compiles."""
 
@@ -125,7 +136,7 @@ class _Progress:
 
             self._bar = tqdm(total=total, desc="compiling, once on this machine", unit=" functions", leave=False)
         else:
-            logger.info("compiling %d functions, once on this machine; they are kept in %s", total, cache_folder())
+            _say(total)
 
     def done(self, name: str) -> None:
         """One of them is done, by whichever process."""
@@ -156,12 +167,7 @@ def _tell(name: str) -> None:
     if _Current.progress is not None:
         _Current.progress.done(name)
     else:
-        _tell_once()
-
-
-@functools.cache
-def _tell_once() -> None:
-    logger.info("compiling, once on this machine: it takes some seconds, and is kept in %s", cache_folder())
+        _say()
 
 
 event.register("numba:compile", Listener(_tell))  # type: ignore[no-untyped-call]

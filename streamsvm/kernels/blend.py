@@ -29,7 +29,7 @@ from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
-from streamsvm.kernels.requests import REQUEST, answer, wants_proba
+from streamsvm.kernels.requests import REQUEST, answer
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, load, observe, single_event
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
@@ -370,7 +370,7 @@ def vote_on_block(state, request, first, n_block):
         best = vote_on(state, predicting, k, False)
         if predicting:
             request.codes[first + k] = best
-            if best >= 0 and wants_proba(request):
+            if best >= 0 and request.scores.size > 0:
                 answer(request, first + k, best, state.proba, state.n_classes)
         if label >= 0:
             count(state, label, k)

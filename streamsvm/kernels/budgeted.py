@@ -31,7 +31,7 @@ from streamsvm.kernels.expansion import (
 from streamsvm.kernels.exponential import ONE, exp_below
 from streamsvm.kernels.losses import best_class, find_update, sharpness, softmax_terms
 from streamsvm.kernels.metric import relearn_metric
-from streamsvm.kernels.requests import REQUEST, answer, is_learned, wants_proba
+from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import PREDICT, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import f32
 
@@ -262,7 +262,7 @@ def run_rows(state, request):
         if request.predicting:
             best = predict(state, m)
             request.codes[i] = best
-            if best >= 0 and wants_proba(request):
+            if best >= 0 and request.scores.size > 0:
                 spread(state)
                 answer(request, i, best, state.proba, state.n_classes)
             elif best < 0 and learning:

@@ -19,7 +19,7 @@ from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import softmax_terms
-from streamsvm.kernels.requests import REQUEST, answer, is_learned, wants_proba
+from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, borrow, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
@@ -399,7 +399,7 @@ def run_rows(state, request):
         if request.predicting:
             best = predict(state, event_rows, scaled, m)
             request.codes[i] = best
-            if best >= 0 and wants_proba(request):
+            if best >= 0 and request.scores.size > 0:
                 spread(state)
                 answer(request, i, best, state.proba, state.n_classes)
         elif learning:

@@ -31,12 +31,6 @@ def is_learned(request, i):
 
 
 @inlined
-def wants_proba(request):
-    """Whether more is asked for than the best class."""
-    return request.scores.size > 0
-
-
-@inlined
 def answer(request, i, best, proba, n):
     """The probability of the best of n classes for row i, and of as many classes as are asked for."""
     request.scores[i] = proba[best]

@@ -179,7 +179,7 @@ def load_pairs(rows, values, columns, start, end, shared):
                 continue
             return start - i - 1
         j = columns[u(i - skip)]
-        if j < n_ranked and is_ranked(rows, j):
+        if j < n_ranked and rows.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
             z = rank(rows, x, j)
         else:
             z = (x - shift[u(j)]) * scale[u(j)]
@@ -212,12 +212,6 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
             out_values[at + k] = scaled[k]
         at += m
     out_starts[indptr.size - 1] = at
-
-
-@kernel
-def is_ranked(rows, j):
-    """Whether a column has values to rank among: sparse columns and indicators have none."""
-    return rows.centred[j] > 0.0
 
 
 @kernel

@@ -227,10 +227,6 @@ class BSGDClassifier(base.OnlineClassifier):
 
     # Memory ------------------------------------------------------------------------------------------------------
 
-    def _reset(self) -> None:
-        prepare([kernels.ENTRIES["event"], kernels.ENTRIES["run_rows"], maintenance.ENTRIES[self.maintenance]])
-        super()._reset()
-
     def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
         """As for every learner; rows that another has scaled come in `rows`."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
@@ -256,7 +252,9 @@ class BSGDClassifier(base.OnlineClassifier):
         }
         state = State(expansion.BSGD, sizes, parts={"rows": own})
         state.lend(table=merging.table())
-        state.make_room = maintenance.ENTRIES[self.maintenance].compile().address
+        make_room = maintenance.ENTRIES[self.maintenance]
+        prepare([make_room])
+        state.make_room = make_room.compile().address
         state.heads.weight[:] = 1.0 / len(heads)
         state.gamma_now = 1.0 if self.gamma is None else self.gamma
         state.gamma = self.gamma or 0.0

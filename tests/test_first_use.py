@@ -1,0 +1,68 @@
+"""First use: what is compiled in several processes is on disk for all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamsvm.online
+from streamsvm import cli, first_use
+from streamsvm.kernels import blend, budgeted, cache_folder, linear, maintenance, polytope
+
+ROOT = Path(__file__).resolve().parents[1]
+PREPARE = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+from streamsvm import first_use
+from streamsvm.kernels import linear, polytope
+entries = [linear.ENTRIES["run_member"], polytope.ENTRIES["event"]]
+cold = [entry.name for entry in entries if not entry.is_compiled]
+first_use.prepare(entries, jobs=2)
+print(cold, [entry.is_compiled for entry in entries])
+entries[0].compile()
+"""
+
+
+def prepare(folder: Path) -> tuple[str, str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", PREPARE], env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def test_what_several_processes_compiled_is_kept(tmp_path):
+    found, said = prepare(tmp_path)
+    assert found == "['linear.run_member', 'polytope.event'] [True, True]"
+    assert said.count("compiling") == 1
+    assert str(tmp_path) in said
+    assert prepare(tmp_path) == ("[] [True, True]", "")
+
+
+def test_shares_are_about_equal_and_whole():
+    entries = [
+        entry for module in (blend, budgeted, maintenance, linear, polytope) for entry in module.ENTRIES.values()
+    ]
+    for jobs in (1, 2, 8, 100):
+        shares = first_use._shares(entries, jobs)
+        assert 1 <= len(shares) <= jobs
+        assert sorted(entry.name for share in shares for entry in share) == sorted(entry.name for entry in entries)
+    first, second = first_use._shares(entries, 2)
+    sizes = [len(set().union(*(entry.reached() for entry in share))) for share in (first, second)]
+    assert max(sizes) < 2 * min(sizes)
+
+
+@pytest.mark.parametrize(("asked", "jobs"), [("3", 3), ("0", 1)])
+def test_the_environment_says_in_how_many_processes(monkeypatch, asked, jobs):
+    monkeypatch.setenv(first_use.JOBS, asked)
+    assert first_use._jobs() == jobs
+
+
+def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
+    monkeypatch.setattr(streamsvm.online, "_KERNELS", (linear,))
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
+    assert cli.main(["warmup", "--jobs", "1"]) == 0
+    assert capsys.readouterr().out.strip() == str(cache_folder())
