@@ -38,6 +38,10 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 
 
+LOADABLE: dict[str, Any] = {}
+"""Classes that `streamsvm.load` makes by `from_state`, by name: each is added where it is defined."""
+
+
 class ArchiveError(ValueError):
     """A file that is not an archive, is damaged, or was written by a newer version."""
 

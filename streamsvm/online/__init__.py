@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
 from streamsvm.first_use import prepare
 from streamsvm.kernels import blend, budgeted, cache_folder, linear, maintenance, merging, polytope
-from streamsvm.models import ArchiveError, read_archive
+from streamsvm.models import LOADABLE, ArchiveError, read_archive
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 
-_KERNELS = (blend, budgeted, maintenance, linear, polytope)
+__all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 
-LEARNERS: dict[str, type[OnlineClassifier]] = {
-    learner.__name__: learner for learner in (BSGDClassifier, CPMClassifier, StreamSVMClassifier)
-}
+_KERNELS = (blend, budgeted, maintenance, linear, polytope)
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> OnlineClassifier:
@@ -33,15 +31,15 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         Where it is none of ours.
     """
     name = header.get("class")
-    learner = LEARNERS.get(name) if isinstance(name, str) else None
+    learner = LOADABLE.get(name) if isinstance(name, str) else None
     if name == "LinearModel":
         raise ArchiveError(
             "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
             "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on"
         )
     if learner is None:
-        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted(LEARNERS))}")
-    return learner.from_state(header, arrays)
+        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted(LOADABLE))}")
+    return cast("OnlineClassifier", learner.from_state(header, arrays))
 
 
 def load(path: str | os.PathLike[str]) -> OnlineClassifier:

@@ -23,6 +23,7 @@ from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.models import (
     DAMAGED,
+    LOADABLE,
     ArchiveError,
     Scaler,
     check_names,
@@ -77,6 +78,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         super().__init_subclass__(**kwargs)
         if "_kernels" in cls.__dict__:
             cls._event = _entry(cls)
+            LOADABLE[cls.__name__] = cls
 
     # State -------------------------------------------------------------------------------------------------------
 

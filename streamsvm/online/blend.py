@@ -51,7 +51,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     Kernel members are budgeted kernel machines (see `BSGDClassifier`) on standardised and on ranked numbers, with a
     learned metric; each carries several heads, that is losses and steps. Linear ones cost little beside them, and lead
     on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
-    weighted by exp(100 accuracy) with its accuracy over about the last `horizon` events, so that what follows the
+    weighted by exp(100 accuracy) with its accuracy over about the last `vote_window` events, so that what follows the
     stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
     often right. The power the blend's probabilities are raised to is learned by their log loss, which calibrates them.
     Last, which labels tend to follow the three before is weighed in where that makes probabilities better
@@ -63,8 +63,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
     columns, linear ones all.
 
-    A member ten points less accurate than the best sleeps: it has no say, and learns from one event in eight, until it
-    has come nearer, or the blend becomes less accurate than it was.
+    A member ten points less accurate than the best becomes dormant: it has no say, and learns from one event in eight,
+    until it has come nearer, or the blend becomes less accurate than it was.
 
     Predicting while another thread learns is not safe.
 
@@ -77,12 +77,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
     members
         Which members there are, of `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and
         `"polytope"`. None: those of the effort.
-    horizon
+    vote_window
         The accuracies that votes rest on are over about so many events.
     label_order
         Whether the order of labels may speak. False where events come in no order, or labels in another than events.
     seed
-        Settles which events members learn from that sleep: all else is determined.
+        Settles which events dormant members learn from: all else is determined.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
     threads
@@ -115,7 +115,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         effort: str = "normal",
         budget: int | None = None,
         members: tuple[str, ...] | None = None,
-        horizon: float = 500.0,
+        vote_window: float = 500.0,
         label_order: bool = True,
         seed: int = 0,
         max_features: int = 65_536,
@@ -127,7 +127,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             check_number("budget", budget, 1, 100_000, whole=True)
         if members is not None:
             _check_members(members)
-        check_number("horizon", horizon, 1)
+        check_number("vote_window", vote_window, 1)
         if not isinstance(label_order, bool):
             raise TypeError(f"`label_order` must be True or False, got {label_order!r}")
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
@@ -135,7 +135,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.effort = effort
         self.budget = budget
         self.members = members
-        self.horizon = horizon
+        self.vote_window = vote_window
         self.label_order = label_order
         self.seed = seed
         check_number("threads", threads, 1, 64, whole=True)
@@ -148,7 +148,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"budget": 20}
         yield {"effort": "low"}
-        yield {"effort": "high", "budget": 5, "horizon": 50.0, "label_order": False}
+        yield {"effort": "high", "budget": 5, "vote_window": 50.0, "label_order": False}
         yield {"members": ("ranks", "linear"), "budget": 10, "threads": 2}
 
     # Memory ------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         sizes = {"experts": experts, "columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
         state.is_ranking, state.is_ordering = ranking, self.label_order
-        state.expert_decay = 1.0 - 1.0 / self.horizon
+        state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
         state.experts.sharpness[:] = [s for kind in kinds for s in kind.sharpness]
         state.stack.weights[experts] = 1.0
@@ -295,7 +295,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     # What it knows -----------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[dict[str, Any]]:
-        """All heads, the leading first: member, head, recent accuracy, share of the vote, and whether it sleeps.
+        """All heads, the leading first: member, head, recent accuracy, weight (its share of the
+        vote), and whether it is dormant.
 
         Examples
         --------
@@ -303,12 +304,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> for i in range(100):
         ...     model.learn_one({"a": float(i % 2)}, i % 2)
         >>> sorted(model.leaders()[0])
-        ['accuracy', 'asleep', 'head', 'member', 'vote']
+        ['accuracy', 'dormant', 'head', 'member', 'weight']
         """
         # Accuracies start from 0 and are not yet there.
         n, caution = self.n_events_learned, kernels.VOTE_CAUTION
-        n_first = min(n, max(self.horizon - caution, 0.0))
-        reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.horizon) ** (n - n_first)
+        n_first = min(n, max(self.vote_window - caution, 0.0))
+        reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.vote_window) ** (n - n_first)
         heads = [
             (name, head, bool(member.dormant))
             for name, kind, member in zip(self._members(), self._kinds(), self._state.block.members, strict=True)
@@ -319,12 +320,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 "member": member,
                 "head": head,
                 "accuracy": min(float(expert.accuracy) / reached, 1.0) if n else 0.0,
-                "vote": float(expert.weight),
-                "asleep": asleep,
+                "weight": float(expert.weight),
+                "dormant": dormant,
             }
-            for (member, head, asleep), expert in zip(heads, self._state.experts, strict=True)
+            for (member, head, dormant), expert in zip(heads, self._state.experts, strict=True)
         ]
-        return sorted(rows, key=lambda row: -row["vote"])
+        return sorted(rows, key=lambda row: -row["weight"])
 
     @property
     def relevance(self) -> dict[Any, float]:

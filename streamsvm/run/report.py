@@ -141,7 +141,7 @@ def _knowledge(report: Report) -> list[str]:
     lines = []
     if report.leaders:
         heads = [
-            f"{head['member']} ({head['head']}) with {head['vote']:.0%} of the vote, accuracy {head['accuracy']:.4f}"
+            f"{head['member']} ({head['head']}) with {head['weight']:.0%} of the vote, accuracy {head['accuracy']:.4f}"
             for head in report.leaders[:_MOST_LEADERS]
         ]
         alone = " by itself" if report.order is not None and report.order["trust"] else ""

@@ -105,7 +105,7 @@ def test_leaders_are_sorted_and_named():
     model = StreamSVMClassifier()
     accuracy_of_all = accuracy(model, X, y)
     leaders = model.leaders()
-    votes = [row["vote"] for row in leaders]
+    votes = [row["weight"] for row in leaders]
     assert votes == sorted(votes, reverse=True)
     assert sum(votes) == pytest.approx(1.0)
     assert leaders[0]["member"] in ("standard", "ranks", "standard-large")
@@ -148,24 +148,24 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
 # Sleep ------------------------------------------------------------------------------------------------------------
 
 
-def asleep(model):
-    return {row["member"] for row in model.leaders() if row["asleep"]}
+def dormant(model):
+    return {row["member"] for row in model.leaders() if row["dormant"]}
 
 
 def test_a_member_that_is_of_no_use_sleeps_and_wakes_on_drift():
     X, y = ring(4_000)
     model = StreamSVMClassifier()
     accuracy(model, X, y)
-    assert asleep(model) == {"linear"}
+    assert dormant(model) == {"linear"}
     linear = X[:, 0] - X[:, 1] > 0.0
     learned = 0
-    while asleep(model):
+    while dormant(model):
         model.learn_many(X[learned : learned + 10], linear[learned : learned + 10])
         learned += 10
     assert learned < 100
     before = model.n_events_learned
     accuracy(model, X[:900], y[:900])  # no use again, but it must stay awake for a while
-    assert not asleep(model)
+    assert not dormant(model)
     assert model.n_events_learned == before + 900
 
 
@@ -174,17 +174,17 @@ def test_a_member_that_becomes_useful_without_drift_wakes_by_its_sample():
     X, y = ring(4_000)
     model = StreamSVMClassifier(members=("standard", "linear"), budget=10)
     accuracy(model, X, y)
-    assert asleep(model) == {"linear"}
+    assert dormant(model) == {"linear"}
     # From here on a feature tells the label, which ten vectors in twenty noisy columns do not see.
     wide = np.column_stack(
         [X, np.where(y, 1.0, -1.0) * rng.uniform(0.5, 1.5, 4_000), 9.0 * rng.normal(size=(4_000, 20))]
     )
     accuracy(model, wide, y)
-    assert asleep(model) != {"linear"}
+    assert dormant(model) != {"linear"}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
-def test_sleepers_learn_from_one_event_in_eight(seed):
+def test_dormant_members_learn_from_one_event_in_eight(seed):
     drawn = np.array([[blocks.is_drawn(float(n), i, float(seed)) for n in range(8_000)] for i in range(3)])
     assert (abs(drawn.mean(axis=1) - 1.0 / blocks.DORMANT_SAMPLE) < 0.015).all()
     assert (abs(np.corrcoef(drawn)[np.triu_indices(3, 1)]) < 0.05).all()
@@ -253,10 +253,10 @@ def test_threads_change_nothing_while_members_sleep_and_wake():
     X, y = ring(4_000)
     plain, threaded = (StreamSVMClassifier(threads=n) for n in (1, 2))
     assert_threads_change_nothing(plain, threaded, X, y.tolist(), range(0, 4_001, 500), ahead=100)
-    assert asleep(threaded)
+    assert dormant(threaded)
     linear = (X[:, 0] - X[:, 1] > 0.0).tolist()
     assert_threads_change_nothing(plain, threaded, X, linear, (0, 333, 700))
-    assert not asleep(threaded)
+    assert not dormant(threaded)
 
 
 def test_threads_change_nothing_on_wide_sparse_rows_and_many_classes():
@@ -499,11 +499,11 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
     assert streamsvm.load(tmp_path / "model").predict_one({"a": 1.0}) is None
 
 
-def test_a_sleeper_that_has_not_met_the_latest_class_is_saved_and_loaded():
+def test_a_dormant_member_that_has_not_met_the_latest_class_is_saved_and_loaded():
     X, y = ring(4_000)
     model = StreamSVMClassifier()
     model.learn_many(X, y)
-    assert asleep(model) == {"linear"}
+    assert dormant(model) == {"linear"}
     model.learn_one({0: 0.0, 1: 0.0}, "new")
     other = StreamSVMClassifier.from_state(*model.state())
     for learner in (model, other):
@@ -564,7 +564,7 @@ def learned_by_all():
         ({"members": "linear"}, TypeError, "`members` must be a tuple"),
         ({"members": ()}, TypeError, "`members` must be a tuple"),
         ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
-        ({"horizon": 0}, ValueError, "`horizon`"),
+        ({"vote_window": 0}, ValueError, "`vote_window`"),
         ({"label_order": 1}, TypeError, "`label_order`"),
         ({"seed": -1}, ValueError, "`seed`"),
         ({"max_features": 1.5}, TypeError, "`max_features`"),

@@ -33,7 +33,7 @@ class Told:
         self.relevance, self._leader = relevance, leader
 
     def leaders(self) -> list[dict[str, Any]]:
-        return [{"member": self._leader, "head": "h", "accuracy": 0.5, "vote": 1.0}] if self._leader else []
+        return [{"member": self._leader, "head": "h", "accuracy": 0.5, "weight": 1.0}] if self._leader else []
 
 
 def turning(n: int, every: int) -> History:

@@ -19,7 +19,8 @@ from unittest import mock
 from simulations.benchmarks import keep, rounded
 from simulations.benchmarks.blend import groups, head, prequential, warm
 from simulations.benchmarks.peers import Stream
-from streamsvm import BSGDClassifier, StreamSVMClassifier
+from streamsvm import StreamSVMClassifier
+from streamsvm.first_use import JOBS
 from streamsvm.online import blend
 
 EVENTS = 10_000
@@ -58,10 +59,10 @@ VARIANTS: dict[str, Variant] = {
     "no absorbing": Variant(kernel={"absorb": 1.0}),
     "no large budget": _without("standard-large", "ranks-large"),
     "no small standard": _without("standard"),
-    "votes over all events": Variant({"horizon": 1e15}),
+    "votes over all events": Variant({"vote_window": 1e15}),
     "equal votes": Variant(compiled={"streamsvm.kernels.blend.VOTE_SHARPNESS": 0.0}),
-    "no second vote": Variant(compiled={"streamsvm.kernels.stack.MARGIN": math.inf}),
-    "no sleep": Variant(compiled={"streamsvm.kernels.blend.SLEEPY_GAP": math.inf}),
+    "no second vote": Variant(compiled={"streamsvm.kernels.stacking.MARGIN": math.inf}),
+    "none dormant": Variant(compiled={"streamsvm.kernels.blend.DORMANT_GAP": math.inf}),
     "no linear members": _without("linear"),
     "no order of labels": Variant({"label_order": False}),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},
@@ -73,18 +74,18 @@ VARIANTS: dict[str, Variant] = {
 def built_as(variant: Variant) -> Iterator[None]:
     """Blends built meanwhile are of this variant."""
 
-    class Member(BSGDClassifier):
+    class Settings(blend._KernelSettings):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings | variant.kernel)
 
-    changed = variant.constants | ({"BSGDClassifier": Member} if variant.kernel else {})
-    # Templates of members are remembered by what they were made from, which does not name what changes here.
-    blend._template.cache_clear()
+    changed = variant.constants | ({"_KernelSettings": Settings} if variant.kernel else {})
+    # Members are remembered by what they were made from, which does not name what changes here.
+    blend._kernel_member.cache_clear()
     try:
         with mock.patch.multiple(blend, **changed) if changed else nullcontext():
             yield
     finally:
-        blend._template.cache_clear()
+        blend._kernel_member.cache_clear()
 
 
 def measure(variant: Variant, stream: Stream) -> dict[str, float]:
@@ -106,7 +107,7 @@ def compiled_as(variant: Variant) -> Iterator[Executor]:
     spawn = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.dict(os.environ, NUMBA_CACHE_DIR=folder),
+        mock.patch.dict(os.environ, {"NUMBA_CACHE_DIR": folder, JOBS: "1"}),
         ProcessPoolExecutor(1, spawn, _set_constants, (variant.compiled,)) as process,
     ):
         yield process
