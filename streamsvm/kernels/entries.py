@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +36,26 @@ class Entry:
     function: Any
     arguments: tuple[Any, ...]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its module in this room, and its own name."""
         return name_of(_plain(self.function))
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is on disk."""
-        return config.DISABLE_JIT or self._mark.exists()
+        """Whether it is at hand, or on disk."""
+        return config.DISABLE_JIT or "_compiled" in self.__dict__ or self._mark.exists()
 
     @property
     def _mark(self) -> Path:
         return cache_folder() / f"{self.name}.compiled"
 
     def compile(self) -> Any:
-        """Compile it, or load it; returns what is called."""
+        """Compile it, or load it, once; returns what is called."""
+        return self._compiled
+
+    @cached_property
+    def _compiled(self) -> Any:
         if not hasattr(self.function, "compile"):
             compiled = self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
         else:

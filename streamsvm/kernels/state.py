@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,12 @@ class Array:
     fields: Mapping[str, Number] | None = None
     lent: bool = False
 
-    @property
+    @cached_property
+    def factors(self) -> tuple[tuple[str, ...], ...]:
+        """For each dimension of compiled code the named ones it is the product of."""
+        return tuple(tuple(dim.split("*")) for dim in self.dims)
+
+    @cached_property
     def element(self) -> np.dtype[Any]:
         """The type of an element."""
         fields: Any = [(name, number.dtype) for name, number in (self.fields or {}).items()]
@@ -142,6 +148,36 @@ class Declaration:
         self.record = np.dtype(fields)
         DECLARED[self.name] = self
 
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """The names of all numbers."""
+        return frozenset(name for name, _ in self.of(Number))
+
+    @cached_property
+    def own_arrays(self) -> dict[str, Array]:
+        """The arrays that take memory."""
+        return {name: array for name, array in self.of(Array) if not array.lent}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where the address of an array or part stands in the record, in words of eight bytes."""
+        names = (name for name, entry in self.entries.items() if not isinstance(entry, Number))
+        return {name: self.offset(f"{name}@") // 8 for name in names}
+
+    @cached_property
+    def number_starts(self) -> list[tuple[str, float]]:
+        """Numbers that do not begin with 0."""
+        return [(name, number.start) for name, number in self.of(Number) if number.start]
+
+    @cached_property
+    def array_starts(self) -> list[tuple[str, str | None, float]]:
+        """Arrays, or fields of their records, that do not."""
+        starts: list[tuple[str, str | None, float]] = []
+        for name, array in self.own_arrays.items():
+            starts += [(name, None, array.start)] if array.start else []
+            starts += [(name, key, number.start) for key, number in (array.fields or {}).items() if number.start]
+        return starts
+
     def offset(self, field: str) -> int:
         """Where a field of the record is, in bytes."""
         assert self.record.fields is not None
@@ -167,19 +203,25 @@ def _declared(name: str) -> Declaration:
     return DECLARED[name]
 
 
-def _split(dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _split(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape, each named dimension by itself."""
-    return tuple(sizes[name] for dim in dims for name in dim.split("*"))
+    return tuple(sizes[name] for names in array.factors for name in names)
 
 
-def _joined(dims: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _joined(array: Array, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape compiled code sees."""
-    return tuple(math.prod(sizes[name] for name in dim.split("*")) for dim in dims)
+    return tuple(
+        sizes[names[0]] if len(names) == 1 else math.prod(sizes[name] for name in names) for names in array.factors
+    )
 
 
 def _n_bytes(array: Array, sizes: Mapping[str, int]) -> int:
-    size = math.prod(_split(array.dims, sizes)) * array.element.itemsize
+    size = math.prod(_joined(array, sizes)) * array.element.itemsize
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 _most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
@@ -210,7 +252,10 @@ class State:
         The states inside, by name.
     """
 
-    __slots__ = ("__weakref__", "_arrays", "_block", "_numbers", "_record", "address", "declaration", "dims", "parts")
+    __slots__ = (
+        *("__weakref__", "_arrays", "_block", "_numbers", "_record", "_words"),
+        *("address", "declaration", "dims", "parts"),
+    )
 
     declaration: Declaration
     dims: dict[str, int]
@@ -220,6 +265,7 @@ class State:
     _block: NDArray[np.uint8]
     _numbers: frozenset[str]
     _record: Any
+    _words: NDArray[np.int64]
 
     def __init__(
         self,
@@ -232,49 +278,45 @@ class State:
         own(self, "declaration", declaration)
         own(self, "dims", sizes)
         own(self, "parts", dict(parts or {}))
-        own(self, "_numbers", frozenset(name for name, _ in declaration.of(Number)))
-        arrays = {name: array for name, array in declaration.of(Array) if not array.lent}
+        own(self, "_numbers", declaration.numbers)
+        arrays = declaration.own_arrays
         head = -(-declaration.record.itemsize // ALIGNMENT) * ALIGNMENT
-        size = head + sum(_n_bytes(array, sizes) for array in arrays.values())
+        lengths = [_n_bytes(array, sizes) for array in arrays.values()]
+        size = head + sum(lengths)
         if size > _most_bytes.get():
             raise ValueError(f"a state of {size} bytes, of which at most {_most_bytes.get()} are allowed")
         # Memory that nothing is written to takes no room.
         block = np.zeros(size + ALIGNMENT, np.uint8)
-        block = block[-block.ctypes.data % ALIGNMENT :][:size]
+        block = block[-_address(block) % ALIGNMENT :][:size]
         own(self, "_block", block)
         own(self, "_record", block[: declaration.record.itemsize].view(declaration.record))
-        own(self, "address", block.ctypes.data)
+        own(self, "_words", block[: declaration.record.itemsize].view(i64))
+        own(self, "address", _address(block))
         own(self, "_arrays", {})
         at = head
-        for name, array in arrays.items():
-            shape, element = _joined(array.dims, sizes), array.element
+        for (name, array), length in zip(arrays.items(), lengths, strict=True):
+            shape, element = _joined(array, sizes), array.element
             flat = block[at : at + math.prod(shape) * element.itemsize].view(element).reshape(shape)
-            self._place(name, flat.view(np.recarray) if array.fields else flat)
-            at += _n_bytes(array, sizes)
+            self._place(name, flat.view(np.recarray) if array.fields else flat, self.address + at)
+            at += length
         for name, part in self.parts.items():
             if name in declaration.entries:
-                self._record[f"{name}@"] = part.address
+                self._words[declaration.places[name]] = part.address
         self._begin()
         LIVING[self.address] = self
 
-    def _place(self, name: str, array: NDArray[Any]) -> None:
+    def _place(self, name: str, array: NDArray[Any], address: int) -> None:
+        """Note an array, and its address and shape, which stand in the record one behind the other."""
         self._arrays[name] = array
-        self._record[f"{name}@"] = array.ctypes.data
-        for k, size in enumerate(array.shape):
-            self._record[f"{name}@{k}"] = size
+        place = self.declaration.places[name]
+        self._words[place : place + 1 + array.ndim] = (address, *array.shape)
 
     def _begin(self) -> None:
-        for name, number in self.declaration.of(Number):
-            if number.start:
-                self._record[name] = number.start
-        for name, array in self.declaration.of(Array):
-            if array.lent:
-                continue
-            for key, number in (array.fields or {}).items():
-                if number.start:
-                    self._arrays[name][key] = number.start
-            if array.start:
-                self._arrays[name][...] = array.start
+        for name, start in self.declaration.number_starts:
+            self._record[name] = start
+        for name, key, start in self.declaration.array_starts:
+            array = self._arrays[name]
+            (array if key is None else array[key])[...] = start
 
     def __getattr__(self, name: str) -> Any:
         if name in self._arrays:
@@ -293,13 +335,13 @@ class State:
     def lend(self, **arrays: NDArray[Any]) -> None:
         """Put arrays that live elsewhere in their places."""
         for name, array in arrays.items():
-            self._place(name, array)
+            self._place(name, array, _address(array))
 
     def split(self, name: str) -> NDArray[Any]:
         """An array with each named dimension by itself."""
         entry = self.declaration.entries[name]
         assert isinstance(entry, Array)
-        return self._arrays[name].reshape(_split(entry.dims, self.dims))
+        return self._arrays[name].reshape(_split(entry, self.dims))
 
     @property
     def n_bytes(self) -> int:

@@ -84,15 +84,15 @@ def test_streams_are_for_choosing_or_for_confirming():
 def test_a_variant_lasts_as_long_as_it_is_asked_for():
     def members(name):
         with ablation.built_as(ablation.VARIANTS[name]):
-            return StreamSVMClassifier(**ablation.VARIANTS[name].settings)._templates()
+            return StreamSVMClassifier(**ablation.VARIANTS[name].settings)._kinds()
 
-    whole = StreamSVMClassifier()._templates()
+    whole = StreamSVMClassifier()._kinds()
     fixed, hinge = members("no learned metric"), members("no log loss")
-    assert fixed[0]._learner.metric == "fixed"
-    assert members("no absorbing")[0]._learner.absorb == 1.0
+    assert fixed[0]._settings.metric == "fixed"
+    assert members("no absorbing")[0]._settings.absorb == 1.0
     assert {head.split()[0] for head in hinge[0].heads} == {"hinge"}
-    assert whole[0]._learner.metric == StreamSVMClassifier()._templates()[0]._learner.metric == "learned"
-    assert StreamSVMClassifier()._templates()[0].heads == whole[0].heads
+    assert whole[0]._settings.metric == StreamSVMClassifier()._kinds()[0]._settings.metric == "learned"
+    assert StreamSVMClassifier()._kinds()[0].heads == whole[0].heads
 
 
 def test_constants_of_compiled_code_exist():
