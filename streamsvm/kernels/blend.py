@@ -22,7 +22,7 @@ import math
 from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
-from streamsvm.kernels.access import StateType, address_of
+from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.autocorrelation import AUTOCORRELATION, add_order, learn_order, note, row_key
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
@@ -32,7 +32,7 @@ from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.requests import REQUEST, answer
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, load, observe, single_event
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
-from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
 
 # What is asked of rows: to do all, or a block one part after another; members learn on one thread each, the t-th asks
 # for LEARN + t.
@@ -69,6 +69,8 @@ BLEND = Declaration(
         "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
         "stack": Part(STACK, "the second vote"),
         "order": Part(AUTOCORRELATION, "what the order of labels says"),
+        "scale": address("`scale_rows`"),
+        "vote": address("`vote_on_rows`"),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "is_ranking": Number("whether any member sees ranks", i64),
         "is_ordering": Number("whether the order of labels may speak", i64),
@@ -95,6 +97,9 @@ BLEND = Declaration(
         "proba": Array(("classes",), "the probability of each class"),
     },
 )
+
+
+blend_at, request_at = state_at(BLEND), state_at(REQUEST)
 
 
 # Rows -------------------------------------------------------------------------------------------------------------
@@ -342,6 +347,12 @@ def scale_block(state, request, first):
     return n_block
 
 
+def scale_rows(address, request_address):
+    """`scale_block` of the rows from `request.first` on, compiled apart: how many is left in `request.n_block`."""
+    request = request_at(request_address)
+    request.n_block = scale_block(blend_at(address), request, request.first)
+
+
 @inlined
 def call_member(block, i, n_rows, at_hand):
     """Let a member score the rows of the block, and learn those with a label; it may have its scores `at_hand`."""
@@ -376,6 +387,12 @@ def vote_on_block(state, request, first, n_block):
             count(state, label, k)
 
 
+def vote_on_rows(address, request_address):
+    """`vote_on_block` of the block in hand, compiled apart."""
+    request = request_at(request_address)
+    vote_on_block(blend_at(address), request, request.first, request.n_block)
+
+
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
@@ -406,26 +423,25 @@ def run_rows(state, request, what):
     `request.n_block` rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next
     begins.
     """
-    block, n_rows = state.block, request.indptr.size - 1
-    first, n_block = request.first, request.n_block
+    block, n_rows, places = state.block, request.indptr.size - 1, (address_of(state), address_of(request))
     if what < LEARN:
         state.at_hand = 0
-    while first < n_rows:
+    while request.first < n_rows:
         if what in (ALL, SCALE):
-            n_block = scale_block(state, request, first)
+            call(state.scale, places)
             if what == SCALE:
-                return n_block
-            if n_block < 0:
-                return first
+                return request.n_block
+            if request.n_block < 0:
+                return request.first
         if what == ALL or what >= LEARN:
             for i in range(block.members.size):
                 if what == ALL or block.members[i].thread == what - LEARN:
-                    call_member(block, i, n_block, False)
+                    call_member(block, i, request.n_block, False)
         if what in (ALL, VOTE_ON):
-            vote_on_block(state, request, first, n_block)
-        first += n_block
+            call(state.vote, places)
         if what != ALL:
-            return first
+            return request.first + request.n_block
+        request.first += request.n_block
     return n_rows
 
 
@@ -434,4 +450,6 @@ _STATE = StateType(BLEND.name)
 ENTRIES = {
     "event": Entry(event, (_STATE, types.int64, types.float64)),
     "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name), types.int64)),
+    "scale_rows": Entry(scale_rows, (types.int64,) * 2),
+    "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 2),
 }

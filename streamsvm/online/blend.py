@@ -163,7 +163,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     def _reset(self) -> None:
         members = {entry.name: entry for kind in self._kinds() for entry in kind.entries}
-        prepare([kernels.ENTRIES["run_rows"], *members.values()])
+        rows = (kernels.ENTRIES[name] for name in ("run_rows", "scale_rows", "vote_on_rows"))
+        prepare([*rows, *members.values()])
         super()._reset()
 
     def _new_state(self, n_columns: int, n_classes: int) -> State:
@@ -191,6 +192,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         }
         sizes = {"experts": experts, "columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
+        state.scale, state.vote = (kernels.ENTRIES[name].compile().address for name in ("scale_rows", "vote_on_rows"))
         state.is_ranking, state.is_ordering = ranking, self.label_order
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
