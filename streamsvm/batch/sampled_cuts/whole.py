@@ -15,10 +15,10 @@ from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
 from streamsvm.kernels import cuts as kernels
 
 # Sweeps over the rows a round.
-SWEEPS = 10
+SWEEPS = 30
 # What C may be for each row where rows held out in so many folds choose, in the order they are asked: each as long as
 # it is better. Solutions need to be no nearer than so many times `tol` for that, nor take more rounds.
-CHOICES, FOLDS, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 3, 20.0, 20
+CHOICES, FOLDS, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 3, 20.0, 7
 
 
 @functools.cache
