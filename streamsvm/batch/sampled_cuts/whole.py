@@ -100,6 +100,7 @@ class HeldOut:
 
     def is_better(self, c: float, best: float) -> bool:
         """Whether c is clearly better; one fold that speaks against it ends the question."""
+        self.duals = {key: dual for key, dual in self.duals.items() if key[0] == best}  # others are asked no more
         won = np.empty(0)
         for k in range(FOLDS):
             shares = self.whole.shares[self.fold == k]
