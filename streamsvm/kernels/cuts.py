@@ -318,8 +318,12 @@ def merge_into(vectors, coefs, sizes, a, b):
 # All rows at once ------------------------------------------------------------------------------------------------
 
 
+# Rows whose part of the gap is less than so much of the mean are left for a later sweep.
+SMALL = 0.3
+
+
 @kernel
-def sweep(gram, codes, cost, rescaled, most, order, n_sweeps, weights, scores):
+def sweep(gram, codes, cost, rescaled, most, order, n_sweeps, tol, weights, scores):
     """Ascend the dual of the whole problem along pairs of labels of one row after another.
 
     Parameters
@@ -334,24 +338,33 @@ def sweep(gram, codes, cost, rescaled, most, order, n_sweeps, weights, scores):
         What the weights of a row sum up to.
     order
         The rows in the order to go through them.
+    n_sweeps, tol
+        The end comes after so many sweeps, or where the gap, as each row's part was when its turn came, is no more.
     weights
         Of each row's labels, shape (n, n_classes); that of the true one is what is left. Changed.
     scores
-        The scores that belong to them, shape (n_classes, n). Changed.
+        The scores that belong to them, shape (n_classes, n), or (1, n) for the difference of two. Changed.
     """
+    least = tol / max(order.size, 1)
     for _ in range(n_sweeps):
-        largest = 0.0
+        gap = 0.0
         for i in order:
-            if most[i] > 0.0:
-                largest = max(largest, improve(gram[i], i, codes[i], cost, rescaled, weights[i], scores))
-        if largest < 1e-6:
+            if len(scores) == 1:
+                gap += improve_two(gram[i], i, codes[i], cost, rescaled, most[i], least, weights[i], scores[0])
+            else:
+                gap += improve(gram[i], i, codes[i], cost, rescaled, most[i], least, weights[i], scores)
+        if gap <= tol:
             break
+        least = max(tol, SMALL * gap) / order.size
 
 
 @kernel
-def improve(values, i, y, cost, rescaled, weights, scores):
-    """Move weight from the label of row i with the least loss to that with the largest; by how much they differed."""
-    up, down, high, low = y, y, 0.0, math.inf
+def improve(values, i, y, cost, rescaled, most, least, weights, scores):
+    """Move weight from the label of row i with the least loss to that with the largest; the row's part of the gap.
+
+    Nothing is moved where that part is no more than `least`.
+    """
+    up, down, high, low, mean = y, y, 0.0, math.inf, 0.0
     if weights[y] > 0.0:
         low = 0.0
     for c in range(weights.size):
@@ -359,12 +372,14 @@ def improve(values, i, y, cost, rescaled, weights, scores):
             continue
         behind = scores[c, i] - scores[y, i]
         loss = cost[y, c] * (1.0 + behind) if rescaled else cost[y, c] + behind
+        mean += weights[c] * loss
         if loss > high:
             up, high = c, loss
         if weights[c] > 0.0 and loss < low:
             down, low = c, loss
-    if high <= low:
-        return 0.0
+    gap = most * high - mean
+    if gap <= least or high <= low:
+        return gap
     gains = (cost[y, up] if rescaled else 1.0) if up != y else 0.0
     loses = (cost[y, down] if rescaled else 1.0) if down != y else 0.0
     curvature = ((gains - loses) ** 2 + gains * gains + loses * loses) * values[i]
@@ -376,7 +391,25 @@ def improve(values, i, y, cost, rescaled, weights, scores):
     add_scaled(scores[y], values, step * (gains - loses))
     add_scaled(scores[up], values, -step * gains)
     add_scaled(scores[down], values, step * loses)
-    return high - low
+    return gap
+
+
+@kernel
+def improve_two(values, i, y, cost, rescaled, most, least, weights, scores):
+    """The same for two classes, whose scores differ by `scores`."""
+    other, sign = 1 - y, 2.0 * y - 1.0
+    factor = cost[y, other] if rescaled else 1.0
+    loss = cost[y, other] - factor * sign * scores[i]
+    gap = most * max(loss, 0.0) - weights[other] * loss
+    if gap <= least:
+        return gap
+    curvature = factor * factor * values[i]
+    weight = most if loss > 0.0 else 0.0
+    if curvature > 0.0:
+        weight = min(max(weights[other] + loss / curvature, 0.0), most)
+    add_scaled(scores, values, sign * factor * (weight - weights[other]))
+    weights[other], weights[y] = weight, most - weight
+    return gap
 
 
 @fused

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
@@ -13,10 +15,16 @@ from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
 from streamsvm.kernels import cuts as kernels
 
 # Sweeps over the rows a round.
-SWEEPS = 10
+SWEEPS = 30
 # What C may be for each row where rows held out in so many folds choose, in the order they are asked: each as long as
 # it is better. Solutions need to be no nearer than so many times `tol` for that, nor take more rounds.
-CHOICES, FOLDS, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 3, 5.0, 20
+CHOICES, FOLDS, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 3, 20.0, 7
+
+
+@functools.cache
+def _threads() -> ThreadpoolController:
+    """Those of the libraries there are: to find them takes longer than a small fit."""
+    return ThreadpoolController()
 
 
 class Whole(Rounds):
@@ -26,99 +34,140 @@ class Whole(Rounds):
         settings, population = self.settings, self.population
         rows, codes = self._rows(np.arange(population.n))
         self.codes, self.shares = codes, population.each(codes)
-        self.gram = self.similarity.values(rows, rows)
-        if self.n_outputs == 1:  # two scores of opposite sign, whose difference is the one there is
-            self.gram = self.gram * np.float32(0.5)
+        with _threads().limit(limits=1, user_api="blas"):  # on few rows more of them mostly wait, and busily
+            self.gram = self.similarity.values(rows, rows)
         if not hasattr(self, "dual"):
-            self.C = self.C or self._choose(rng)
-            self.dual = Dual(self.C * self.shares, codes, len(settings.cost))
+            self.dual = self._chosen(rng) if not self.C else Dual(self.C * self.shares, codes, settings, self.n_outputs)
         n_iter, gap, objective = 0, math.inf, math.inf
         while n_iter < settings.max_iter and gap > settings.tol:
             n_iter += 1
-            objective, gap = self._round(self.dual, rng)
+            objective, gap = self._round(self.dual, settings.tol, rng)
             if progress(objective, gap) or time.perf_counter() > settings.deadline:
                 break
-        coefs = self.dual.coefs(self.codes, settings)
+        coefs = self.dual.coefs()
         indices = np.flatnonzero(coefs.any(axis=1))
-        coefs = coefs[:, 1:] if self.n_outputs == 1 else coefs
         del self.gram
         return Result(indices, coefs[indices].astype(np.float32), objective, 0.0, gap, n_iter, gap <= settings.tol)
 
-    def _round(self, dual: Dual, rng: np.random.Generator) -> tuple[float, float]:
+    def _round(self, dual: Dual, tol: float, rng: np.random.Generator) -> tuple[float, float]:
         """Some sweeps; the objective and how far above the optimum it can be."""
         settings = self.settings
         order = rng.permutation(np.flatnonzero(dual.most > 0.0))
+        total = float(dual.most.sum()) / max(float(self.shares.sum()), 1e-300)
         is_rescaled = settings.rescaling == "slack"
         kernels.sweep(
-            self.gram, self.codes, settings.cost, is_rescaled, dual.most, order, SWEEPS, dual.weights, dual.scores
+            self.gram,
+            self.codes,
+            settings.cost,
+            is_rescaled,
+            dual.most,
+            order,
+            SWEEPS,
+            tol * total,
+            dual.weights,
+            dual.scores,
         )
         loss = float(dual.most @ self._violations(dual.scores, self.codes).losses)
-        square = max(0.0, float(np.einsum("ic,ci->", dual.coefs(self.codes, settings), dual.scores)))
-        bound = float(np.einsum("ic,ic->", dual.weights, settings.cost[self.codes])) - 0.5 * square
-        total = float(dual.most.sum()) / max(float(self.shares.sum()), 1e-300)
+        square = dual.square()
         objective = (loss + 0.5 * square) / total
-        return objective, max(0.0, objective - bound / total)
+        return objective, max(0.0, objective - (dual.costs() - 0.5 * square) / total)
 
-    def _choose(self, rng: np.random.Generator) -> float:
-        """The C that rows held out speak for: that of `SVC`, if they do not clearly speak for another."""
-        per_row = float(np.count_nonzero(self.shares))
-        fold = rng.permutation(len(self.codes)) % FOLDS
-        best, least = CHOICES[0][0], np.empty(0)
+    def _chosen(self, rng: np.random.Generator) -> Dual:
+        """Where to begin with the C that rows held out speak for: that of `SVC`, if not clearly for another."""
+        held_out = HeldOut(self, rng)
+        best = CHOICES[0][0]
         for choices in CHOICES:
-            duals: list[Dual] = []
-            for c in choices:
-                costs = self._held_out(duals, c * per_row * self.shares, fold, rng)
-                if c == choices[0]:
-                    least = costs if not len(least) else least
-                    continue
-                won = self.shares * (least - costs)
-                if won.sum() <= math.sqrt(float(won @ won)):
+            for c in choices[1:]:
+                if not held_out.is_better(c, best):
                     break
-                best, least = c, costs
+                best = c
             if best != choices[0]:
                 break
-        return best * per_row
+        self.C = best * held_out.n
+        dual = held_out.dual(best, best, 0)
+        dual.resize(self.C * self.shares)
+        return dual
 
-    def _held_out(self, duals: list[Dual], most: Floats, fold: Ints, rng: np.random.Generator) -> Floats:
-        """What each row costs as predicted from the other folds; goes on from what solutions there are."""
-        settings, costs = self.settings, np.zeros(len(fold))
+
+class HeldOut:
+    """What rows cost as predicted from the other folds, each solved when it is asked for."""
+
+    def __init__(self, whole: Whole, rng: np.random.Generator) -> None:
+        self.whole, self.rng = whole, rng
+        self.n = float(np.count_nonzero(whole.shares))
+        self.fold = rng.permutation(len(whole.codes)) % FOLDS
+        self.duals: dict[tuple[float, int], Dual] = {}
+
+    def is_better(self, c: float, best: float) -> bool:
+        """Whether c is clearly better; one fold that speaks against it ends the question."""
+        self.duals = {key: dual for key, dual in self.duals.items() if key[0] == best}  # others are asked no more
+        won = np.empty(0)
         for k in range(FOLDS):
-            part = np.where(fold == k, 0.0, most)
-            if len(duals) <= k:
-                duals.append(Dual(part, self.codes, len(settings.cost)))
+            shares = self.whole.shares[self.fold == k]
+            won = np.append(won, shares * (self._costs(best, best, k) - self._costs(c, best, k)))
+            if won.sum() <= 0.0:
+                return False
+        return bool(won.sum() > math.sqrt(float(won @ won)))
+
+    def _costs(self, c: float, near: float, k: int) -> Floats:
+        scores, codes = self.dual(c, near, k).scores[:, self.fold == k], self.whole.codes[self.fold == k]
+        found = scores.argmax(axis=0) if len(scores) > 1 else (scores[0] > 0.0).astype(np.int64)
+        return np.asarray(self.whole.settings.cost[codes, found])
+
+    def dual(self, c: float, near: float, k: int) -> Dual:
+        """The solution of all but fold k, from that for another C."""
+        if (c, k) not in self.duals:
+            whole, settings = self.whole, self.whole.settings
+            if (near, k) in self.duals:
+                dual = self.duals[near, k].scaled(c / near)
             else:
-                duals[k].resize(part, self.codes)
+                most = np.where(self.fold == k, 0.0, c * self.n * whole.shares)
+                dual = Dual(most, whole.codes, settings, whole.n_outputs)
             for _ in range(ROUNDS_ROUGH):
-                _, gap = self._round(duals[k], rng)
+                _, gap = whole._round(dual, ROUGH * settings.tol, self.rng)
                 if gap <= ROUGH * settings.tol or time.perf_counter() > settings.deadline:
                     break
-            held = fold == k
-            found = duals[k].scores[:, held].argmax(axis=0)
-            costs[held] = settings.cost[self.codes[held], found]
-        return costs
+            self.duals[c, k] = dual
+        return self.duals[c, k]
 
 
 class Dual:
     """Weights of each row's labels, and the scores that belong to them."""
 
-    def __init__(self, most: Floats, codes: Ints, n_classes: int) -> None:
-        self.scores = np.zeros((n_classes, len(codes)))
-        self.weights = np.zeros((len(codes), n_classes))
-        self.resize(most, codes)
+    def __init__(self, most: Floats, codes: Ints, settings: Settings, n_outputs: int) -> None:
+        self.codes, self.settings = codes, settings
+        self.scores = np.zeros((n_outputs, len(codes)))
+        self.weights = np.zeros((len(codes), len(settings.cost)))
+        self.resize(most)
 
-    def resize(self, most: Floats, codes: Ints) -> None:
-        """Let the weights of a row sum up to another number; where they are more, begin anew."""
-        rows = np.arange(len(codes))
-        self.weights[rows, codes] = 0.0
-        if (self.weights.sum(axis=1) > most).any():
-            self.weights[:] = self.scores[:] = 0.0
+    def resize(self, most: Floats) -> None:
+        """Let the weights of a row sum up to another number, no less than before."""
+        rows = np.arange(len(self.codes))
+        self.weights[rows, self.codes] = 0.0
         self.most = most
-        self.weights[rows, codes] = most - self.weights.sum(axis=1)
+        self.weights[rows, self.codes] = np.maximum(0.0, most - self.weights.sum(axis=1))
 
-    def coefs(self, codes: Ints, settings: Settings) -> Floats:
-        """The coefficients of each row's features, shape (n, n_classes)."""
-        rows = np.arange(len(codes))
-        coefs = -self.weights * (settings.cost[codes] if settings.rescaling == "slack" else 1.0)
-        coefs[rows, codes] = 0.0
-        coefs[rows, codes] = -coefs.sum(axis=1)
-        return np.asarray(coefs, np.float64)
+    def scaled(self, ratio: float) -> Dual:
+        """For weights that sum up to so many times as much: the best multiple of these."""
+        square = self.square()
+        factor = min(ratio, self.costs() / square) if square > 0.0 else 0.0
+        other = Dual(self.most, self.codes, self.settings, len(self.scores))
+        other.weights, other.scores = factor * self.weights, factor * self.scores
+        other.resize(ratio * self.most)
+        return other
+
+    def costs(self) -> float:
+        """The sum of the labels' weighted costs."""
+        return float(np.einsum("ic,ic->", self.weights, self.settings.cost[self.codes]))
+
+    def square(self) -> float:
+        """|f|^2."""
+        return max(0.0, float(np.einsum("ic,ci->", self.coefs(), self.scores)))
+
+    def coefs(self) -> Floats:
+        """The coefficients of each row's features, shape (n, n_outputs)."""
+        rows = np.arange(len(self.codes))
+        coefs = -self.weights * (self.settings.cost[self.codes] if self.settings.rescaling == "slack" else 1.0)
+        coefs[rows, self.codes] = 0.0
+        coefs[rows, self.codes] = -coefs.sum(axis=1)
+        return np.asarray(coefs[:, 1:] if len(self.scores) == 1 else coefs, np.float64)
