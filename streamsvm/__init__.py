@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# As `typing` has it, whose import alone would double the time until `__main__` takes care of interrupts.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier

@@ -29,8 +29,8 @@ def test_the_code_is_clean(command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def loaded(statement: str) -> set[str]:
-    done = run(sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)")
+def loaded(statement: str, *options: str) -> set[str]:
+    done = run(sys.executable, *options, "-c", f"{statement}; import sys; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 
@@ -44,6 +44,11 @@ def test_a_learner_brings_nothing_heavy():
 
 def test_the_command_line_starts_without_learners():
     assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.cli")
+
+
+def test_interrupts_are_taken_care_of_before_anything_that_takes_time():
+    brought = loaded("import streamsvm.__main__", "-S") - loaded("import importlib, signal", "-S")
+    assert brought == {"__future__", "streamsvm", "streamsvm.__main__"}  # `typing` takes as long as all of them
 
 
 def test_connectors_stand_alone():
