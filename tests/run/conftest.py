@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm import CPMClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 
 ROOT = Path(__file__).resolve().parents[2]
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -27,7 +27,7 @@ def command(*arguments: Any) -> list[str]:
 @pytest.fixture(scope="session", autouse=True)
 def _compiled() -> None:
     """The kernels on disk, so that no process of a test compiles, takes its time and says so."""
-    for model in (StreamSVMClassifier(), CPMClassifier()):
+    for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
         model.run_batch([{"warm": 1.0}], [0])
 
 
