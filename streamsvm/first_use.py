@@ -25,6 +25,8 @@ JOBS = "STREAMSVM_JOBS"
 _LEAST_SHARE = 20
 _SAY_EVERY_S = 5.0
 
+_ready: set[str] = set()
+
 
 def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
     """Have entries compiled, and kept on disk; those that are there already are left for later.
@@ -36,9 +38,14 @@ def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
     jobs
         In how many processes; None: see `JOBS`. Where another process cannot be started, this one does it all.
     """
-    cold = [entry for entry in entries if not entry.is_compiled]
-    if not cold:
-        return
+    # Rows come often in small batches: the disk is asked once.
+    cold = [entry for entry in entries if entry.name not in _ready and not entry.is_compiled]
+    if cold:
+        _compile(cold, jobs)
+    _ready.update(entry.name for entry in entries)
+
+
+def _compile(cold: Sequence[Entry], jobs: int | None) -> None:
     shares = _shares(cold, jobs or _jobs())
     progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
     others = [_Other(share, progress) for share in shares[1:]]
