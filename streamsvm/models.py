@@ -364,6 +364,85 @@ class LinearModel:
             raise ArchiveError(f"{path} is not a whole LinearModel: {error!r}") from error
 
 
+@dataclass(slots=True)
+class Trees:
+    """Trees that each add to the score of a class; the class with the largest score wins.
+
+    A row goes from a tree's root to a leaf: left where its value in the node's column is at most the threshold, right
+    where it is larger, and where it is missing as the node says.
+
+    Parameters
+    ----------
+    classes
+        The labels.
+    n_columns
+        The columns of a row.
+    start
+        What scores begin with, shape (n_classes,).
+    roots, outputs
+        The first node of each tree, and the number of the class it adds to, shape (n_trees,).
+    feature, left, right, missing, threshold, value
+        Of each node, shape (n_nodes,): the column looked at, the nodes that follow (left is -1 at a leaf), the
+        threshold, and what a leaf adds.
+
+    Examples
+    --------
+    >>> stump = Trees(
+    ...     ["low", "high"], 1, np.zeros(2), np.array([0]), np.array([1]), feature=np.array([0, 0, 0]),
+    ...     left=np.array([1, -1, -1]), right=np.array([2, -1, -1]), missing=np.array([1, -1, -1]),
+    ...     threshold=np.array([3.0, 0.0, 0.0]), value=np.array([0.0, -1.0, 1.0]),
+    ... )
+    >>> stump.predict(np.array([[1.0], [5.0], [np.nan]]))
+    ['low', 'high', 'low']
+    """
+
+    classes: list[Any]
+    n_columns: int
+    start: NDArray[np.float64]
+    roots: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    value: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        n, (n_trees,), shapes = len(self.left), self.roots.shape, (len(self.left),)
+        nodes = (self.feature, self.left, self.right, self.missing, self.threshold, self.value)
+        if any(array.shape != shapes for array in nodes) or self.outputs.shape != (n_trees,):
+            raise ValueError("nodes, or trees, are described by arrays of several lengths")
+        inner = self.left >= 0
+        at = np.arange(n)[inner]
+        if not all(((nodes > at) & (nodes < n)).all() for nodes in (a[inner] for a in (self.left, self.right, self.missing))):
+            raise ValueError("the nodes of a tree must follow one another")
+        if not all(((a >= 0) & (a < n_most)).all() for a, n_most in (
+            (self.roots, n), (self.outputs, len(self.classes)), (self.feature[inner], self.n_columns)
+        )):
+            raise ValueError("trees name nodes, classes or columns that are not there")
+        if self.start.shape != (len(self.classes),) or not all(
+            np.isfinite(a).all() for a in (self.start, self.value)
+        ) or np.isnan(self.threshold).any():
+            raise ValueError("scores must be finite, and begin with a number for each class")
+
+    def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        scores, rows = np.tile(self.start, (len(X), 1)), np.arange(len(X))
+        for root, output in zip(self.roots, self.outputs, strict=True):
+            at = np.full(len(X), root)
+            while (inner := self.left[at] >= 0).any():
+                values = X[rows, self.feature[at]]
+                follow = np.where(values <= self.threshold[at], self.left[at], self.right[at])
+                at = np.where(inner, np.where(np.isnan(values), self.missing[at], follow), at)
+            scores[:, output] += self.value[at]
+        return scores
+
+    def predict(self, X: NDArray[np.float64]) -> list[Any]:
+        """The label of every raw row."""
+        return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
+
+
 _SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
 _WINDOW_ARRAYS = ("windows", "window_lengths")
 _TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}

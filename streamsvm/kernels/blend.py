@@ -379,7 +379,7 @@ def vote_on_block(state, request, first, n_block):
     for k in range(n_block):
         label = state.block.rows[k].label
         best = vote_on(state, predicting, k, False)
-        if predicting:
+        if request.answering > 0:
             request.codes[first + k] = best
             if best >= 0 and request.scores.size > 0:
                 answer(request, first + k, best, state.proba, state.n_classes)

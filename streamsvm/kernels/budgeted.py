@@ -259,7 +259,7 @@ def run_rows(state, request):
         if m < 0:
             return i
         learning = is_learned(request, i)
-        if request.predicting:
+        if request.answering:
             best = predict(state, m)
             request.codes[i] = best
             if best >= 0 and request.scores.size > 0:

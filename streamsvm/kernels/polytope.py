@@ -396,7 +396,7 @@ def run_rows(state, request):
             return i
         event_rows, scaled = in_hand(rows)
         learning = is_learned(request, i)
-        if request.predicting:
+        if request.answering:
             best = predict(state, event_rows, scaled, m)
             request.codes[i] = best
             if best >= 0 and request.scores.size > 0:

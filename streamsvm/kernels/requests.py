@@ -9,7 +9,8 @@ REQUEST = Declaration(
     "request",
     {
         "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
-        "predicting": Number("whether rows are predicted", i64),
+        "predicting": Number("whether rows are predicted, as somebody who takes heed of it would", i64),
+        "answering": Number("whether codes, and what else is asked for, are wanted", i64),
         "first": Number("the first row of the block in hand", i64),
         "n_block": Number("how many rows it has", i64),
         "values": Array(("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", lent=True),

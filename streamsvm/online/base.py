@@ -308,8 +308,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
         predicted = like(X, self._decode(codes))
         return (predicted, probabilities) if proba else predicted
 
-    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False) -> Any:
+    def run_batch(
+        self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, times: Any = None
+    ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
+
+        Event times are for learners that use them; this one does not.
 
         Returns
         -------
@@ -335,6 +339,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
         proba: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
         """Predict and learn rows; where `unlabelled`, None and NaN are no labels."""
+        rows, numbers, weights = self._prepare(X, y, w, unlabelled)
+        n_proba = len(self._codes) if proba else 0
+        return self._run(rows, numbers, weights, predict=predict, score=score, n_proba=n_proba)
+
+    def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
+        """Rows, their classes by number, -1 where they are not to be learned, and their weights."""
         labels = labels_of(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
@@ -358,8 +368,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
             numbers[~learn] = -1
         self._make_room()
-        n_proba = len(self._codes) if proba else 0
-        return self._run(rows, numbers, weights, predict=predict, score=score, n_proba=n_proba)
+        return rows, numbers, weights
 
     def _run(
         self,
@@ -375,6 +384,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         scores = np.full(n if score or n_proba else 0, math.nan)
         request = State(REQUEST)
         request.shared, request.predicting = rows.shared, predict
+        request.answering = predict or score or n_proba > 0
         request.lend(
             values=np.ascontiguousarray(rows.values, np.float64),
             columns=np.ascontiguousarray(rows.columns, np.int64),

@@ -1,0 +1,270 @@
+"""A panel: a learner, and models beside it that were fitted to windows of the stream, vote on each event.
+
+Two votes are taken. In the first, expert k weighs exp(VOTE_SHARPNESS * lead_k), where the lead is how much more often
+than the learner it was right of late; it begins behind, so that a model must show what it is worth. This loses next to
+nothing where models are worse, but is slow to turn. The second is the fixed share: weights are multiplied with the
+probability an expert gave to the label, and a small share of all is dealt out anew at each event. It turns within a few
+events, as where a concept comes back that an older model knows, and is heard while it is right more often than the
+first. The learner is expert 0, and what it says is taken as it is.
+
+An expert that has next to no say falls asleep: it answers for one event in ASLEEP_SAMPLE. It wakes when it has come
+nearer, and all do when the panel is wrong more often than it was. Who is asleep changes only where the number of events
+learned is a multiple of BLOCK, so that rows can be asked about by the block.
+
+Notes
+-----
+M. Herbster and M. K. Warmuth, "Tracking the best expert", Machine Learning 32, 1998.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.access import StateType
+from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.losses import best_class, scale_terms
+from streamsvm.kernels.rows import MOST_EVENTS
+from streamsvm.kernels.state import Array, Declaration, Number, i64, records
+
+BLOCK = 64
+VOTE_SHARPNESS = 100.0
+# An expert begins as if it had been right less often by so much, over so many events.
+CAUTION, CAUTION_EVENTS = 0.05, 30.0
+# What the fixed share deals out anew, the least probability it takes an answer for, and what an expert begins with.
+SHARE, LEAST_PROBABILITY, FIRST_SHARE = 0.01, 0.01, math.exp(-6.0)
+# The second vote is heard where it is right more often by the margin, of some 1 / rate events.
+RATE, MARGIN = 0.002, 0.002
+# Whoever has less than this of both votes falls asleep, but not among its first events, nor soon after a change.
+LEAST_SAY, AWAKE_LEAST, ASLEEP_SAMPLE = 1e-3, 512.0, 8
+# There is a change where the panel was right of late less often than longer, by so many standard deviations.
+NOW_RATE, LONG_RATE, CHANGE = 1.0 / 64.0, 1.0 / 1024.0, 3.5
+# Of the last so many stretches of so many events it is known how often each was right.
+STRETCHES, STRETCH = 64, 256
+# The step of the powers of the probabilities, and how far it goes.
+POWER_RATE, LEAST_POWER, MOST_POWER, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
+
+_SHARE = (0.0, 1.0)
+
+PANEL = Declaration(
+    "panel",
+    {
+        "seen": Number("labelled events", saved=True, within=(0.0, MOST_EVENTS)),
+        "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "window": Number("leads are of about so many events", start=500.0),
+        "first_right": Number("how often the first vote was right, of late", saved=True, within=_SHARE),
+        "second_right": Number("how often the second was", saved=True, within=_SHARE),
+        "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
+        "right_long": Number("the same over longer", saved=True, within=_SHARE),
+        "learner_right": Number("the learner's decayed share of right predictions", saved=True, within=_SHARE),
+        "experts": records(
+            ("experts",),
+            "the learner, and who sits in the other places",
+            present=Number("whether there is one", i64, saved=True, within=_SHARE),
+            asleep=Number("whether it is asleep", i64, saved=True, within=_SHARE),
+            awake_until=Number("it stays awake at least so many events", saved=True, within=(0.0, 2.0 * MOST_EVENTS)),
+            heard=Number("labelled events it has answered for", saved=True, within=(0.0, MOST_EVENTS)),
+            lead=Number("how much more often than the learner it was right", saved=True, within=(-1.0, 1.0)),
+            share=Number("its share of the second vote", saved=True, within=_SHARE),
+            power=Number("of its probabilities", start=1.0, saved=True, within=(LEAST_POWER, MOST_POWER)),
+            weight=Number("its weight in the first vote"),
+            hits=Number("how often it was right in this stretch", i64, saved=True, within=(0.0, STRETCH)),
+            asked=Number("how often it was asked", i64, saved=True, within=(0.0, STRETCH)),
+        ),
+        "record": Array(
+            ("experts", "stretches"), "how often each was right in the last stretches", saved=True, within=_SHARE
+        ),
+        "logs": Array(("experts", "classes"), "the logarithms of what they say of the event in hand"),
+        "said": Array(("experts", "classes"), "what they say of it, raised to their powers"),
+        "first": Array(("classes",), "the first vote"),
+        "second": Array(("classes",), "the second"),
+    },
+)
+
+BALLOT = Declaration(
+    "ballot",
+    {
+        "labels": Array(("asked",), "a class for each row, -1 where it is not known", i64, lent=True),
+        "answers": Array(("experts", "asked", "classes"), "what each expert says; NaN where it was not asked", lent=True),
+        "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, lent=True),
+        "scores": Array(("asked",), "its probability", lent=True),
+        "proba": Array(("asked", "classes"), "the probabilities of all", lent=True),
+        "errors": Array(("asked",), "whether the best class is not that of the label", lent=True),
+    },
+)
+
+
+@inlined
+def speaks(panel, ballot, k, i):
+    """Whether expert k has been asked about row i, and has a say."""
+    return panel.experts[k].present > 0 and not math.isnan(ballot.answers[k, i, 0])
+
+
+@inlined
+def hear(panel, ballot, k, i, n):
+    """Raise what expert k says of row i to its power."""
+    answers, logs, said, power = ballot.answers, panel.logs, panel.said, panel.experts[k].power
+    if k == 0:  # the learner is calibrated by itself
+        for c in range(n):
+            said[k, c] = answers[k, i, c]
+        return
+    total = 0.0
+    for c in range(n):
+        logs[k, c] = math.log(max(answers[k, i, c], 1e-6))
+        said[k, c] = math.exp(power * logs[k, c])
+        total += said[k, c]
+    less = math.log(total)
+    for c in range(n):
+        said[k, c] /= total
+        logs[k, c] = power * logs[k, c] - less
+
+
+@kernel
+def take_votes(panel, ballot, i, n):
+    """Both votes on row i, for n classes: at hand in `first` and `second`."""
+    experts, first, second, said = panel.experts, panel.first, panel.second, panel.said
+    top, total, shares = 0.0, 0.0, 0.0
+    for c in range(n):
+        first[c] = second[c] = 0.0
+    for k in range(experts.size):
+        if speaks(panel, ballot, k, i) and experts[k].asleep == 0:
+            top = max(top, experts[k].lead)
+    for k in range(experts.size):
+        experts[k].weight = 0.0
+        if not speaks(panel, ballot, k, i):
+            continue
+        hear(panel, ballot, k, i, n)
+        if experts[k].asleep == 0:
+            weight, share = math.exp(VOTE_SHARPNESS * (experts[k].lead - top)), experts[k].share
+            experts[k].weight = weight
+            total += weight
+            shares += share
+            for c in range(n):
+                first[c] += weight * said[k, c]
+                second[c] += share * said[k, c]
+    scale_terms(first, 0, n, 1.0 / total)
+    scale_terms(second, 0, n, 1.0 / max(shares, 1e-300))
+    for k in range(experts.size):
+        experts[k].weight /= total
+
+
+@inlined
+def is_second_heard(panel):
+    """Whether the second vote is right more often, of late."""
+    return panel.second_right > panel.first_right + MARGIN
+
+
+@kernel
+def count_votes(panel, ballot, i, n, label):
+    """Take how well row i was predicted into leads, shares and powers."""
+    experts, said = panel.experts, panel.said
+    panel.first_right += RATE * (is_right(panel.first, n, label) - panel.first_right)
+    panel.second_right += RATE * (is_right(panel.second, n, label) - panel.second_right)
+    learner_right, mixed, n_present = is_right(said[0], n, label), 0.0, 0
+    panel.learner_right += max(1.0 / panel.window, 1.0 / (panel.seen + 1.0)) * (learner_right - panel.learner_right)
+    at_label = max(panel.second[label], LEAST_PROBABILITY) if label < n else LEAST_PROBABILITY
+    for k in range(experts.size):
+        if experts[k].present == 0:
+            continue
+        n_present += 1
+        if speaks(panel, ballot, k, i):
+            experts[k].asked += 1
+            experts[k].hits += int(is_right(said[k], n, label))
+            if k > 0:
+                count_expert(panel, k, n, label, learner_right)
+            share = max(said[k, label], LEAST_PROBABILITY) if label < n else LEAST_PROBABILITY
+        else:
+            share = at_label  # who is not asked neither gains nor loses
+        experts[k].share *= share
+        mixed += experts[k].share
+    for k in range(experts.size):
+        if experts[k].present > 0:
+            experts[k].share = (1.0 - SHARE) * experts[k].share / mixed + SHARE / n_present
+
+
+@inlined
+def is_right(proba, n, label):
+    """1 where the label is the most probable of n classes, else 0."""
+    return 1.0 if best_class(proba, 0, n) == label else 0.0
+
+
+@inlined
+def count_expert(panel, k, n, label, learner_right):
+    """Take what expert k said into its lead and its power."""
+    expert, said, logs = panel.experts[k], panel.said[k], panel.logs[k]
+    expert.heard += 1.0
+    rate = max(1.0 / panel.window, 1.0 / (expert.heard + CAUTION_EVENTS))
+    if expert.asleep > 0:
+        rate = min(3.0 * rate, 1.0)
+    expert.lead += rate * (is_right(said, n, label) - learner_right - expert.lead)
+    if label < n:
+        gradient = logs[label]
+        for c in range(n):
+            gradient -= said[c] * logs[c]
+        gradient = max(gradient, -MOST_SURPRISE)
+        expert.power = min(max(expert.power * math.exp(POWER_RATE * gradient), LEAST_POWER), MOST_POWER)
+
+
+@kernel
+def look_after(panel, right):
+    """Take whether the panel was right; after a block of events let experts fall asleep or wake."""
+    panel.seen += 1.0
+    panel.right_now += max(NOW_RATE, 1.0 / panel.seen) * (right - panel.right_now)
+    panel.right_long += max(LONG_RATE, 1.0 / panel.seen) * (right - panel.right_long)
+    if int(panel.seen) % STRETCH == 0:
+        keep_record(panel)
+    if int(panel.seen) % BLOCK != 0:
+        return
+    spread_of = panel.right_long * (1.0 - panel.right_long) * NOW_RATE / (2.0 - NOW_RATE)
+    is_changed = panel.right_now < panel.right_long - CHANGE * math.sqrt(spread_of)
+    experts, top = panel.experts, 0.0
+    for k in range(experts.size):
+        if experts[k].present > 0:
+            top = max(top, experts[k].lead)
+    for k in range(1, experts.size):
+        expert = experts[k]
+        if expert.present == 0:
+            continue
+        if is_changed and expert.asleep > 0:
+            expert.asleep = 0
+            expert.awake_until = panel.seen + AWAKE_LEAST
+        say = max(math.exp(VOTE_SHARPNESS * (expert.lead - top)), expert.share - SHARE)
+        if say >= LEAST_SAY:
+            expert.asleep = 0
+        elif panel.seen >= expert.awake_until:
+            expert.asleep = 1
+
+
+@inlined
+def keep_record(panel):
+    """Keep how often each was right in the stretch that ends."""
+    at = int(panel.seen) // STRETCH % STRETCHES
+    for k in range(panel.experts.size):
+        expert = panel.experts[k]
+        panel.record[k, at] = expert.hits / max(expert.asked, 1)
+        expert.hits = expert.asked = 0
+
+
+@kernel
+def vote_on_rows(panel, ballot):
+    """Vote on rows one after another, and learn from those with a label who is worth how much."""
+    proba = ballot.proba
+    for i in range(ballot.codes.size):
+        label, n, best = ballot.labels[i], panel.n_classes, -1
+        if n > 0:
+            take_votes(panel, ballot, i, n)
+            chosen = panel.second if is_second_heard(panel) else panel.first
+            for c in range(n):
+                proba[i, c] = chosen[c]
+            best = best_class(chosen, 0, n)
+            ballot.scores[i] = chosen[best]
+            if label >= 0:
+                count_votes(panel, ballot, i, n, label)
+        ballot.codes[i] = best
+        ballot.errors[i] = 0.0 if best == label else 1.0
+        if label >= 0:
+            look_after(panel, 1.0 - ballot.errors[i])
+            panel.n_classes = max(n, label + 1)
+
+
+ENTRIES = {"vote_on_rows": Entry(vote_on_rows, (StateType(PANEL.name), StateType(BALLOT.name)))}

@@ -1,0 +1,233 @@
+"""Fitted models beside the learner: what they say of rows, and how they are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import EncodedRows
+from streamsvm.first_use import prepare
+from streamsvm.kernels import experts as kernels
+from streamsvm.kernels.state import State
+from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees, check_names
+from streamsvm.refit.solvers import Solution
+
+Floats = NDArray[np.float64]
+
+# Of an archive's models: their arrays, by kind. Scalers of windows have numbers for names, and no more to keep.
+_SCALE = ("shift", "scale", "count")
+_ARRAYS: dict[str, tuple[str, ...]] = {
+    "planes": ("coef", "intercept", *_SCALE),
+    "expansion": ("vectors", "coefs", "biases", "relevance", *_SCALE),
+    "trees": ("start", "roots", "outputs", "feature", "left", "right", "missing", "threshold", "value"),
+}
+
+
+class Expert:
+    """A model that answers for raw rows with probabilities of the learner's classes.
+
+    Parameters
+    ----------
+    solution
+        What a solver found.
+    number
+        The refit it came of.
+
+    Attributes
+    ----------
+    n_columns
+        It looks at the learner's first so many columns.
+    """
+
+    def __init__(self, solution: Solution, number: int) -> None:
+        self.model, self.settings, self.score = solution.model, solution.settings, solution.score
+        self.number = number
+        if isinstance(self.model, LinearModel):
+            self.n_columns, self._state, self._entry = self.model.coef.shape[1], _planes(self.model), "ask_planes"
+        elif isinstance(self.model, KernelExpansion):
+            self.n_columns, self._entry = self.model.vectors.shape[1], "ask_expansion"
+            self._state = _expansion(self.model)
+        elif isinstance(self.model, Trees):
+            self.n_columns, self._state, self._entry = self.model.n_columns, _trees(self.model), "ask_trees"
+        else:
+            self.n_columns, self._entry = int(self.model.n_features_in_), ""
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether it can be kept as plain arrays; else it is fitted anew when it is loaded."""
+        return bool(self._entry)
+
+    @property
+    def n_bytes(self) -> int:
+        """Its memory; 0 where nobody knows."""
+        if not self.has_arrays:
+            return 0
+        return sum(array.nbytes for array in vars_of(self.model).values())
+
+    def ask(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
+        """Write the probabilities of all classes for the rows asked about.
+
+        Parameters
+        ----------
+        rows
+            n rows.
+        asked
+            Which of them, shape (n,): not 0.
+        proba
+            Shape (n, n_classes), zero where the model knows nothing.
+        """
+        if not self.has_arrays:
+            self._ask_foreign(rows, asked, proba)
+            return
+        entry = kernels.ENTRIES[self._entry]
+        prepare([entry])
+        entry.function(self._state, question(rows, asked, proba))
+
+    def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
+        at = np.flatnonzero(asked)
+        if not len(at):
+            return
+        X = np.full((len(rows), self.n_columns), math.nan)
+        columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
+        where, known = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), columns < self.n_columns
+        X[where[known], columns[known]] = rows.values[known]
+        X = X[at]
+        proba[np.ix_(at, np.asarray(self.model.classes_, np.int64))] = _foreign_proba(self.model, X)
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Header and arrays of a model that has them."""
+        header: dict[str, Any] = {
+            "kind": kind_of(self.model),
+            "number": self.number,
+            "settings": self.settings,
+            "score": None if math.isnan(self.score) else self.score,
+        }
+        if not self.has_arrays:
+            return header, {}
+        header["classes"] = [int(c) for c in self.model.classes]
+        header["n_columns"] = self.n_columns
+        if isinstance(self.model, KernelExpansion):
+            header["gamma"] = float(self.model.gamma).hex()
+        return header, vars_of(self.model)
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_classes: int) -> Expert:
+        """The expert whose `state` this is.
+
+        Raises
+        ------
+        ArchiveError, ValueError
+            Where it is none.
+        """
+        kind, classes, d = header["kind"], [int(c) for c in header["classes"]], int(header["n_columns"])
+        if kind not in _ARRAYS or len(set(classes)) < len(classes) or not all(0 <= c < n_classes for c in classes):
+            raise ArchiveError(f"a model of kind {kind!r} with classes {classes}")
+        check_names(arrays, set(_ARRAYS[kind]))
+        kept = dict(arrays)
+        model: Any
+        if kind == "trees":
+            model = Trees(classes, d, **kept)
+        else:
+            scale = [kept.pop(name) for name in _SCALE]
+            if any(array.shape != (d,) or not np.isfinite(array).all() for array in scale):
+                raise ArchiveError(f"a model of {d} columns is scaled in another way")
+            scaler = Scaler(list(range(d)), np.zeros(d, bool), *scale, limit=kernels_limit())
+            if kind == "planes":
+                model = LinearModel(classes, **kept, scaler=scaler)
+            else:
+                model = KernelExpansion(classes, **kept, gamma=float.fromhex(header["gamma"]), scaler=scaler)
+        score = header["score"]
+        settings = dict(header["settings"])
+        return cls(Solution(model, settings, math.nan if score is None else float(score)), int(header["number"]))
+
+
+def kernels_limit() -> float:
+    """Where scaled values are cut."""
+    from streamsvm.refit.solvers import CLIP
+
+    return CLIP
+
+
+def kind_of(model: Any) -> str:
+    """The kind of a model, as archives have it."""
+    kinds = {LinearModel: "planes", KernelExpansion: "expansion", Trees: "trees"}
+    return kinds.get(type(model), "estimator")
+
+
+def vars_of(model: Any) -> dict[str, NDArray[Any]]:
+    """The arrays of a model by name."""
+    names = _ARRAYS[kind_of(model)]
+    return {name: getattr(model.scaler if name in _SCALE else model, name) for name in names}
+
+
+def question(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
+    """Rows as experts are asked about them."""
+    asking = State(kernels.QUESTION)
+    asking.shared = rows.shared
+    asking.lend(
+        values=np.ascontiguousarray(rows.values, np.float64),
+        columns=np.ascontiguousarray(rows.columns, np.int64),
+        indptr=np.ascontiguousarray(rows.indptr, np.int64),
+        asked=asked,
+        proba=proba,
+    )
+    return asking
+
+
+def _planes(model: LinearModel) -> State:
+    c, d = model.coef.shape
+    state = State(kernels.PLANES, {"own_classes": c, "columns": d})
+    state.lend(coef=np.ascontiguousarray(model.coef.T, np.float64))
+    _scale(state, model.scaler)
+    state.codes[:], state.start[:] = model.classes, model.intercept
+    return state
+
+
+def _expansion(model: KernelExpansion) -> State:
+    n, d = model.vectors.shape
+    state = State(kernels.EXPANSION, {"own_classes": len(model.classes), "columns": d})
+    root = np.sqrt(model.gamma * model.relevance)
+    state.lend(
+        vectors=np.ascontiguousarray(model.vectors * root, np.float32),
+        coefs=np.ascontiguousarray(model.coefs.T, np.float32),
+    )
+    _scale(state, model.scaler)
+    state.root[:], state.codes[:], state.start[:] = root, model.classes, model.biases
+    return state
+
+
+def _trees(model: Trees) -> State:
+    sizes = {"own_classes": len(model.classes), "columns": model.n_columns, "nodes": len(model.left)}
+    state = State(kernels.TREES, sizes)
+    state.lend(roots=np.ascontiguousarray(model.roots), outputs=np.ascontiguousarray(model.outputs))
+    for name in ("feature", "left", "right", "missing", "threshold", "value"):
+        state.nodes[name][:] = getattr(model, name)
+    state.codes[:], state.start[:] = model.classes, model.start
+    return state
+
+
+def _scale(state: State, scaler: Scaler) -> None:
+    state.shift[:], state.scale[:], state.limit = scaler.shift, scaler.scale, min(scaler.limit, 1e300)
+
+
+def _foreign_proba(model: Any, X: Floats) -> Floats:
+    """Probabilities of an estimator's classes for rows; of one that has none, the softmax of its scores."""
+    try:
+        return np.asarray(_predict(model, X), np.float64)
+    except ValueError:  # it takes no NaN
+        return np.asarray(_predict(model, np.nan_to_num(X)), np.float64)
+
+
+def _predict(model: Any, X: Floats) -> Any:
+    if hasattr(model, "predict_proba"):
+        return model.predict_proba(X)
+    scores = np.asarray(model.decision_function(X), np.float64)
+    scores = np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
+    terms = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return terms / terms.sum(axis=1, keepdims=True)

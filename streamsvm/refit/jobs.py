@@ -1,0 +1,124 @@
+"""Solving beside the stream: one window at a time, in a thread or in a process of its own."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from streamsvm.refit.solvers import Solution, Solver, Task
+
+# The prompt by which the other process says that what follows is the answer, and not a print of somebody's.
+_READY = b"streamsvm solution\n"
+
+
+@dataclass(slots=True)
+class Refit:
+    """A window that is being solved, or was.
+
+    Parameters
+    ----------
+    number
+        The how many-th it is.
+    event
+        The labelled event after which it was begun.
+    due
+        The labelled event after which its model enters.
+    task
+        What is solved.
+    """
+
+    number: int
+    event: int
+    due: int
+    task: Task
+
+
+class Job:
+    """A refit under way."""
+
+    def __init__(self, solver: Solver, refit: Refit) -> None:
+        self.refit = refit
+        self.seconds = 0.0
+        self._solver = solver
+        self._solution: Solution | None = None
+        self._error: BaseException | None = None
+        # A daemon: whoever ends the program does not wait for a model nobody will hear.
+        self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        start = time.perf_counter()
+        try:
+            solve = _solve_elsewhere if self._solver.holds_lock else _solve
+            self._solution = solve(self._solver, self.refit.task)
+        except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
+            self._error = error
+        self.seconds = time.perf_counter() - start
+
+    def result(self, timeout: float | None = None) -> Solution:
+        """What the solver found; it is waited for.
+
+        Raises
+        ------
+        TimeoutError
+            Where that takes longer than so many seconds.
+        Exception
+            What the solver raised.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"it took longer than {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        assert self._solution is not None
+        return self._solution
+
+
+def _solve(solver: Solver, task: Task) -> Solution:
+    return solver.solve(task)
+
+
+def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
+    """Have it solved in another process, which is told by its standard input and tells by its output."""
+    command = [sys.executable, "-m", "streamsvm.refit.jobs"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with process:
+        try:
+            said, complained = process.communicate(pickle.dumps((sys.path, solver, task), pickle.HIGHEST_PROTOCOL))
+        finally:
+            process.kill()
+    _, ready, answer = said.partition(_READY)
+    if not ready:
+        raise RuntimeError(f"the process of the solver ended: {complained.decode(errors='replace')[-1000:]}")
+    found = pickle.loads(answer)
+    if isinstance(found, BaseException):
+        raise found
+    return _checked(found)
+
+
+def _checked(found: Any) -> Solution:
+    if not isinstance(found, Solution):
+        raise TypeError(f"a solver gave {found!r}")
+    return found
+
+
+def main() -> None:
+    """Solve what comes by the standard input."""
+    path, solver_bytes = sys.path, sys.stdin.buffer.read()
+    del path
+    found: Any
+    try:
+        sys.path, solver, task = pickle.loads(solver_bytes)
+        found = solver.solve(task)
+    except Exception as error:  # told to the process that asked
+        found = RuntimeError(f"{type(error).__name__}: {error}")
+    sys.stdout.buffer.write(_READY + pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""The experts beside a learner, and their places in the vote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import EncodedRows, Floats, Ints
+from streamsvm.first_use import prepare
+from streamsvm.kernels import panel as kernels
+from streamsvm.kernels.state import State
+from streamsvm.models import ArchiveError
+from streamsvm.online.base import roomy
+from streamsvm.refit.experts import Expert
+
+# Experts are asked on a thread of their own where there are so many rows.
+_THREADED = 16
+
+
+class Panel:
+    """A learner and up to n experts that vote.
+
+    Attributes
+    ----------
+    experts
+        Who sits in each place but the learner's, None where it is free.
+    """
+
+    def __init__(self, n_experts: int) -> None:
+        self.experts: list[Expert | None] = [None] * n_experts
+        self._classes = 2
+        self._state = self._new_state(self._classes)
+        self._state.experts[0].present, self._state.experts[0].share = 1, 1.0
+
+    def _new_state(self, n_classes: int) -> State:
+        return State(
+            kernels.PANEL,
+            {"experts": 1 + len(self.experts), "classes": n_classes, "stretches": kernels.STRETCHES},
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nobody but the learner."""
+        return not any(self.experts)
+
+    @property
+    def n_asked_always(self) -> int:
+        """How many experts are awake."""
+        return sum(expert is not None and not self._is_asleep(k) for k, expert in enumerate(self.experts, start=1))
+
+    @property
+    def to_block(self) -> int:
+        """After how many labelled events it may change who is asleep."""
+        return kernels.BLOCK - int(self._state.seen) % kernels.BLOCK
+
+    def _is_asleep(self, k: int) -> bool:
+        return bool(self._state.experts[k].asleep)
+
+    def enter(self, expert: Expert) -> Expert | None:
+        """Give an expert a place; who has to leave for it is returned."""
+        free = [k for k, one in enumerate(self.experts, start=1) if one is None]
+        k = free[0] if free else self._least_missed()
+        left, self.experts[k - 1] = self.experts[k - 1], expert
+        place = self._state.experts[k]
+        place.present, place.asleep, place.heard = 1, 0, 0.0
+        place.awake_until = float(self._state.seen) + kernels.AWAKE_LEAST
+        place.lead, place.share, place.power = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
+        place.hits = place.asked = 0
+        self._state.record[k] = 0.0
+        return left
+
+    def _least_missed(self) -> int:
+        """Whose place is given up: the one without whom the best of all, stretch by stretch, would fall the least."""
+        record, leads = self._state.record, self._state.experts.lead
+        lost = []
+        for k in range(1, len(record)):
+            others = np.delete(record, k, axis=0).max(axis=0)
+            lost.append((float(np.maximum(record[k] - others, 0.0).sum()), float(leads[k]), k))
+        return min(lost)[2]
+
+    # Voting ------------------------------------------------------------------------------------------------------
+
+    def vote(
+        self, rows: EncodedRows, labels: Ints, n_classes: int, learner: Callable[[], Floats], *, learning: bool
+    ) -> tuple[Ints, Floats, Floats, Floats]:
+        """Have all answer for rows, and vote.
+
+        Parameters
+        ----------
+        rows, labels
+            n rows, and their classes by number, -1 where unknown.
+        n_classes
+            How many classes there are.
+        learner
+            Has the learner run over the rows, and gives its probabilities, shape (n, n_classes).
+        learning
+            Whether experts are judged by the labels.
+
+        Returns
+        -------
+        codes, scores, probabilities, errors
+        """
+        n = len(rows)
+        self._make_room(n_classes)
+        answers = np.zeros((1 + len(self.experts), n, n_classes))
+        answers[1:] = np.nan
+        asking = self._ask_beside(rows, labels, answers, learning)
+        answers[0] = learner()
+        if asking is not None:
+            asking.result()
+        codes, scores, proba, errors = np.full(n, -1), np.full(n, np.nan), np.zeros((n, n_classes)), np.zeros(n)
+        ballot = State(kernels.BALLOT)
+        ballot.lend(
+            labels=labels if learning else np.full(n, -1),
+            answers=answers,
+            codes=codes,
+            scores=scores,
+            proba=proba,
+            errors=errors,
+        )
+        prepare([kernels.ENTRIES["vote_on_rows"]])
+        kernels.vote_on_rows(self._state, ballot)
+        return codes, scores, proba, errors
+
+    def _ask_beside(self, rows: EncodedRows, labels: Ints, answers: Floats, learning: bool) -> Future[None] | None:
+        """Ask the experts, on another thread where that pays."""
+        if self.is_empty:
+            return None
+        before = int(self._state.seen) + np.cumsum(labels >= 0) - (labels >= 0)
+        sampled = (before % kernels.ASLEEP_SAMPLE == 0) & learning
+        everything = np.ones(len(rows), np.int64)
+        asked = [
+            (k, expert, sampled.astype(np.int64) if self._is_asleep(k) else everything)
+            for k, expert in enumerate(self.experts, start=1)
+            if expert is not None
+        ]
+
+        def ask() -> None:
+            for k, expert, which in asked:
+                answers[k][which > 0] = 0.0
+                expert.ask(rows, which, answers[k])
+
+        if len(rows) < _THREADED:
+            ask()
+            return None
+        return _executor().submit(ask)
+
+    def _make_room(self, n_classes: int) -> None:
+        if n_classes > self._classes:
+            self._classes = roomy(n_classes)
+            state = self._new_state(self._classes)
+            state.take(self._state)
+            self._state = state
+
+    @property
+    def seen(self) -> int:
+        """Labelled events voted on."""
+        return int(self._state.seen)
+
+    def standing(self) -> list[dict[str, Any]]:
+        """How the learner, first, and each expert stand: accuracy of late, share of the vote that is heard, asleep."""
+        state, places = self._state, self._state.experts
+        is_second = state.second_right > state.first_right + kernels.MARGIN
+        weights = np.where(places.present > 0, np.where(places.asleep > 0, 0.0, places.share), 0.0)
+        if not is_second:
+            top = places.lead[places.present > 0].max()
+            votes = np.exp(kernels.VOTE_SHARPNESS * (places.lead - top))
+            weights = np.where((places.present > 0) & (places.asleep == 0), votes, 0.0)
+        weights = weights / max(weights.sum(), 1e-300)
+        return [
+            {
+                "expert": expert,
+                "accuracy": float(min(max(state.learner_right + places.lead[k], 0.0), 1.0)),
+                "weight": float(weights[k]),
+                "dormant": bool(places.asleep[k]),
+            }
+            for k, expert in enumerate([None, *self.experts])
+            if k == 0 or expert is not None
+        ]
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What the vote knows, as arrays."""
+        return self._state.saved()
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], experts: list[Expert | None], n_classes: int) -> None:
+        """Continue from what `state` gave, with these experts."""
+        if len(experts) != len(self.experts):
+            raise ArchiveError(f"{len(experts)} places for {len(self.experts)} experts")
+        self.experts = experts
+        self._make_room(n_classes)
+        self._state.restore(arrays)
+        present = [True, *(expert is not None for expert in experts)]
+        if (self._state.experts.present > 0).tolist() != present or not 0 <= self._state.n_classes <= n_classes:
+            raise ArchiveError("the vote knows other experts or classes")
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    """A thread for all models, on which experts are asked."""
+    return ThreadPoolExecutor(1, thread_name_prefix="streamsvm-experts")
+
+
+# A child process has the executor, but not its thread.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_executor.cache_clear)

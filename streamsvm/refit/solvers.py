@@ -1,0 +1,418 @@
+"""What solves a window: the batch solvers of this package, boosted trees, and any classifier of scikit-learn.
+
+A *solver* is given a `Task`, rows of a window with their labels as numbers, and gives a `Solution`: a model as plain
+arrays, the settings it was fitted with, and how these did. Solvers by name choose their settings on the older and score
+them on the newer part of the window, and begin the next time with what was best. An instance of a classifier is fitted
+as it is, a clone each time, with rows as they are but for missing values, which only those that allow NaN are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.refit.windows import WindowRows
+
+Floats = NDArray[np.float64]
+Model: TypeAlias = "LinearModel | KernelExpansion | Trees"
+
+# Scaled values are cut here, as those of the online learners are.
+CLIP = 10.0
+# Newer rows that settings are scored on: a fifth, and no more than so many; fewer tell nothing.
+NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50
+# So many numbers a window may take as a matrix without gaps.
+DENSE_MOST = 400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A window to be solved.
+
+    Parameters
+    ----------
+    window
+        The rows, as they came, with the numbers of their classes.
+    n_columns
+        The columns the learner knew.
+    relevance
+        Where the learner's kernel has a learned metric, the part of each column in it, shape (n_columns,).
+    carried
+        The settings that were best the last time; empty at first.
+    search
+        Settings are chosen by fits on at most so many times the window's rows in all.
+    previous
+        The newest model of this solver, to start from.
+    seed
+        Of what is drawn.
+    """
+
+    window: WindowRows
+    n_columns: int
+    relevance: Floats | None = None
+    carried: Mapping[str, Any] | None = None
+    search: float = 1.0
+    previous: Any = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What a solver found.
+
+    Parameters
+    ----------
+    model
+        Its classes are the learner's numbers, its columns the learner's first ones; or a fitted estimator of
+        scikit-learn that no arrays are known for.
+    settings
+        What it was fitted with, for JSON.
+    score
+        The share of right answers on the newer part of the window, by a fit on the older; NaN where nothing was chosen.
+    """
+
+    model: Any
+    settings: dict[str, Any]
+    score: float = math.nan
+
+
+class Solver(Protocol):
+    """What solves windows."""
+
+    name: str
+    holds_lock: bool
+    """Whether it keeps the interpreter's lock while it works: it is then run in a process of its own."""
+
+    def solve(self, task: Task) -> Solution:
+        """Fit a model to the window.
+
+        Raises
+        ------
+        ValueError
+            Where the window cannot be solved, as with one class alone.
+        """
+
+
+class _Searching:
+    """A solver that chooses among settings."""
+
+    name: str
+    holds_lock = False
+
+    def solve(self, task: Task) -> Solution:
+        """As `Solver` has it."""
+        _check_classes(task.window.codes)
+        settings, score = self._choose(task)
+        return Solution(self._fit(task, settings), settings, score)
+
+    def _choose(self, task: Task) -> tuple[dict[str, Any], float]:
+        """The best settings on the newer part of the window."""
+        choices = list(self._candidates(dict(task.carried or {}), task))
+        older, newer = _parts(task, len(choices))
+        if len(choices) < 2 or newer is None or len(np.unique(older.codes)) < 2:
+            return choices[0], math.nan
+        X, y = newer.dense(task.n_columns), newer.codes
+        scores = [_accuracy(self._fit(replace(task, window=older, previous=None), c), X, y) for c in choices]
+        best = int(np.argmax(scores))
+        return choices[best], scores[best]
+
+    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        """Settings to choose among, those to take without a choice first."""
+        raise NotImplementedError
+
+    def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
+        raise NotImplementedError
+
+
+class BoostedTrees(_Searching):
+    """scikit-learn's HistGradientBoostingClassifier, on one thread: the stream has the others."""
+
+    name = "trees"
+
+    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        yield {"max_leaf_nodes": 63 if len(task.window) > 10_000 else 31}
+
+    def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        model = HistGradientBoostingClassifier(
+            early_stopping=False, l2_regularization=1.0, random_state=task.seed, **settings
+        )
+        fit_alone(model, _dense(task), task.window.codes, task.window.weights)
+        return trees_of(model)
+
+
+class Cuts(_Searching):
+    """`SampledCuts` with a Gaussian kernel, on scaled columns, with the learner's relevances where these help."""
+
+    name = "cuts"
+
+    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        best = carried or {"gamma": 1.0, "relevance": False}
+        yield best
+        for factor in (0.25, 4.0):
+            yield best | {"gamma": best["gamma"] * factor}
+        if task.relevance is not None:
+            yield best | {"relevance": not best["relevance"]}
+
+    def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
+        from streamsvm.batch import SampledCuts
+
+        scaler, Z = _scaled(task)
+        relevance = np.ones(Z.shape[1])
+        if settings["relevance"] and task.relevance is not None:
+            relevance = np.zeros(Z.shape[1])
+            known = task.relevance[: Z.shape[1]]
+            relevance[: len(known)] = known * (len(known) / max(float(known.sum()), 1e-300))
+        Z = _toarray(Z) * np.sqrt(relevance)
+        spread = max(float((Z**2).sum(axis=1).mean()), 1e-12)  # of the rows from their mean
+        cuts = SampledCuts(gamma=settings["gamma"] / spread, random_state=task.seed)
+        fit_alone(cuts, Z, task.window.codes, task.window.weights)
+        model = cuts.model_
+        root = np.sqrt(relevance)
+        vectors = np.divide(model.vectors, root, out=np.zeros_like(model.vectors), where=root > 0.0)
+        return replace(model, vectors=vectors, relevance=model.relevance * relevance, scaler=scaler)
+
+
+class _Planes(_Searching):
+    """A linear solver, on scaled columns."""
+
+    _setting: str
+    _values: Sequence[float]
+
+    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        at = self._values.index(carried[self._setting]) if carried else len(self._values) // 2
+        near = self._values[max(at - 1, 0) : at + 2] if carried else self._values
+        yield {self._setting: self._values[at]}
+        for value in near:
+            if value != self._values[at]:
+                yield {self._setting: value}
+
+    def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
+        scaler, Z = _scaled(task)
+        found = self._estimator(settings, task.seed)
+        start = task.previous
+        if isinstance(start, LinearModel) and start.coef.shape[1] == Z.shape[1]:
+            if start.classes == np.unique(task.window.codes).tolist():
+                found.set_params(init=start)
+        fit_alone(found, Z, task.window.codes, task.window.weights)
+        return replace(found.model_, scaler=scaler)
+
+    def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
+        raise NotImplementedError
+
+
+class Newton(_Planes):
+    """`SmoothedNewton`, on scaled columns."""
+
+    name = "newton"
+    _setting, _values = "l2", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+
+    def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
+        from streamsvm.batch import SmoothedNewton
+
+        return SmoothedNewton(random_state=seed, **settings)
+
+
+class Bcd(_Planes):
+    """`IndexedBCD`, on scaled columns."""
+
+    name = "bcd"
+    _setting, _values = "C", (0.001, 0.01, 0.1, 1.0, 10.0)
+
+    def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
+        from streamsvm.batch import IndexedBCD
+
+        return IndexedBCD(random_state=seed, **settings)
+
+
+class Given:
+    """A classifier by scikit-learn's protocol: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.name = type(estimator).__name__
+        self.estimator = estimator
+        self.holds_lock = not type(estimator).__module__.startswith(("streamsvm.", "sklearn.ensemble._hist_gradient"))
+
+    def solve(self, task: Task) -> Solution:
+        """As `Solver` has it."""
+        from sklearn.base import clone
+
+        _check_classes(task.window.codes)
+        model = clone(self.estimator)
+        try:
+            X = task.window.dense(task.n_columns) if not _is_wide(task) else task.window.csr(task.n_columns)
+            X = X if _allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
+            fit_alone(model, X, task.window.codes, task.window.weights)
+        finally:
+            pass
+        return Solution(arrays_of(model), {})
+
+
+SOLVERS: dict[str, Callable[[], Solver]] = {"trees": BoostedTrees, "cuts": Cuts, "newton": Newton, "bcd": Bcd}
+
+
+def solver_of(solver: Any) -> Solver:
+    """A solver by name, or around a classifier of scikit-learn's kind.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is neither.
+    """
+    if isinstance(solver, str):
+        if solver not in SOLVERS:
+            raise ValueError(
+                f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, or a classifier of scikit-learn's kind, got "
+                f"{solver!r}"
+            )
+        return SOLVERS[solver]()
+    if isinstance(solver, type) or not (hasattr(solver, "fit") and hasattr(solver, "get_params")):
+        raise TypeError(f"`solver` must be a name or an instance of a classifier of scikit-learn's kind, got {solver!r}")
+    if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
+        raise TypeError(f"`solver` needs predict_proba or decision_function, which {type(solver).__name__} has not")
+    return Given(solver)
+
+
+# Rows --------------------------------------------------------------------------------------------------------------
+
+
+def _check_classes(codes: NDArray[np.int64]) -> None:
+    if len(codes) == 0 or codes.min() == codes.max():
+        raise ValueError(f"a window of {len(codes)} events has not two classes")
+
+
+def _parts(task: Task, n_choices: int) -> tuple[WindowRows, WindowRows | None]:
+    """The older rows, as many of the latest as the search allows for, and the newer ones."""
+    n = len(task.window)
+    n_newer = min(int(NEWER_SHARE * n), NEWER_MOST)
+    if n_newer < NEWER_LEAST or n_choices < 2:
+        return task.window, None
+    n_older = min(n - n_newer, max(int(task.search * n / n_choices), 2 * NEWER_LEAST))
+    return task.window.part(slice(n - n_newer - n_older, n - n_newer)), task.window.part(slice(n - n_newer, n))
+
+
+def _accuracy(model: Model, X: Floats, y: NDArray[np.int64]) -> float:
+    return float((np.array(model.classes)[model.decision_function(X).argmax(axis=1)] == y).mean())
+
+
+def _is_wide(task: Task) -> bool:
+    """Whether most of a matrix without gaps would be missing."""
+    return len(task.window.rows.values) < 0.2 * len(task.window) * task.n_columns
+
+
+def _dense(task: Task) -> Floats:
+    """The rows as a matrix, NaN where a value is missing."""
+    size = len(task.window) * task.n_columns
+    if size > DENSE_MOST:
+        raise ValueError(
+            f"{len(task.window)} rows of {task.n_columns} columns are too many for this solver: take a linear one "
+            '("newton", "bcd"), or a smaller window'
+        )
+    return task.window.dense(task.n_columns)
+
+
+def _toarray(Z: Any) -> Floats:
+    return np.asarray(Z.toarray() if scipy.sparse.issparse(Z) else Z)
+
+
+def _scaled(task: Task) -> tuple[Scaler, Any]:
+    """The rows by the means and deviations of their columns, and how they were scaled; sparse ones are not centred."""
+    d = task.n_columns
+    if _is_wide(task):
+        X = task.window.csr(d)
+        count = np.bincount(X.indices, minlength=d)
+        squares = np.bincount(X.indices, X.data**2, minlength=d)
+        mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(count, 1))
+        scaler = _scaler(mean, spread, count)
+        X.data[:] = np.clip(X.data * scaler.scale[X.indices], -CLIP, CLIP)
+        return scaler, X
+    X = _dense(task)
+    there = ~np.isnan(X)
+    count = there.sum(axis=0)
+    mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
+    spread = np.sqrt(np.where(there, X - mean, 0.0) ** 2).sum(axis=0) * 0.0
+    spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
+    scaler = _scaler(mean, spread, count)
+    return scaler, scaler(X)
+
+
+def _scaler(mean: Floats, spread: Floats, count: NDArray[Any]) -> Scaler:
+    d = len(mean)
+    scale = np.divide(1.0, spread, out=np.zeros(d), where=spread > 1e-150)
+    return Scaler(list(range(d)), np.zeros(d, bool), mean, scale, count.astype(float), CLIP)
+
+
+# scikit-learn --------------------------------------------------------------------------------------------------------
+
+
+def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
+    """Fit on one thread, with weights where they are not all alike, and without a word on how it ended."""
+    import warnings
+
+    from threadpoolctl import threadpool_limits
+
+    alike = bool((weights == weights[0]).all())
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")
+        if alike:
+            estimator.fit(X, y)
+        else:
+            estimator.fit(X, y, sample_weight=weights)
+
+
+def _allows_nan(estimator: Any) -> bool:
+    from sklearn.utils import get_tags
+
+    try:
+        return bool(get_tags(estimator).input_tags.allow_nan)
+    except (AttributeError, TypeError):  # of another kind than scikit-learn's own
+        return False
+
+
+def arrays_of(estimator: Any) -> Any:
+    """A fitted estimator as plain arrays where we know them, else as it is."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    if isinstance(estimator, HistGradientBoostingClassifier):
+        return trees_of(estimator)
+    if isinstance(model := getattr(estimator, "model_", None), LinearModel):
+        return model
+    if isinstance(model, KernelExpansion) and model.kernel == "gaussian":
+        return model
+    return estimator
+
+
+def trees_of(estimator: Any) -> Trees:
+    """The trees of a HistGradientBoostingClassifier; of two classes the second has them, the first has nothing."""
+    if estimator.is_categorical_ is not None and estimator.is_categorical_.any():
+        raise ValueError("trees with categorical features are not known here: leave `categorical_features` out")
+    iterations = estimator._predictors
+    trees = [(tree.nodes, k) for trees in iterations for k, tree in enumerate(trees)]
+    binary = len(estimator.classes_) == 2
+    baseline = np.ravel(estimator._baseline_prediction).astype(float)
+    roots = np.cumsum([0, *(len(nodes) for nodes, _ in trees[:-1])]).astype(np.int64)
+    nodes = np.concatenate([nodes for nodes, _ in trees])
+    first = np.repeat(roots, [len(nodes) for nodes, _ in trees])
+    is_leaf = nodes["is_leaf"].astype(bool)
+    left = np.where(is_leaf, -1, nodes["left"].astype(np.int64) + first)
+    right = np.where(is_leaf, -1, nodes["right"].astype(np.int64) + first)
+    return Trees(
+        classes=estimator.classes_.tolist(),
+        n_columns=int(estimator.n_features_in_),
+        start=np.concatenate([[0.0], baseline]) if binary else baseline,
+        roots=roots,
+        outputs=np.array([1 if binary else k for _, k in trees], np.int64),
+        feature=np.where(is_leaf, 0, nodes["feature_idx"]).astype(np.int64),
+        left=left,
+        right=right,
+        missing=np.where(nodes["missing_go_to_left"].astype(bool), left, right),
+        threshold=np.where(is_leaf, 0.0, nodes["num_threshold"]),
+        value=np.where(is_leaf, nodes["value"], 0.0),
+    )
