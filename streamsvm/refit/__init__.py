@@ -1,0 +1,1 @@
+"""Windows of a stream, re-solved by the batch solvers beside the running learner."""
