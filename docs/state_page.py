@@ -6,7 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.kernels import autocorrelation, blend, blocks, expansion, linear, polytope, requests, rows, stacking
+from streamsvm.kernels import (
+    autocorrelation,
+    blend,
+    blocks,
+    expansion,
+    linear,
+    polytope,
+    requests,
+    rows,
+    stacking,
+    windows,
+)
 from streamsvm.kernels.state import Array, Declaration, Entry, Number
 
 PAGE = Path(__file__).with_name("state.md")
@@ -19,6 +30,7 @@ TABLES = {
     blocks.BLOCK: "Rows that the members of a blend see (`kernels/blocks.py`)",
     stacking.STACK: "The second vote (`kernels/stacking.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`kernels/autocorrelation.py`)",
+    windows.WINDOW: "A window of a stream (`kernels/windows.py`)",
     requests.REQUEST: "What is asked of many rows (`kernels/requests.py`)",
 }
 

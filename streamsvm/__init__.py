@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
     from streamsvm.online.polytope import CPMClassifier
+    from streamsvm.refit.classifier import RefitClassifier
 
 __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
     "IndexedBCD",
+    "RefitClassifier",
     "SampledCuts",
     "SmoothedNewton",
     "StreamSVMClassifier",
@@ -32,6 +34,7 @@ _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
     "IndexedBCD": "streamsvm.batch",
+    "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",
     "SmoothedNewton": "streamsvm.batch",
     "StreamSVMClassifier": "streamsvm.online.blend",

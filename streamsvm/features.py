@@ -69,6 +69,13 @@ class EncodedRows:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
+    def part(self, start: int, end: int) -> EncodedRows:
+        """The rows from `start` to before `end`, as views."""
+        indptr = self.indptr[start : end + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        columns = self.columns if self.shared else self.columns[first:last]
+        return EncodedRows(self.values[first:last], columns, indptr - first, self.shared)
+
 
 @dataclass(slots=True)
 class Watch:

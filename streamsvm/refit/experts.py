@@ -14,7 +14,7 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import experts as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees, check_names
-from streamsvm.refit.solvers import Solution
+from streamsvm.refit.solvers import CLIP, Solution, Task
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +46,7 @@ class Expert:
     def __init__(self, solution: Solution, number: int) -> None:
         self.model, self.settings, self.score = solution.model, solution.settings, solution.score
         self.number = number
+        self.task: Task | None = None  # where there are no arrays: what it was fitted to
         if isinstance(self.model, LinearModel):
             self.n_columns, self._state, self._entry = self.model.coef.shape[1], _planes(self.model), "ask_planes"
         elif isinstance(self.model, KernelExpansion):
@@ -98,6 +99,10 @@ class Expert:
         X = X[at]
         proba[np.ix_(at, np.asarray(self.model.classes_, np.int64))] = _foreign_proba(self.model, X)
 
+    def __reduce__(self) -> Any:
+        solution = Solution(self.model, self.settings, self.score)
+        return _again, (solution, self.number, self.task)
+
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -137,7 +142,7 @@ class Expert:
             scale = [kept.pop(name) for name in _SCALE]
             if any(array.shape != (d,) or not np.isfinite(array).all() for array in scale):
                 raise ArchiveError(f"a model of {d} columns is scaled in another way")
-            scaler = Scaler(list(range(d)), np.zeros(d, bool), *scale, limit=kernels_limit())
+            scaler = Scaler(list(range(d)), np.zeros(d, bool), *scale, limit=CLIP)
             if kind == "planes":
                 model = LinearModel(classes, **kept, scaler=scaler)
             else:
@@ -147,11 +152,10 @@ class Expert:
         return cls(Solution(model, settings, math.nan if score is None else float(score)), int(header["number"]))
 
 
-def kernels_limit() -> float:
-    """Where scaled values are cut."""
-    from streamsvm.refit.solvers import CLIP
-
-    return CLIP
+def _again(solution: Solution, number: int, task: Task | None) -> Expert:
+    expert = Expert(solution, number)
+    expert.task = task
+    return expert
 
 
 def kind_of(model: Any) -> str:

@@ -51,6 +51,9 @@ class Job:
         self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
         self._thread.start()
 
+    def __reduce__(self) -> Any:
+        return Job, (self._solver, self.refit)
+
     def _run(self) -> None:
         start = time.perf_counter()
         try:
@@ -98,22 +101,15 @@ def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
     found = pickle.loads(answer)
     if isinstance(found, BaseException):
         raise found
-    return _checked(found)
-
-
-def _checked(found: Any) -> Solution:
-    if not isinstance(found, Solution):
-        raise TypeError(f"a solver gave {found!r}")
-    return found
+    solution: Solution = found
+    return solution
 
 
 def main() -> None:
     """Solve what comes by the standard input."""
-    path, solver_bytes = sys.path, sys.stdin.buffer.read()
-    del path
     found: Any
     try:
-        sys.path, solver, task = pickle.loads(solver_bytes)
+        sys.path, solver, task = pickle.loads(sys.stdin.buffer.read())
         found = solver.solve(task)
     except Exception as error:  # told to the process that asked
         found = RuntimeError(f"{type(error).__name__}: {error}")

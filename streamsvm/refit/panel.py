@@ -186,6 +186,9 @@ class Panel:
 
     # Saving ------------------------------------------------------------------------------------------------------
 
+    def __reduce__(self) -> Any:
+        return _again, (len(self.experts), self.state(), self.experts, self._classes)
+
     def state(self) -> dict[str, NDArray[Any]]:
         """What the vote knows, as arrays."""
         return self._state.saved()
@@ -200,6 +203,12 @@ class Panel:
         present = [True, *(expert is not None for expert in experts)]
         if (self._state.experts.present > 0).tolist() != present or not 0 <= self._state.n_classes <= n_classes:
             raise ArchiveError("the vote knows other experts or classes")
+
+
+def _again(n: int, arrays: dict[str, NDArray[Any]], experts: list[Expert | None], n_classes: int) -> Panel:
+    panel = Panel(n)
+    panel.restore(arrays, experts, n_classes)
+    return panel
 
 
 @cache

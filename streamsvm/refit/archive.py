@@ -1,0 +1,171 @@
+"""What the archive of a classifier with refits holds: plain arrays, each headed by the part it is of, and a header."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import EncodedRows
+from streamsvm.models import ArchiveError
+from streamsvm.online.archive import decode_param, encode_param
+from streamsvm.refit.experts import Expert
+from streamsvm.refit.jobs import Refit
+from streamsvm.refit.solvers import Task
+from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, Window, WindowRows
+
+Arrays = dict[str, NDArray[Any]]
+
+WINDOWS = {kind.__name__: kind for kind in (Latest, Since, Reservoir, Adaptive)}
+# Estimators of these rooms alone are made anew from an archive: nothing else is imported at its word.
+TRUSTED = ("sklearn.", "streamsvm.batch.")
+# Of a window's rows.
+_ROWS = {"values": "f8", "columns": "i8", "indptr": "i8", "codes": "i8", "weights": "f8", "times": "f8", "numbers": "i8"}
+
+
+def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Arrays by names headed by their part."""
+    return {f"{part}.{name}": array for name, array in arrays.items()}
+
+
+def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
+    """What `under` was given, by part."""
+    parts: dict[str, Arrays] = {}
+    for name, array in arrays.items():
+        part, dot, own = name.partition(".")
+        if not dot:
+            raise ArchiveError(f"there is an array {name!r}, which has no place here")
+        parts.setdefault(part, {})[own] = array
+    return parts
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+def encode_window(window: Window | None) -> Any:
+    """A window's settings for JSON."""
+    return None if window is None else {"kind": type(window).__name__, **asdict(window)}  # type: ignore[call-overload]
+
+
+def decode_window(content: Any) -> Window | None:
+    """What `encode_window` gave."""
+    if content is None:
+        return None
+    settings = dict(content)
+    window: Window = WINDOWS[settings.pop("kind")](**settings)
+    return window
+
+
+def encode_solver(solver: Any) -> Any:
+    """A solver's name, or the class and parameters of an estimator.
+
+    Raises
+    ------
+    TypeError
+        For one that could not be made anew.
+    """
+    if isinstance(solver, str):
+        return solver
+    kind = type(solver)
+    if not kind.__module__.startswith(TRUSTED):
+        raise TypeError(
+            f"a {kind.__module__}.{kind.__qualname__} cannot be kept on disk: take a solver by name, or one of "
+            "scikit-learn or of this package"
+        )
+    params = {name: encode_param(value) for name, value in solver.get_params(deep=False).items()}
+    return {"class": [kind.__module__, kind.__qualname__], "params": params}
+
+
+def decode_solver(content: Any) -> Any:
+    """What `encode_solver` gave."""
+    if isinstance(content, str):
+        return content
+    module, name = content["class"]
+    if not module.startswith(TRUSTED):
+        raise ArchiveError(f"{module}.{name} is not made at the word of an archive")
+    from sklearn.base import BaseEstimator, is_classifier
+
+    kind = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
+        raise ArchiveError(f"{module}.{name} is no classifier")
+    solver = kind(**{name: decode_param(value) for name, value in content["params"].items()})
+    if not is_classifier(solver):
+        raise ArchiveError(f"{module}.{name} is no classifier")
+    return solver
+
+
+# Refits ----------------------------------------------------------------------------------------------------------------
+
+
+def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
+    """What is being solved; the model it starts from is that of the newest expert, kept with the experts."""
+    window = task.window
+    arrays: Arrays = {
+        "values": window.rows.values,
+        "columns": window.rows.columns,
+        "indptr": window.rows.indptr,
+        **{name: getattr(window, name) for name in ("codes", "weights", "times", "numbers")},
+    }
+    if task.relevance is not None:
+        arrays["relevance"] = task.relevance
+    header = {
+        "shared": bool(window.rows.shared),
+        "n_columns": task.n_columns,
+        "carried": dict(task.carried or {}),
+        "search": task.search,
+        "seed": task.seed,
+    }
+    return header, arrays
+
+
+def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes: int) -> Task:
+    """What `task_state` gave.
+
+    Raises
+    ------
+    ArchiveError, ValueError, TypeError
+        Where it is no window.
+    """
+    for name, kind in _ROWS.items():
+        if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != 1:
+            raise ArchiveError(f"array {name!r} of a refit has type {arrays[name].dtype}")
+    rows = EncodedRows(arrays["values"], arrays["columns"], arrays["indptr"], bool(header["shared"]))
+    n, codes, d = len(rows), arrays["codes"], int(header["n_columns"])
+    lengths = np.diff(rows.indptr)
+    fits = rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.values) and (lengths >= 0).all()
+    listed = (lengths == len(rows.columns)).all() if rows.shared else len(rows.columns) == len(rows.values)
+    known = ((rows.columns >= 0) & (rows.columns < d)).all() and ((codes >= 0) & (codes < n_classes)).all()
+    if not (fits and listed and known) or any(len(arrays[name]) != n for name in ("codes", "weights", "times", "numbers")):
+        raise ArchiveError("the window of a refit does not fit itself")
+    window = WindowRows(rows, codes, arrays["weights"], arrays["times"], arrays["numbers"])
+    relevance = arrays.get("relevance")
+    carried, search, seed = dict(header["carried"]), float(header["search"]), int(header["seed"])
+    return Task(window, d, relevance, carried, search, previous, seed)
+
+
+def refit_header(refit: Refit) -> dict[str, Any]:
+    """When a refit began, and when its model enters."""
+    return {"number": refit.number, "event": refit.event, "due": refit.due}
+
+
+def expert_state(expert: Expert) -> tuple[dict[str, Any], Arrays]:
+    """An expert for an archive; one without arrays of its own is kept as what it was fitted to."""
+    header, arrays = expert.state()
+    if expert.task is not None:
+        header["task"], arrays = task_state(expert.task)
+    return header, arrays
+
+
+def expert_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes: int) -> Expert:
+    """An expert from an archive; one without arrays of its own is fitted anew."""
+    if "task" not in header:
+        return Expert.from_state(header, arrays, n_classes)
+    task = task_of(header["task"], arrays, None, n_classes)
+    expert = Expert(solver.solve(task), int(header["number"]))
+    expert.task = task
+    return expert
+

@@ -1,0 +1,636 @@
+"""A learner with refits: windows of the stream are solved again beside it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from river import base
+
+from streamsvm.features import NOT_PLAIN, EncodedRows, Floats, Ints
+from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
+from streamsvm.online import from_state as learner_from_state
+from streamsvm.online.base import OnlineClassifier, one_row
+from streamsvm.online.blend import StreamSVMClassifier
+from streamsvm.online.frames import frame_like, like
+from streamsvm.parameters import check_choice, check_number
+from streamsvm.refit import archive
+from streamsvm.refit.adoption import Adoption
+from streamsvm.refit.experts import Expert
+from streamsvm.refit.jobs import Job, Refit
+from streamsvm.refit.panel import Panel
+from streamsvm.refit.solvers import Solution, Task, solver_of
+from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
+from streamsvm.refit.triggers import decode as decode_trigger
+from streamsvm.refit.triggers import encode as encode_trigger
+from streamsvm.refit.windows import Latest, Window
+
+logger = logging.getLogger(__name__)
+
+# Where nothing else is said a model enters when a quarter as many events as its window has have come, within bounds.
+DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
+_NEVER = 1 << 62
+# What is kept of parameters as it is.
+_PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
+# So many refits are remembered.
+KEPT = 100
+
+
+class RefitClassifier(base.MiniBatchClassifier):
+    """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
+
+    Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
+    then (`trigger`) the events that are remembered (`window`) are given to a `solver`, in a thread, and what it finds
+    is heard as far as it is right:
+
+    - handed over by `"vote"`, a model is one more expert beside the learner. It begins with next to no say, is weighted
+      by its recent accuracy, falls asleep when it is of no use, and stays as long as it would be missed: a concept that
+      comes back is met by the model that knew it. Where models are worse than the learner they are not heard.
+    - handed over by `"adopt"`, a model enters a copy of the learner, a `CPMClassifier` or a `BSGDClassifier`, which
+      learns on beside it, and takes its place if it is better by a test that holds whenever it is looked at. Then the
+      learner stays as cheap as it is.
+
+    A model enters at a fixed number of events after its refit began, and is waited for there if it is late: so a run
+    gives the same results whenever it is repeated, in whatever batches events come, and also when it is saved and
+    loaded while a window is being solved. A solver that fails leaves everything as it is.
+
+    Parameters
+    ----------
+    learner
+        One of this package's online learners.
+    solver
+        `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
+        (`IndexedBCD`), which choose their settings on the newer part of the window; or an instance of these, or of any
+        classifier by scikit-learn's protocol, which is fitted as it is. Solvers that hold the interpreter's lock run in
+        a process of their own.
+    window
+        Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for the latest 20,000.
+    trigger
+        When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
+        `Growing(500, most=10_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
+    hand_over
+        `"vote"` or `"adopt"`.
+    experts
+        The most models that vote beside the learner.
+    delay
+        Labelled events from the beginning of a refit to the entry of its model, at least 64. None for a quarter of the
+        window's events, at most 5,000. While a window is being solved, triggers have no effect.
+    search
+        Settings are chosen by fits on at most so many times the window's events in all.
+    timeout
+        A solver that is late by more than so many seconds is given up. None: it is waited for. With it, results depend
+        on how fast the machine is.
+    seed
+        Of what solvers draw.
+
+    Attributes
+    ----------
+    classes_ : list
+        The labels, in order of first arrival.
+    refits : list of dict
+        The last 100 refits: the labelled `event` after which it began, the `events` of its window, `solver`,
+        `settings`, their `score` on the newer part of the window, `seconds`, and the `outcome`.
+
+    Examples
+    --------
+    >>> from river.datasets import synth
+    >>> from streamsvm import CPMClassifier, RefitClassifier
+    >>> from streamsvm.refit import Every
+
+    >>> model = RefitClassifier(CPMClassifier(), "trees", trigger=Every(400), delay=100)
+    >>> for x, y in synth.RandomRBF(seed_model=1, seed_sample=1, n_centroids=20).take(1_500):
+    ...     model.learn_one(x, y)
+    >>> [refit["event"] for refit in model.refits]
+    [400, 800, 1200]
+    >>> model.refits[0]["outcome"]
+    'votes'
+    """
+
+    def __init__(
+        self,
+        learner: OnlineClassifier,
+        solver: Any = "trees",
+        window: Window | None = None,
+        trigger: Trigger | None = None,
+        hand_over: str = "vote",
+        experts: int = 4,
+        delay: int | None = None,
+        search: float = 1.0,
+        timeout: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(learner, OnlineClassifier):
+            raise TypeError(
+                f"`learner` must be a StreamSVMClassifier, CPMClassifier or BSGDClassifier of this package, got "
+                f"{learner!r}"
+            )
+        self._solver = solver_of(solver)
+        if window is not None and not isinstance(window, Window):
+            raise TypeError(f"`window` must be a window of streamsvm.refit, such as Latest(20_000), got {window!r}")
+        if trigger is not None and not isinstance(trigger, Trigger):
+            raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
+        check_choice("hand_over", hand_over, ("vote", "adopt"))
+        check_number("experts", experts, 1, 64, whole=True)
+        if delay is not None:
+            check_number("delay", delay, DELAY_LEAST, whole=True)
+        check_number("search", search, 0.0)
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0)
+        check_number("seed", seed, 0, 2**32 - 1, whole=True)
+        if hand_over == "adopt":
+            Adoption.check(learner, self._solver)
+        self.learner = learner
+        self.solver = solver
+        self.window = window
+        self.trigger = trigger
+        self.hand_over = hand_over
+        self.experts = experts
+        self.delay = delay
+        self.search = search
+        self.timeout = timeout
+        self.seed = seed
+        self._model = learner.clone()
+        self._memory = (window or Latest()).begin()
+        self._trigger_settings = trigger or Growing(most=10_000)
+        self._trigger = self._trigger_settings.begin()
+        self._panel = Panel(experts if hand_over == "vote" else 0)
+        self._adoption = Adoption(self._solver) if hand_over == "adopt" else None
+        self._seen = 0
+        self._n_refits = 0
+        self._is_due = False
+        self._job: Job | None = None
+        self._carried: dict[str, Any] = {}
+        self.refits: list[dict[str, Any]] = []
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        small = StreamSVMClassifier(budget=20)
+        yield {"learner": small, "solver": "newton", "trigger": Every(100), "delay": 64}
+        yield {"learner": small, "solver": "trees", "trigger": Every(100), "delay": 64, "window": Latest(200)}
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    # What the learner knows ----------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> OnlineClassifier:
+        """The learner that runs."""
+        return self._model
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels learned, in order of first arrival."""
+        return self._model.classes_
+
+    @property
+    def n_events_learned(self) -> int:
+        """How many events have been learned."""
+        return self._model.n_events_learned
+
+    @property
+    def notices(self) -> list[str]:
+        """What it has warned of."""
+        failed = [refit["outcome"] for refit in self.refits[-1:] if refit["outcome"].startswith("failed")]
+        return self._model.notices + failed
+
+    def keep_categories(self, names: Sequence[Any]) -> None:
+        """As the learner has it."""
+        self._model.keep_categories(names)
+
+    @property
+    def relevance(self) -> dict[Any, float]:
+        """As the learner has it; empty where it has none."""
+        found: dict[Any, float] = getattr(self._model, "relevance", {})
+        return found
+
+    def order_effect(self) -> dict[str, float] | None:
+        """As the learner has it; None where it has none."""
+        effect = getattr(self._model, "order_effect", None)
+        return None if effect is None else effect()
+
+    def leaders(self) -> list[dict[str, Any]]:
+        """The learner's heads, and the experts, the leading first: as `StreamSVMClassifier.leaders` has it."""
+        own, *others = self._panel.standing()
+        heads = getattr(self._model, "leaders", lambda: [{"member": type(self._model).__name__, "head": "", **own}])()
+        rows = [{key: value for key, value in head.items() if key != "expert"} for head in heads]
+        for row in rows:
+            row["weight"] *= own["weight"]
+        for other in others:
+            expert = other.pop("expert")
+            rows.append({"member": f"refit {expert.number}", "head": self._solver.name, **other})
+        return sorted(rows, key=lambda row: -row["weight"])
+
+    @property
+    def n_bytes_of_window(self) -> int:
+        """The memory of the events that are remembered."""
+        return self._memory.n_bytes
+
+    def refit(self) -> None:
+        """Have the window solved after the next labelled event, or block of 64."""
+        self._trigger.ask()
+
+    # One event -----------------------------------------------------------------------------------------------------
+
+    def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: float | None = None) -> None:
+        """Learn one event, as the learner does; `time` is its event time in seconds, for windows and triggers of time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As the learner does; nothing has been learned then.
+        """
+        rows, codes, weights = self._model._prepare([x], [y], [w], False) if not self._is_plain(x, y, w) else (
+            self._plain_row(x),
+            np.array([self._model._codes[y]]),
+            np.ones(1),
+        )
+        self._run(rows, codes, weights, None if time is None else [time], predict=False)
+
+    def _is_plain(self, x: Any, y: Any, w: float) -> bool:
+        """Whether an event has a number under each known name, and a known label."""
+        model = self._model
+        if w != 1.0 or type(x) is not dict or len(x) != model._fast[0]:
+            return False
+        try:
+            model._fast[1](model._row, 0, *model._fast[3](x))
+        except NOT_PLAIN:
+            return False
+        length = model._fast[0]
+        return model._codes.get(y) is not None and not np.isinf(model._row[:length]).any()
+
+    def _plain_row(self, x: Any) -> EncodedRows:
+        """The event that has just been packed."""
+        d = self._model._fast[0]
+        return EncodedRows(self._model._row[:d].copy(), np.arange(d), np.array([0, d]), True)
+
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
+        """The most probable label; None as long as nothing has been learned."""
+        if not self._panel.n_asked_always:
+            return self._model.predict_one(x)
+        codes, _, _ = self._run(self._row_of(x))
+        return self._model._answers[codes[0]]
+
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
+        """The probability of each label learned; empty as long as nothing has been."""
+        if not self._panel.n_asked_always:
+            return self._model.predict_proba_one(x)
+        n = int(self._model._state.n_classes)
+        _, _, proba = self._run(self._row_of(x), n_proba=n)
+        return dict(zip(self.classes_[:n], proba[0].tolist(), strict=True))
+
+    def _row_of(self, x: dict[Any, Any]) -> EncodedRows:
+        return one_row(*self._model._space.encode_event(x, learn=False))
+
+    # Many events -----------------------------------------------------------------------------------------------------
+
+    def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
+        """Learn rows one after another, exactly as a loop of `learn_one` does; see `OnlineClassifier.learn_many`."""
+        self._run(*self._model._prepare(X, y, w, False), times, predict=False)
+
+    def predict_many(self, X: Any) -> Any:
+        """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
+        codes, _, _ = self._run(self._model._space.encode(X))
+        return like(X, self._model._decode(codes))
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """Probabilities over `classes_`: a frame of X's kind with a column for each label, or an array."""
+        n = int(self._model._state.n_classes)
+        _, _, proba = self._run(self._model._space.encode(X), n_proba=n)
+        return frame_like(X, proba, self.classes_[:n])
+
+    def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
+        """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
+
+        As the learners have it; `times` are event times in seconds, for windows and triggers of time.
+        """
+        rows, codes, weights = self._model._prepare(X, y, w, True)
+        n_proba = len(self._model._codes) if proba else 0
+        found, _, probabilities = self._run(rows, codes, weights, times, n_proba=n_proba)
+        predicted = like(X, self._model._decode(found))
+        return (predicted, probabilities) if proba else predicted
+
+    def run_batch(
+        self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, times: Any = None
+    ) -> Any:
+        """Predict each event of a batch, then (if `learn`) learn it where its label is not None: as the learners do."""
+        if learn:
+            rows, codes, weights = self._model._prepare(features, labels, None, True)
+            n_proba = len(self._model._codes) if proba else 0
+            found = self._run(rows, codes, weights, times, n_proba=n_proba)
+        else:
+            n_proba = int(self._model._state.n_classes) if proba else 0
+            found = self._run(self._model._space.encode(features), n_proba=n_proba)
+        return found if proba else found[:2]
+
+    def _run(
+        self,
+        rows: EncodedRows,
+        codes: Ints | None = None,
+        weights: Floats | None = None,
+        times: Any = None,
+        predict: bool = True,
+        n_proba: int = 0,
+    ) -> tuple[Ints, Floats, Floats]:
+        """Predict rows, and learn those with a class; up to where something happens at a time."""
+        if codes is None or weights is None:
+            return self._run_part(rows, None, None, predict, n_proba)[:3]
+        n = len(rows)
+        codes = np.where(weights > 0.0, codes, -1)
+        event_times = _times(times, n)
+        found, scores, proba = np.full(n, -1), np.full(n, math.nan), np.zeros((n, n_proba))
+        learned, at = np.flatnonzero(codes >= 0), 0
+        n_done = 0
+        while at < n:
+            n_next = self._n_until_something()
+            end = n if n_done + n_next > len(learned) else int(learned[n_done + n_next - 1]) + 1
+            part = slice(at, end)
+            found[part], scores[part], proba[part], errors = self._run_part(
+                rows.part(at, end), codes[part], weights[part], predict, n_proba
+            )
+            n_done += self._follow(rows.part(at, end), codes[part], weights[part], event_times[part], errors)
+            at = end
+        return found, scores, proba
+
+    def _n_until_something(self) -> int:
+        """After how many labelled events something may happen at the earliest."""
+        due = self._trigger.due_in()
+        until = [_NEVER if due is None else due]
+        if not self._panel.is_empty:
+            until.append(self._panel.to_block)
+        if self._job is not None:
+            until.append(self._job.refit.due - self._seen)
+        if self._waits_for_block or (self._adoption is not None and self._adoption.is_running):
+            until.append(DELAY_LEAST - self._seen % DELAY_LEAST)
+        return max(min(until), 1)
+
+    @property
+    def _waits_for_block(self) -> bool:
+        """Whether triggers take effect at multiples of 64 only, as what they say depends on more than counts."""
+        return not isinstance(self._trigger_settings, (Every, Growing, OnDemand))
+
+    def _run_part(
+        self, rows: EncodedRows, codes: Ints | None, weights: Floats | None, predict: bool, n_proba: int
+    ) -> tuple[Ints, Floats, Floats, Floats]:
+        """Predict rows, and learn them: the classes, their probabilities, all probabilities, and the errors."""
+        n_classes = max(len(self._model._codes), n_proba)
+        labels = np.full(len(rows), -1) if codes is None else codes
+
+        def learner() -> Floats:
+            _, _, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_classes)
+            return proba
+
+        if self._adoption is not None:
+            self._adoption.run(rows, labels, weights)
+        if self._panel.is_empty:
+            found, scores, proba = self._model._run(
+                rows, codes, weights, predict=predict, score=True, n_proba=n_proba
+            )
+            return found, scores, proba, (found != labels).astype(float)
+        found, scores, proba, errors = self._panel.vote(
+            rows, labels, n_classes, learner, learning=codes is not None
+        )
+        return found, scores, proba[:, :n_proba], errors
+
+    # Refits ----------------------------------------------------------------------------------------------------------
+
+    def _follow(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:
+        """Remember labelled events, and do what is due after them; how many there were."""
+        learned = np.flatnonzero(codes >= 0)
+        at = first = 0
+        while at < len(learned):
+            chosen = learned[at:]
+            n, happening = self._trigger.see(times[chosen], errors[chosen])
+            at += n
+            last = int(learned[at - 1]) + 1
+            part = slice(first, last)
+            self._memory.add(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
+            first = last
+            if happening is Happening.CUT:
+                self._memory.keep_latest(1)
+            elif happening is Happening.REFIT:
+                self._is_due = True
+        self._seen += len(learned)
+        if self._adoption is not None and self._adoption.is_running:
+            self._judge(codes, errors)
+        if self._job is not None and self._seen >= self._job.refit.due:
+            self._enter(self._job)
+        if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
+            self._begin()
+        return len(learned)
+
+    def _begin(self) -> None:
+        """Begin to solve the window, unless one is being solved already."""
+        self._is_due = False
+        if self._job is not None:
+            return
+        window = self._memory.snapshot()
+        delay = self.delay or int(min(max(DELAY_SHARE * len(window), DELAY_LEAST), DELAY_MOST))
+        self._n_refits += 1
+        n_columns = int(window.rows.columns.max(initial=-1)) + 1
+        task = Task(
+            window,
+            n_columns,
+            self._relevances(n_columns),
+            dict(self._carried),
+            self.search,
+            self._newest_model(),
+            self.seed,
+        )
+        if self._adoption is not None:
+            task = self._adoption.prepare(task, self._model)
+        self._start(Refit(self._n_refits, self._seen, self._seen + delay, task))
+
+    def _newest_model(self) -> Any:
+        """What the latest expert knows, to start from; None where there is none."""
+        experts = [expert for expert in self._panel.experts if expert is not None]
+        return max(experts, key=lambda expert: expert.number).model if experts else None
+
+    def _start(self, refit: Refit) -> None:
+        self._job = Job(self._adoption or self._solver, refit)
+
+    def _relevances(self, n_columns: int) -> Floats | None:
+        """The part of each column in the learner's metric, None where it has none."""
+        found = self.relevance
+        names = self._model._space.names[:n_columns]
+        return np.array([found.get(name, 0.0) for name in names]) if found else None
+
+    def _enter(self, job: Job) -> None:
+        """Let the model of a refit enter, and note how it went."""
+        refit = job.refit
+        self._job = None
+        note: dict[str, Any] = {
+            "event": refit.event,
+            "events": len(refit.task.window),
+            "solver": self._solver.name,
+            "settings": {},
+            "score": None,
+            "seconds": 0.0,
+            "outcome": "",
+        }
+        try:
+            solution = job.result(self.timeout)
+            note["outcome"] = self._hand_over(solution, refit)
+            note["settings"] = dict(solution.settings)
+            note["score"] = None if math.isnan(solution.score) else solution.score
+            self._carried = dict(solution.settings)
+        except Exception as error:  # whatever a solver raises: the learner goes on as it was
+            note["outcome"] = f"failed: {type(error).__name__}: {error}"
+            if not any(old["outcome"] == note["outcome"] for old in self.refits):
+                logger.warning(
+                    "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
+                    refit.event, self._solver.name, type(error).__name__, error,
+                )
+        note["seconds"] = job.seconds
+        self.refits = [*self.refits, note][-KEPT:]
+
+    def _hand_over(self, solution: Solution, refit: Refit) -> str:
+        if self._adoption is not None:
+            return self._adoption.challenge(self._model, solution, self._n_refits)
+        expert = Expert(solution, refit.number)
+        if not expert.has_arrays:
+            expert.task = refit.task
+        self._panel.enter(expert)
+        return "votes"
+
+    def _judge(self, codes: Ints, errors: Floats) -> None:
+        """Take how learner and challenger did, and let the better one go on."""
+        assert self._adoption is not None
+        self._adoption.count(codes, errors)
+        if self._seen % DELAY_LEAST == 0 and (outcome := self._adoption.verdict()) is not None:
+            if outcome == "adopted":
+                self._model = self._adoption.winner()
+            self.refits[-1]["outcome"] = outcome
+
+    # Saving ------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, as a JSON header and arrays: `from_state` continues from it bit for bit.
+
+        A window that is being solved is kept, and solved anew by whoever continues. A model no arrays are known for, as
+        of a foreign classifier, is kept as the window it was fitted to.
+
+        Raises
+        ------
+        TypeError
+            Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
+        """
+        header, arrays = self._model.state()
+        window_header, window_arrays = self._memory.state()
+        experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]
+        arrays = archive.under("learner", arrays) | archive.under("window", window_arrays)
+        arrays |= archive.under("panel", self._panel.state())
+        for k, kept in enumerate(experts, start=1):
+            arrays |= archive.under(f"expert{k}", {} if kept is None else kept[1])
+        job = None
+        if self._job is not None:
+            task, rows = archive.task_state(self._job.refit.task)
+            job = archive.refit_header(self._job.refit) | {"task": task}
+            arrays |= archive.under("job", rows)
+        whole = {
+            "class": type(self).__name__,
+            "params": {name: getattr(self, name) for name in _PLAIN}
+            | {
+                "solver": archive.encode_solver(self.solver),
+                "window": archive.encode_window(self.window),
+                "trigger": None if self.trigger is None else encode_trigger(self.trigger),
+            },
+            "learner": header,
+            "memory": window_header,
+            "triggered": self._trigger.state(),
+            "experts": [None if kept is None else kept[0] for kept in experts],
+            "job": job,
+            "seen": self._seen,
+            "n_refits": self._n_refits,
+            "is_due": self._is_due,
+            "carried": self._carried,
+            "refits": self.refits,
+        }
+        if self._adoption is not None:
+            whole["adoption"], own = self._adoption.state()
+            arrays |= archive.under("adoption", own)
+        return whole, arrays
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The classifier whose `state` this is.
+
+        Raises
+        ------
+        ArchiveError
+            Where header or arrays are not those of one.
+        """
+        try:
+            if header["class"] != cls.__name__:
+                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+            return cls._from_state(header, archive.parts_of(arrays))
+        except ArchiveError:
+            raise
+        except DAMAGED as error:
+            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], parts: dict[str, archive.Arrays]) -> Self:
+        model = learner_from_state(header["learner"], parts.pop("learner"))
+        params = dict(header["params"])
+        params["solver"] = archive.decode_solver(params["solver"])
+        params["window"] = archive.decode_window(params["window"])
+        params["trigger"] = None if params["trigger"] is None else decode_trigger(params["trigger"])
+        self = cls(model.clone(), **params)
+        self._model, n_classes = model, len(model._codes)
+        self._memory.restore(header["memory"], parts.pop("window"))
+        self._trigger.restore(header["triggered"])
+        experts = [
+            None if kept is None else archive.expert_of(kept, parts.pop(f"expert{k}"), self._solver, n_classes)
+            for k, kept in enumerate(header["experts"], start=1)
+        ]
+        self._panel.restore(parts.pop("panel"), experts, n_classes)
+        self._seen, self._n_refits = int(header["seen"]), int(header["n_refits"])
+        self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
+        self.refits = [dict(note) for note in header["refits"]]
+        if self._adoption is not None:
+            self._adoption.restore(header["adoption"], parts.pop("adoption", {}))
+        if (job := header["job"]) is not None:
+            task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
+            if not self._seen <= job["due"]:
+                raise ArchiveError(f"a refit enters at event {job['due']}, and {self._seen} have come")
+            self._start(Refit(job["number"], job["event"], job["due"], task))
+        if parts:
+            raise ArchiveError(f"there are arrays of {sorted(parts)[0]!r}, which have no place here")
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit."""
+        write_archive(path, *self.state())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What was saved to a file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, of a newer version, or holds something else.
+        """
+        return cls.from_state(*read_archive(path))
+
+
+LOADABLE["RefitClassifier"] = RefitClassifier
+
+
+def _times(times: Any, n: int) -> Floats:
+    """Event times in seconds, NaN where there is none."""
+    if times is None:
+        return np.full(n, math.nan)
+    found = np.array([math.nan if t is None else float(t) for t in times], float)
+    if found.shape != (n,):
+        raise ValueError(f"{n} rows need {n} event times, got {len(found)}")
+    return found
+
+

@@ -1,0 +1,449 @@
+"""Triggers: at which events a refit is due, on hand-made streams, however these are cut, stopped and resumed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import drift
+
+from streamsvm.models import ArchiveError
+from streamsvm.refit import triggers
+from streamsvm.refit.triggers import (
+    Every,
+    EveryTime,
+    FirstOf,
+    Growing,
+    Happening,
+    OnDemand,
+    OnDrift,
+    Trigger,
+    TriggerState,
+    decode,
+    encode,
+    trigger_of,
+)
+
+NAN = math.nan
+# An alarm exactly at the events it is told: the hundredth after its last, whatever it is fed.
+EACH_100TH = drift.DummyDriftDetector(t_0=100, seed=1)
+
+
+def saved(trigger: Trigger, running: TriggerState) -> TriggerState:
+    resumed = trigger.begin()
+    resumed.restore(json.loads(json.dumps(running.state(), allow_nan=False)))
+    return resumed
+
+
+def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
+    """What happens after how many events, of a stream given in pieces and asked for a refit before some events."""
+    times = np.asarray(times, float)
+    errors = np.zeros(len(times)) if errors is None else np.asarray(errors, float)
+    running, found = trigger.begin(), []
+    ends = sorted({*cuts, *asked, len(times)})
+    at = 0
+    for end in ends:
+        while at < end:
+            if at in asked:
+                running.ask()
+            seen = running.see(times[at:end], errors[at:end])
+            at += seen.n
+            if resume:
+                running = saved(trigger, running)
+            if seen.happening is not Happening.NOTHING:
+                found.append((at, seen.happening.value))
+    return found
+
+
+def refits(trigger, times, errors=None, **options):
+    found = happenings(trigger, times, errors, **options)
+    assert all(happening == "refit" for _, happening in found)
+    return [at for at, _ in found]
+
+
+def test_every_so_many_events():
+    assert refits(Every(3), np.zeros(10)) == [3, 6, 9]
+    assert refits(Every(1), np.zeros(3)) == [1, 2, 3]
+
+
+def test_growing_intervals():
+    assert refits(Growing(100, 2.0), np.zeros(3200)) == [100, 300, 700, 1500, 3100]
+    assert refits(Growing(100, 2.0, most=250), np.zeros(1000)) == [100, 300, 550, 800]
+    assert refits(Growing(10, 1.0), np.zeros(35)) == [10, 20, 30]
+    slowly = np.diff(refits(Growing(10, 1.01), np.zeros(100_000)))
+    assert slowly[0] == 10
+    assert slowly[-1] > 900
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.5, 2.0, 3.0])
+def test_a_growing_window_costs_what_is_stated(factor):
+    at = refits(Growing(10, factor), np.zeros(1_000_000))
+    assert sum(at) <= factor / (factor - 1.0) * at[-1] * 1.01
+    assert sum(at) >= factor / (factor - 1.0) * at[-1] * 0.9
+
+
+def test_event_time():
+    assert refits(EveryTime(10.0), [0, 5, 9, 10, 15, 19, 20, 31, 32]) == [4, 7, 8]
+    assert refits(EveryTime(10.0), [NAN, 100, NAN, 109.5, NAN, 110.5, NAN]) == [6]
+    assert refits(EveryTime(10.0), [NAN] * 5) == []
+
+
+def test_event_time_that_goes_backwards_fires_once():
+    assert refits(EveryTime(10.0), [0, 10, 0, 10, 5, 12, -50, 19, 20, 20]) == [2, 9]
+
+
+def test_times_that_are_no_time_are_no_progress():
+    assert refits(EveryTime(10.0), [math.inf, 0, -math.inf, math.inf, 9, 10]) == [6]
+
+
+def test_a_drift_alarm_cuts_and_fires_when_enough_is_gathered():
+    assert happenings(OnDrift(EACH_100TH, gather=60), np.zeros(270)) == [
+        (100, "cut"),
+        (160, "refit"),
+        (200, "cut"),
+        (260, "refit"),
+    ]
+
+
+def test_an_alarm_while_gathering_begins_it_anew():
+    assert happenings(OnDrift(EACH_100TH, gather=150), np.zeros(390)) == [(100, "cut"), (200, "cut"), (300, "cut")]
+    rarely = OnDrift(drift.DummyDriftDetector(t_0=400, seed=1), gather=300)
+    found = happenings(FirstOf(rarely, OnDrift(EACH_100TH, gather=1000)), np.zeros(800))
+    assert found == [(at, "cut") for at in range(100, 801, 100)]
+
+
+ALARMING = [kind() for kind in (drift.ADWIN, drift.PageHinkley)] + [
+    drift.KSWIN(seed=1),
+    *[kind() for kind in (drift.binary.DDM, drift.binary.EDDM, drift.binary.HDDMA, drift.binary.HDDMW)],
+    drift.binary.FHDDM(),
+]
+
+
+@pytest.mark.parametrize("detector", ALARMING, ids=lambda d: type(d).__name__)
+def test_every_detector_of_river_cuts_where_errors_become_many(detector):
+    errors = np.random.default_rng(5).random(1600) < np.repeat([0.1, 0.8], [1000, 600])
+    found = happenings(OnDrift(detector, gather=100), np.zeros(1600), errors, cuts=range(0, 1600, 77))
+    assert any(1000 < at < 1400 and happening == "cut" for at, happening in found)
+
+
+def test_a_detector_that_looks_for_a_falling_mean_does_not_alarm_when_errors_become_few():
+    errors = np.random.default_rng(5).random(1600) < np.repeat([0.8, 0.1], [1000, 600])
+    assert happenings(OnDrift(drift.binary.FHDDM()), np.zeros(1600), errors) == []
+
+
+def test_the_detector_given_is_left_alone():
+    detector = drift.ADWIN()
+    happenings(OnDrift(detector), np.zeros(2000), np.repeat([0, 1], 1000))
+    assert detector.width == 0
+
+
+def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
+    monkeypatch.setattr(triggers, "RENEWED_AFTER", 60)
+    assert happenings(OnDrift(EACH_100TH), np.zeros(1000)) == []
+    running = OnDrift(drift.NoDrift()).begin()
+    running.see(np.zeros(1000), np.zeros(1000))
+    assert running.state()["clock"]["watch"]["n"] == 1000 % 60
+
+
+def test_on_demand():
+    assert refits(OnDemand(), np.zeros(1000)) == []
+    assert refits(OnDemand(), np.zeros(10), asked=[3, 7]) == [4, 8]
+
+
+@pytest.mark.parametrize(
+    "trigger", [Every(100), Growing(100), EveryTime(100.0), OnDrift(EACH_100TH), FirstOf(Every(90))]
+)
+def test_all_fire_on_demand(trigger):
+    assert refits(trigger, np.zeros(60), asked=[5]) == [6]
+
+
+def test_a_demand_at_an_alarm_waits_for_the_next_event():
+    assert happenings(OnDrift(EACH_100TH, gather=150), np.zeros(120), asked=[99]) == [(100, "cut"), (101, "refit")]
+
+
+def test_the_first_of_several_fires_and_all_intervals_begin_anew():
+    both = FirstOf(Every(10), EveryTime(100.0))
+    assert refits(both, [0, 1, 2, 3, 200, *range(201, 221)]) == [5, 15, 25]
+    assert refits(FirstOf(Growing(10, 2.0), Every(25)), np.zeros(100)) == [10, 30, 55, 80]
+    assert refits(Every(10), np.zeros(25), asked=[4]) == [5, 15, 25]
+
+
+def test_gathering_goes_on_through_refits():
+    found = happenings(FirstOf(OnDrift(EACH_100TH, gather=60), Every(35)), np.zeros(195))
+    assert found == [(35, "refit"), (70, "refit"), (100, "cut"), (135, "refit"), (160, "refit"), (195, "refit")]
+
+
+def test_intervals_begin_anew_from_a_cut():
+    found = happenings(FirstOf(Growing(20, 2.0), OnDrift(EACH_100TH, gather=1000)), np.zeros(165))
+    assert found == [(20, "refit"), (60, "refit"), (100, "cut"), (120, "refit"), (160, "refit")]
+
+
+def test_of_a_cut_and_a_refit_at_one_event_only_the_cut_happens():
+    assert happenings(FirstOf(Every(50), OnDrift(EACH_100TH)), np.zeros(149)) == [(50, "refit"), (100, "cut")]
+
+
+def test_between_refits_lies_the_distance():
+    assert refits(FirstOf(Every(5), distance=12), np.zeros(40)) == [5, 17, 29]
+    assert refits(FirstOf(EveryTime(10.0), distance=4), [0, 10, 20, 30, 31, 32, 33]) == [2, 6]
+    drifting = FirstOf(OnDrift(EACH_100TH, gather=30), Every(80), distance=60)
+    assert happenings(drifting, np.zeros(200)) == [(80, "refit"), (100, "cut"), (140, "refit"), (200, "cut")]
+    assert refits(FirstOf(Every(5), distance=12), np.zeros(20), asked=[7]) == [5, 8, 20]
+
+
+TRIGGERS = [
+    Every(7),
+    Growing(3, 1.3, most=40),
+    EveryTime(10.0),
+    OnDrift(drift.binary.DDM(warm_start=5), gather=4),
+    OnDrift(drift.DummyDriftDetector("random", t_0=20, w=20, seed=3, dynamic_cloning=True), gather=5),
+    OnDrift(drift.KSWIN(seed=2, window_size=20, stat_size=5, alpha=0.05), gather=7),
+    OnDemand(),
+    FirstOf(Every(9), EveryTime(6.0), OnDrift(drift.binary.HDDMW(), gather=5), distance=4),
+    FirstOf(
+        FirstOf(OnDrift(drift.DummyDriftDetector(t_0=13, seed=1), gather=3), Every(8), distance=6),
+        OnDrift(drift.DummyDriftDetector(t_0=9, seed=1), gather=7),
+        Growing(2, 2.0),
+        distance=3,
+    ),
+]
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_neither_cuts_nor_saving_change_what_happens(trigger, data):
+    n = data.draw(st.integers(0, 120))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    times = np.cumsum(rng.integers(-1, 3, n)).astype(float)
+    times[rng.random(n) < 0.2] = NAN
+    errors = rng.random(n) < np.where(np.arange(n) % 60 < 30, 0.1, 0.9)
+    within = st.sets(st.integers(0, n), max_size=10)
+    asked, cuts, resume = data.draw(within), data.draw(within), data.draw(st.booleans())
+    one_by_one = happenings(trigger, times, errors, asked=asked, cuts=range(n))
+    assert happenings(trigger, times, errors, asked=asked, cuts=cuts, resume=resume) == one_by_one
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
+def test_when_it_is_due_is_known_unless_time_or_errors_decide(trigger):
+    running = trigger.begin()
+    rng = np.random.default_rng(8)
+    promised = None
+    for _ in range(300):
+        due = running.due_in()
+        if promised is not None:
+            assert due is not None
+            assert due <= promised
+        _, happening = running.see(np.zeros(1), (rng.random(1) < 0.2).astype(float))
+        if due == 1:
+            assert happening is not Happening.NOTHING
+        promised = due - 1 if due is not None and happening is Happening.NOTHING else None
+
+
+def test_when_it_is_due():
+    assert Every(7).begin().due_in() == 7
+    assert EveryTime(7.0).begin().due_in() is None
+    assert OnDemand().begin().due_in() is None
+    assert FirstOf(OnDemand(), Every(7), Growing(5), distance=9).begin().due_in() == 5
+    running = OnDrift(EACH_100TH, gather=60).begin()
+    assert running.due_in() is None
+    running.see(np.zeros(200), np.zeros(200))
+    assert running.due_in() == 60
+    running.ask()
+    assert running.due_in() == 1
+
+
+def test_counts_look_at_no_event():
+    class Unreadable(np.ndarray):
+        def __getitem__(self, at):
+            assert isinstance(at, slice), "an event was looked at"
+            return super().__getitem__(at)
+
+        def __iter__(self):
+            raise AssertionError("events were looked at")
+
+    events = np.zeros(10**6).view(Unreadable)
+    running = FirstOf(Every(10**6), Growing(10**6), OnDemand()).begin()
+    assert running.see(events, events).n == 10**6
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
+def test_settings_are_values_and_are_written_as_json(trigger):
+    again = decode(json.loads(json.dumps(encode(trigger), allow_nan=False)))
+    assert again == trigger == copy.deepcopy(trigger)
+    assert hash(again) == hash(trigger)
+    assert sum(again == other for other in TRIGGERS) == 1
+    assert again.begin().state() == trigger.begin().state()
+
+
+def test_numbers_of_numpy_are_numbers():
+    trigger = FirstOf(Every(np.int64(5)), OnDrift(drift.ADWIN(delta=np.float64(0.1))), EveryTime(np.float32(2.0)))
+    assert decode(json.loads(json.dumps(encode(trigger)))) == trigger
+    json.dumps(trigger.begin().state())
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Every(0), "`n` must be an integer of at least 1"),
+        (lambda: Every("5"), "`n` must be"),
+        (lambda: Growing(first=0), "`first`"),
+        (lambda: Growing(factor=0.9), "`factor` must be a number of at least 1"),
+        (lambda: Growing(first=10, most=9), "`most` must be an integer of at least 10"),
+        (lambda: EveryTime(0.0), "`seconds`"),
+        (lambda: EveryTime(math.inf), "`seconds`"),
+        (lambda: EveryTime(NAN), "`seconds`"),
+        (lambda: OnDrift(drift.ADWIN(), gather=0), "`gather`"),
+        (lambda: OnDrift(drift.ADWIN), "must be one of river.drift .*ADWIN.*FHDDM"),
+        (lambda: OnDrift("ADWIN"), "must be one of river.drift"),
+        (lambda: OnDrift(drift.KSWIN()), "KSWIN draws numbers: give it a `seed`"),
+        (lambda: OnDrift(drift.binary.DDM(warm_start="x")), "DDM.*does not work"),
+        (lambda: FirstOf(), "at least one"),
+        (lambda: FirstOf(5), "takes triggers .Every, .*got 5"),
+        (lambda: FirstOf(Every(5), distance=-1), "`distance`"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(make, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        make()
+
+
+def test_a_detector_of_ones_own_is_refused_as_it_could_not_be_saved():
+    class ADWIN(drift.ADWIN):
+        pass
+
+    with pytest.raises(TypeError, match="must be one of"):
+        OnDrift(ADWIN())
+
+
+def test_times_and_errors_belong_together():
+    with pytest.raises(ValueError, match="3 times do not fit 2 errors"):
+        Every(5).begin().see(np.zeros(3), np.zeros(2))
+
+
+ADWIN = {"class": "ADWIN", "params": {}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        [],
+        {},
+        {"class": "Every"},
+        {"class": "Every", "n": 0},
+        {"class": "Every", "n": 5, "more": 1},
+        {"class": "Trigger"},
+        {"class": ["Every"], "n": 5},
+        {"class": "EveryTime", "seconds": {"float": "nan"}},
+        {"class": "FirstOf", "triggers": [], "distance": 0},
+        {"class": "FirstOf", "triggers": [5], "distance": 0},
+        {"class": "FirstOf", "triggers": 5, "distance": 0},
+        {"class": "OnDrift", "gather": 5},
+        {"class": "OnDrift", "gather": 5, "detector": "ADWIN"},
+        {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "class": "os.system"}},
+        {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "class": "DriftRetrainingClassifier"}},
+        {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "params": {"delta": "x"}}},
+        {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "params": {"none": 1}}},
+        {"class": "OnDrift", "gather": 5, "detector": {"class": "KSWIN", "params": {"seed": 1, "window_size": "x"}}},
+        {"class": "OnDrift", "gather": 5, "detector": {"class": "KSWIN", "params": {}}},
+    ],
+)
+def test_other_settings_in_an_archive_are_refused(content):
+    with pytest.raises(ArchiveError, match="not the settings of a trigger"):
+        decode(content)
+
+
+def spoil(state, value, *path):
+    *parents, last = path
+    spoiled = inner = json.loads(json.dumps(state))
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    return spoiled
+
+
+STATE_TRIGGER = FirstOf(Every(10), EveryTime(5.0), OnDrift(EACH_100TH, gather=5), distance=3)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (1, ("asked",)),
+        (None, ("clock",)),
+        (-1, ("clock", "left")),
+        (4, ("clock", "left")),
+        ([], ("clock", "parts")),
+        (11, ("clock", "parts", 0, "left")),
+        (1.5, ("clock", "parts", 0, "left")),
+        ({"float": "nan"}, ("clock", "parts", 0, "interval")),
+        (5.0, ("clock", "parts", 0, "interval")),
+        ({"float": "inf"}, ("clock", "parts", 1, "latest")),
+        ({"float": "0x1p90"}, ("clock", "parts", 1, "begun")),
+        (6, ("clock", "parts", 2, "left")),
+        (10**12, ("clock", "parts", 2, "watch", "n")),
+        (9, ("clock", "parts", 2, "watch", "n")),
+        ("%", ("clock", "parts", 2, "watch", "errors")),
+        (5, ("clock", "parts", 2, "watch", "errors")),
+    ],
+)
+def test_another_state_in_an_archive_is_refused(value, path):
+    running = STATE_TRIGGER.begin()
+    running.see(np.arange(4.0), np.ones(4))
+    STATE_TRIGGER.begin().restore(running.state())
+    with pytest.raises(ArchiveError, match="not the state of a trigger"):
+        STATE_TRIGGER.begin().restore(spoil(running.state(), value, *path))
+
+
+@pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        ("5000", Every(5000)),
+        ("every:5000", Every(5000)),
+        ("growing", Growing()),
+        ("growing:100", Growing(100)),
+        ("growing:500:2", Growing(500, 2.0)),
+        ("growing:500:1.5:9000", Growing(500, 1.5, 9000)),
+        ("90s", EveryTime(90.0)),
+        ("30m", EveryTime(1800.0)),
+        ("1.5h", EveryTime(5400.0)),
+        ("1d", EveryTime(86400.0)),
+        ("drift", OnDrift(drift.ADWIN())),
+        ("drift:ADWIN", OnDrift(drift.ADWIN())),
+        ("drift:HDDMW:300", OnDrift(drift.binary.HDDMW(), gather=300)),
+        ("drift:KSWIN", OnDrift(drift.KSWIN(seed=0))),
+        ("demand", OnDemand()),
+        ("growing:500:1.5+drift:ADWIN + 1d", FirstOf(Growing(), OnDrift(drift.ADWIN()), EveryTime(86400.0))),
+    ],
+)
+def test_triggers_from_text(text, trigger):
+    assert trigger_of(text) == trigger
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "is no trigger"),
+        ("often", "'often' is no trigger"),
+        ("0", "`n` must be an integer of at least 1 .* got 0"),
+        ("5000:3", "'3' is one value too many"),
+        ("every", "is no trigger"),
+        ("growing:x", "'x'"),
+        ("growing:10:0.5", "`factor`"),
+        ("0d", "`seconds`"),
+        ("1y", "is no trigger"),
+        ("1d:2", "one value too many"),
+        ("drift:Adwin", "'Adwin' is none of River's detectors: ADWIN, .*HDDMW"),
+        ("drift:ADWIN:0", "`gather`"),
+        ("5000+", "is no trigger"),
+        ("demand:1", "one value too many"),
+    ],
+)
+def test_other_text_is_refused_by_what_may_be_given(text, match):
+    with pytest.raises(ValueError, match=match) as caught:
+        trigger_of(text)
+    assert '"growing[:FIRST[:FACTOR[:MOST]]]"' in str(caught.value)

@@ -1,0 +1,527 @@
+"""Windows of a stream, each against a list of events kept by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river.drift import ADWIN
+
+from streamsvm.features import EncodedRows
+from streamsvm.models import ArchiveError
+from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, WindowRows
+
+MASK = 2**64 - 1
+N_COLUMNS = 12
+
+KINDS = [
+    Latest(n=7),
+    Latest(n=9, balanced=True),
+    Since(20.0, n=200),
+    Since(20.0, n=8),
+    Since(20.0, n=11, balanced=True),
+    Reservoir(n=8),
+    Reservoir(n=8, balanced=True, seed=5),
+    Adaptive(n=60, delta=0.5),
+    Adaptive(n=30, delta=0.5, balanced=True),
+]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+
+
+# Streams ----------------------------------------------------------------------------------------------------------
+
+
+def stream(seed, n=120, form="mixed"):
+    """Events as (columns, values, code, weight, time, error)."""
+    rng = np.random.default_rng(seed)
+    events, now = [], 1e9
+    for i in range(n):
+        width = 4 if form == "dense" else 3 + i // 40
+        is_dense = form == "dense" or (form == "mixed" and rng.random() < 0.5)
+        columns = np.arange(width) if is_dense else np.flatnonzero(rng.random(N_COLUMNS) < rng.random())
+        values = np.where(rng.random(len(columns)) < 0.1, math.nan, rng.normal(size=len(columns)).round(2))
+        code = -1 if rng.random() < 0.1 else int(min(rng.geometric(0.6) - 1, 1 + i // 30))
+        weight = float(rng.choice([0.0, 0.5, 1.0], p=[0.05, 0.15, 0.8]))
+        now += rng.exponential(2.0) if rng.random() < 0.95 else 15.0
+        time = float(rng.choice([now, now - 9.0, math.nan], p=[0.7, 0.2, 0.1])) if i > 5 else math.nan
+        error = math.nan if rng.random() < 0.05 else float(rng.random() < (0.1 if i % 80 < 50 else 0.9))
+        events.append((columns, values, code, weight, time, error))
+    return events
+
+
+def encoded(events):
+    """Rows that share their columns, where they do."""
+    columns = [event[0] for event in events]
+    shared = all(np.array_equal(own, columns[0]) for own in columns)
+    values = np.concatenate([event[1] for event in events])
+    indptr = np.concatenate([[0], np.cumsum([len(own) for own in columns])])
+    return EncodedRows(values, columns[0] if shared else np.concatenate(columns), indptr, shared)
+
+
+def feed(memory, events, cuts=()):
+    edges = [0, *sorted(cuts), len(events)]
+    for start, end in zip(edges[:-1], edges[1:], strict=True):
+        if part := events[start:end]:
+            codes, weights, times, errors = (np.array([event[k] for event in part]) for k in (2, 3, 4, 5))
+            memory.add(encoded(part), codes, weights, times, errors)
+    return memory
+
+
+def same(a: WindowRows, b: WindowRows) -> None:
+    assert a.rows.shared == b.rows.shared
+    for name in ("values", "columns", "indptr"):
+        np.testing.assert_array_equal(getattr(a.rows, name), getattr(b.rows, name))
+    for name in ("codes", "weights", "times", "numbers"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+# By hand ----------------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """A list of events in place of a window: what stays is looked up among all of them."""
+
+    def __init__(self, kind):
+        self.kind, self.held, self.n_taken, self.newest = kind, [], 0, -math.inf
+        self.random = getattr(kind, "seed", 0)
+        self.detector, self.errors = ADWIN(delta=getattr(kind, "delta", 0.002)), []
+
+    def draw(self, n):
+        """By splitmix64."""
+        self.random = (self.random + 0x9E3779B97F4A7C15) & MASK
+        z = self.random
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return ((z ^ (z >> 31)) >> 32) * n >> 32
+
+    def remove(self, event):
+        at = self.held.index(event)
+        last = self.held.pop()
+        if at < len(self.held):
+            self.held[at] = last
+
+    def of(self, code):
+        return [event for event in self.held if event["code"] == code]
+
+    def next_to_leave(self, code):
+        is_drawn = isinstance(self.kind, Reservoir)
+        candidates = self.held
+        if self.kind.balanced:
+            codes = {event["code"] for event in self.held}
+            oldest = {c: min(event["number"] for event in self.of(c)) for c in codes}
+            fullest = max(codes, key=lambda c: (len(self.of(c)) + (c == code), -oldest[c]))
+            candidates = self.of(fullest)
+        if not is_drawn:
+            return min(candidates, key=lambda event: event["number"])
+        while (event := self.held[self.draw(len(self.held))]) not in candidates:
+            pass
+        return event
+
+    def expire(self, code):
+        def is_late(event):
+            return self.newest - event["clock"] > self.kind.seconds
+
+        late = sorted(filter(is_late, self.held), key=lambda event: event["number"])
+        n_classes = len({event["code"] for event in self.held} | {code})
+        share = max((len(self.held) - len(late) + 1) // n_classes, 1)
+        for event in late:
+            own = len(self.of(event["code"])) + (event["code"] == code)
+            if not self.kind.balanced or own > share:
+                self.remove(event)
+
+    def add(self, columns, values, code, weight, time, error):
+        if code < 0 or weight == 0.0:
+            return
+        if not math.isnan(time) and time > self.newest:
+            for event in self.held:
+                event["clock"] = time if event["clock"] == -math.inf else event["clock"]
+            self.newest = time
+        if isinstance(self.kind, Since):
+            self.expire(code)
+        if isinstance(self.kind, Reservoir):
+            if self.draw(self.kind.n) < len(self.held):
+                self.remove(self.next_to_leave(code))
+        elif len(self.held) == self.kind.n:
+            self.remove(self.next_to_leave(code))
+        row = {int(j): v for j, v in zip(columns, values.tolist(), strict=True) if not math.isnan(v)}
+        self.held.append(
+            {"number": self.n_taken, "code": code, "weight": weight, "time": time, "clock": self.newest, "row": row}
+        )
+        self.n_taken += 1
+        if isinstance(self.kind, Adaptive) and not math.isnan(error):
+            self.detect(error)
+
+    def detect(self, error):
+        if self.detector.drift_detected:
+            self.detector, self.errors = ADWIN(delta=self.kind.delta), []
+        self.errors.append(error)
+        self.detector.update(error)
+        if self.detector.drift_detected and self.detector.estimation > np.mean(self.errors):
+            self.held = [event for event in self.held if event["number"] >= self.n_taken - self.detector.width]
+
+    def check(self, memory):
+        held = sorted(self.held, key=lambda event: event["number"])
+        snapshot = memory.snapshot()
+        assert len(memory) == len(snapshot) == len(held)
+        for name, own in (("codes", "code"), ("weights", "weight"), ("times", "time"), ("numbers", "number")):
+            np.testing.assert_array_equal(getattr(snapshot, name), [event[own] for event in held])
+        dense, csr = snapshot.dense(N_COLUMNS), snapshot.csr(N_COLUMNS)
+        expected = np.full((len(held), N_COLUMNS), math.nan)
+        for i, event in enumerate(held):
+            for j, value in event["row"].items():
+                expected[i, j] = value
+        np.testing.assert_array_equal(dense, expected)
+        np.testing.assert_array_equal(csr.toarray(), np.nan_to_num(expected))
+        assert csr.nnz == (~np.isnan(expected)).sum()
+
+
+@every_kind
+@given(
+    seed=st.integers(0, 10_000),
+    form=st.sampled_from(["dense", "sparse", "mixed"]),
+    cuts=st.lists(st.integers(0, 120), max_size=8),
+)
+@settings(max_examples=25)
+def test_a_window_holds_what_a_list_kept_by_hand_does(kind, seed, form, cuts):
+    events, kept, memory = stream(seed, form=form), Kept(kind), kind.begin()
+    edges = [0, *sorted(cuts), len(events)]
+    for start, end in zip(edges[:-1], edges[1:], strict=True):
+        feed(memory, events[start:end])
+        for event in events[start:end]:
+            kept.add(*event)
+        kept.check(memory)
+    assert memory.n_taken == kept.n_taken
+    assert memory.n_dropped_for_memory == 0
+
+
+@every_kind
+def test_it_is_the_same_event_by_event(kind):
+    events = stream(3, n=400)
+    together, single = feed(kind.begin(), events), feed(kind.begin(), events, range(1, 400))
+    same(together.snapshot(), single.snapshot())
+    assert together.n_bytes == single.n_bytes
+    assert together.state()[0] == single.state()[0]
+
+
+def test_the_streams_have_alarms_that_cut_and_alarms_that_do_not():
+    """Else the tests above would say nothing of detectors."""
+    kind = Adaptive(n=10_000, delta=0.5)
+    events = stream(0, n=400)
+    kept, alarms, cuts = Kept(kind), 0, 0
+    for event in events:
+        before = len(kept.held)
+        kept.add(*event)
+        alarms += kept.detector.drift_detected
+        cuts += len(kept.held) < before
+    assert alarms > cuts > 0
+
+
+# What windows are for ---------------------------------------------------------------------------------------------
+
+
+def plain(n, d=3):
+    return EncodedRows(np.zeros(n * d), np.arange(d), np.arange(n + 1) * d, True)
+
+
+BALANCED = [Latest(n=1_000, balanced=True), Reservoir(n=1_000, balanced=True), Since(1_000.0, n=5_000, balanced=True)]
+
+
+@pytest.mark.parametrize("kind", BALANCED, ids=repr)
+def test_a_class_of_one_in_a_thousand_survives(kind):
+    codes = (np.arange(300_000) % 1_000 == 7).astype(int)
+
+    def rare(kind):
+        memory = kind.begin()
+        memory.add(plain(len(codes)), codes, times=np.arange(float(len(codes))))
+        return int(memory.snapshot().codes.sum())
+
+    assert rare(kind) >= 290
+    assert rare(replace(kind, balanced=False)) <= 5
+
+
+def test_a_reservoir_forgets_exponentially_with_the_mean_age_n():
+    n = 2_000
+    memory = Reservoir(n=n).begin()
+    memory.add(plain(100_000, 1), np.zeros(100_000, int))
+    ages = 100_000 - memory.snapshot().numbers
+    assert len(memory) == n
+    assert ages.mean() == pytest.approx(n, rel=0.1)
+    assert (ages > n).mean() == pytest.approx(math.exp(-1.0), abs=0.04)
+
+
+def test_a_million_events():
+    for kind in (Latest(), Since(10_000.0, balanced=True), Reservoir(), Latest(n=5_000, balanced=True)):
+        memory = kind.begin()
+        codes = np.arange(100_000) % 7
+        for i in range(10):
+            memory.add(plain(100_000, 10), codes, times=np.arange(100_000.0) + 1e5 * i)
+        assert memory.n_taken == 1_000_000
+        assert len(memory) >= 5_000
+
+
+def test_time_that_runs_far_ahead_empties_a_window_once():
+    memory = Since(10.0).begin()
+    times = np.array([0.0, 1.0, 1e12, 2.0, math.inf, 3.0])
+    memory.add(plain(6), np.zeros(6, int), times=times)
+    np.testing.assert_array_equal(memory.snapshot().numbers, [2, 3, 4, 5])
+    np.testing.assert_array_equal(memory.snapshot().times, [1e12, 2.0, math.nan, 3.0])
+
+
+def test_only_what_came_with_the_last_events_stays_on_demand():
+    for kind in KINDS:
+        memory = feed(kind.begin(), stream(1))
+        before = memory.snapshot().numbers
+        memory.keep_latest(4)
+        np.testing.assert_array_equal(memory.snapshot().numbers, before[before >= memory.n_taken - 4])
+        memory.keep_latest(0)
+        assert len(memory) == 0
+        feed(memory, stream(2))
+        assert len(memory) > 0
+
+
+def test_a_snapshot_is_a_copy():
+    memory = feed(Latest(n=50).begin(), stream(0))
+    before = memory.snapshot()
+    kept = copy.deepcopy(before)
+    feed(memory, stream(1))
+    same(before, kept)
+
+
+def test_parts_of_a_window():
+    for form in ("dense", "sparse"):
+        whole = feed(Latest(n=50).begin(), stream(0, form=form)).snapshot()
+        part = whole.part(slice(10, 30))
+        assert len(part) == 20
+        np.testing.assert_array_equal(part.dense(N_COLUMNS), whole.dense(N_COLUMNS)[10:30])
+        np.testing.assert_array_equal(part.csr(3).toarray(), np.nan_to_num(whole.dense(N_COLUMNS)[10:30, :3]))
+        np.testing.assert_array_equal(part.numbers, whole.numbers[10:30])
+        assert len(whole.part(slice(30, 10))) == len(whole.part(slice(99, None))) == 0
+        assert len(whole.part(slice(-5, None))) == 5
+    with pytest.raises(ValueError, match="no gaps"):
+        whole.part(slice(0, 10, 2))
+
+
+def test_an_empty_window():
+    for kind in KINDS:
+        snapshot = kind.begin().snapshot()
+        assert len(snapshot) == 0
+        assert snapshot.dense(3).shape == snapshot.csr(3).shape == (0, 3)
+
+
+# Memory -----------------------------------------------------------------------------------------------------------
+
+
+def wide(seed, n, d=400):
+    """Dense and sparse rows of all lengths."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        width = int(rng.integers(1, d))
+        columns = np.arange(width) if rng.random() < 0.5 else np.sort(rng.choice(d, width, replace=False))
+        yield columns, rng.normal(size=width), int(rng.integers(5)), 1.0, math.nan, math.nan
+
+
+@pytest.mark.parametrize(
+    "kind", [Latest(n=300), Latest(n=300, balanced=True), Reservoir(n=300), Since(9.0, n=300)], ids=repr
+)
+def test_memory_is_bounded_and_what_leaves_for_it_is_counted(kind):
+    kind = replace(kind, max_bytes=200_000)
+    events = list(wide(0, 600))
+    memory, single = kind.begin(), kind.begin()
+    for i in range(0, 600, 50):
+        feed(memory, events[i : i + 50])
+        feed(single, events[i : i + 50], range(1, 50))
+        assert memory.n_bytes <= 200_000
+        same(memory.snapshot(), single.snapshot())
+    assert 600 - len(memory) >= memory.n_dropped_for_memory == single.n_dropped_for_memory > 0
+    held = memory.snapshot()
+    assert held.rows.values.nbytes > 50_000  # what there is, is used
+    for i in range(len(held)):
+        columns, values = events[held.numbers[i]][:2]
+        own = held.part(slice(i, i + 1)).rows
+        np.testing.assert_array_equal(own.values, values)
+        np.testing.assert_array_equal(own.columns, columns)
+    if kind == Latest(n=300, max_bytes=200_000):
+        np.testing.assert_array_equal(held.numbers, np.arange(600 - len(held), 600))
+
+
+def test_a_row_that_is_too_large_is_counted_and_leaves_the_others_alone():
+    memory = Latest(n=10, max_bytes=100_000).begin()
+    memory.add(plain(5), np.zeros(5, int))
+    memory.add(plain(1, 50_000), np.zeros(1, int))
+    memory.add(plain(1), np.zeros(1, int))
+    np.testing.assert_array_equal(memory.snapshot().numbers, [0, 1, 2, 3, 4, 6])
+    assert memory.n_dropped_for_memory == 1
+
+
+def test_many_classes_take_their_memory_from_rows_and_no_more():
+    memory = Latest(n=300, max_bytes=200_000).begin()
+    feed(memory, list(wide(1, 200)))
+    before = len(memory)
+    memory.add(plain(3), np.array([1_000, 10**12, 1_500]))
+    assert memory.n_bytes <= 200_000
+    assert len(memory) < before
+    np.testing.assert_array_equal(memory.snapshot().codes[-2:], [1_000, 1_500])
+    resumed = Latest(n=300, max_bytes=200_000).begin()
+    resumed.restore(*memory.state())
+    same(memory.snapshot(), resumed.snapshot())
+
+
+# Saving -----------------------------------------------------------------------------------------------------------
+
+
+@every_kind
+@given(seed=st.integers(0, 10_000), cut=st.integers(0, 120))
+@settings(max_examples=10)
+def test_a_window_saved_in_the_middle_goes_on_as_if_it_had_not_been(kind, seed, cut):
+    events = stream(seed)
+    begun, resumed, whole = kind.begin(), kind.begin(), kind.begin()
+    feed(begun, events[:cut])
+    header, arrays = begun.state()
+    feed(resumed, stream(seed + 1))  # whatever it held before
+    resumed.restore(json.loads(json.dumps(header)), arrays)
+    for memory in (resumed, pickle.loads(pickle.dumps(begun)), copy.deepcopy(begun)):
+        feed(memory, events[cut:])
+        same(memory.snapshot(), feed(whole, events[cut if len(whole) else 0 :] if memory is resumed else []).snapshot())
+        assert memory.n_bytes == whole.n_bytes
+
+
+def test_a_window_at_its_bound_goes_on_too():
+    kind = Reservoir(n=300, max_bytes=200_000)
+    events = list(wide(2, 500))
+    whole, resumed = feed(kind.begin(), events), kind.begin()
+    resumed.restore(*feed(kind.begin(), events[:333]).state())
+    feed(resumed, events[333:])
+    same(whole.snapshot(), resumed.snapshot())
+    assert whole.n_dropped_for_memory == resumed.n_dropped_for_memory
+
+
+def damaged(name, change):
+    def apply(header, arrays):
+        place = header if name in header else arrays
+        place[name] = change(place[name])
+
+    return pytest.param(apply, id=f"{name}-{change.__doc__ or change.__code__.co_consts}")
+
+
+def put(i, value):
+    def change(array):
+        array = array.copy()
+        array[i] = value
+        return array
+
+    return change
+
+
+DAMAGE = {
+    "other settings": ("settings", lambda _: {"window": "Latest"}),
+    "class unknown": ("codes", put(0, 99)),
+    "class negative": ("codes", put(0, -1)),
+    "slot twice": ("slots", put(0, 1)),
+    "slot beyond": ("slots", put(0, 10**9)),
+    "row beyond": ("indptr", put(1, 10**9)),
+    "row negative": ("indptr", put(1, -1)),
+    "rows end elsewhere": ("indptr", put(-1, 3)),
+    "column negative": ("columns", put(0, -1)),
+    "column beyond": ("columns", put(-1, 2**31)),
+    "columns out of order": ("columns", lambda a: a[::-1].copy()),
+    "columns too few": ("columns", lambda a: a[:-1]),
+    "value infinite": ("values", put(0, math.inf)),
+    "weight zero": ("weights", put(0, 0.0)),
+    "weight NaN": ("weights", put(0, math.nan)),
+    "time infinite": ("times", put(0, math.inf)),
+    "clock ahead": ("clocks", put(-1, 1e300)),
+    "clock NaN": ("clocks", put(-1, math.nan)),
+    "clock backward": ("clocks", put(0, 2e9)),
+    "number twice": ("numbers", lambda a: np.full_like(a, a[0])),
+    "number to come": ("numbers", put(-1, 10**9)),
+    "number type": ("numbers", lambda a: a.astype(float)),
+    "events too few": ("weights", lambda a: a[1:]),
+    "two dimensions": ("codes", lambda a: a[None]),
+    "shared": ("shared", lambda _: True),
+    "shared type": ("shared", lambda _: None),
+    "newest": ("newest", lambda _: "soon"),
+    "newest missing": ("newest", lambda _: None),
+    "taken": ("n_taken", lambda _: -1),
+    "dropped": ("n_dropped", lambda _: 0.5),
+    "classes": ("n_classes", lambda _: 10**12),
+    "words": ("n_words", lambda _: 10**12),
+    "no words": ("n_words", lambda _: 0),
+    "random": ("random", lambda _: 2**64),
+    "errors": ("n_errors", lambda _: 10**9),
+    "errors packed": ("errors", lambda a: a[:-1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_state_is_refused_and_changes_nothing(damage):
+    kind = Adaptive(n=50)
+    header, arrays = feed(kind.begin(), stream(1)).state()
+    name, change = DAMAGE[damage]
+    place = header if name in header else arrays
+    place[name] = change(place[name])
+    memory = feed(kind.begin(), stream(2))
+    before = memory.snapshot()
+    with pytest.raises(ArchiveError):
+        memory.restore(header, arrays)
+    same(memory.snapshot(), before)
+
+
+def test_missing_and_surplus_parts_of_a_state_are_refused():
+    kind = Latest(n=50)
+    header, arrays = feed(kind.begin(), stream(1)).state()
+    for name in header:
+        with pytest.raises(ArchiveError):
+            kind.begin().restore({key: value for key, value in header.items() if key != name}, arrays)
+    for name in arrays:
+        with pytest.raises(ArchiveError):
+            kind.begin().restore(header, {key: value for key, value in arrays.items() if key != name})
+    with pytest.raises(ArchiveError):
+        kind.begin().restore(header, arrays | {"more": np.zeros(1)})
+
+
+def test_what_its_arena_cannot_hold_is_refused():
+    kind = Latest(n=300, max_bytes=300_000)
+    header, arrays = feed(kind.begin(), list(wide(0, 60))).state()
+    with pytest.raises(ArchiveError, match="do not find room"):
+        kind.begin().restore(header | {"n_words": 1024}, arrays)
+
+
+# Settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "message"),
+    [
+        (Latest, {"n": 0}, "`n`"),
+        (Latest, {"n": 2.5}, "`n`"),
+        (Latest, {"balanced": 1}, "`balanced`"),
+        (Latest, {"max_bytes": 1000}, "`max_bytes`"),
+        (Since, {"seconds": -1.0}, "`seconds`"),
+        (Since, {"seconds": math.nan}, "`seconds`"),
+        (Reservoir, {"seed": -1}, "`seed`"),
+        (Adaptive, {"delta": 1.0}, "`delta`"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(kind, bad, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**bad)
+
+
+def test_settings_are_values():
+    assert Latest(n=5) == Latest(n=5) != Latest(n=6)
+    assert len({Latest(n=5), Latest(n=5), Reservoir(n=5)}) == 2
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    memory = Latest(n=5).begin()
+    with pytest.raises(ValueError, match="`codes`"):
+        memory.add(plain(3), np.zeros(2, int))
+    with pytest.raises(ValueError, match="`errors`"):
+        Adaptive(n=5).begin().add(plain(3), np.zeros(3, int), errors=np.full(3, 0.5))
