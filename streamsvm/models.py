@@ -409,22 +409,21 @@ class Trees:
     value: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        n, (n_trees,), shapes = len(self.left), self.roots.shape, (len(self.left),)
+        n, (n_trees,) = len(self.left), self.roots.shape
         nodes = (self.feature, self.left, self.right, self.missing, self.threshold, self.value)
-        if any(array.shape != shapes for array in nodes) or self.outputs.shape != (n_trees,):
+        if any(array.shape != (n,) for array in nodes) or self.outputs.shape != (n_trees,):
             raise ValueError("nodes, or trees, are described by arrays of several lengths")
-        inner = self.left >= 0
-        at = np.arange(n)[inner]
-        if not all(((nodes > at) & (nodes < n)).all() for nodes in (a[inner] for a in (self.left, self.right, self.missing))):
-            raise ValueError("the nodes of a tree must follow one another")
-        if not all(((a >= 0) & (a < n_most)).all() for a, n_most in (
-            (self.roots, n), (self.outputs, len(self.classes)), (self.feature[inner], self.n_columns)
-        )):
+        inner = np.flatnonzero(self.left >= 0)
+        for follow in (self.left[inner], self.right[inner], self.missing[inner]):
+            if not ((follow > inner) & (follow < n)).all():  # so that no way through a tree goes round in circles
+                raise ValueError("the nodes of a tree must follow one another")
+        named = ((self.roots, n), (self.outputs, len(self.classes)), (self.feature[inner], self.n_columns))
+        if not all(((array >= 0) & (array < n_most)).all() for array, n_most in named):
             raise ValueError("trees name nodes, classes or columns that are not there")
-        if self.start.shape != (len(self.classes),) or not all(
-            np.isfinite(a).all() for a in (self.start, self.value)
-        ) or np.isnan(self.threshold).any():
-            raise ValueError("scores must be finite, and begin with a number for each class")
+        if self.start.shape != (len(self.classes),) or np.isnan(self.threshold).any():
+            raise ValueError("scores must begin with a number for each class, and no threshold may be NaN")
+        if not (np.isfinite(self.start).all() and np.isfinite(self.value).all()):
+            raise ValueError("scores must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """The score of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""

@@ -85,7 +85,9 @@ BALLOT = Declaration(
     "ballot",
     {
         "labels": Array(("asked",), "a class for each row, -1 where it is not known", i64, lent=True),
-        "answers": Array(("experts", "asked", "classes"), "what each expert says; NaN where it was not asked", lent=True),
+        "answers": Array(
+            ("experts", "asked", "classes"), "what each expert says; NaN where it was not asked", lent=True
+        ),
         "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, lent=True),
         "scores": Array(("asked",), "its probability", lent=True),
         "proba": Array(("asked", "classes"), "the probabilities of all", lent=True),

@@ -24,7 +24,15 @@ WINDOWS = {kind.__name__: kind for kind in (Latest, Since, Reservoir, Adaptive)}
 # Estimators of these rooms alone are made anew from an archive: nothing else is imported at its word.
 TRUSTED = ("sklearn.", "streamsvm.batch.")
 # Of a window's rows.
-_ROWS = {"values": "f8", "columns": "i8", "indptr": "i8", "codes": "i8", "weights": "f8", "times": "f8", "numbers": "i8"}
+_ROWS = {
+    "values": "f8",
+    "columns": "i8",
+    "indptr": "i8",
+    "codes": "i8",
+    "weights": "f8",
+    "times": "f8",
+    "numbers": "i8",
+}
 
 
 def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -139,7 +147,9 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
     fits = rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.values) and (lengths >= 0).all()
     listed = (lengths == len(rows.columns)).all() if rows.shared else len(rows.columns) == len(rows.values)
     known = ((rows.columns >= 0) & (rows.columns < d)).all() and ((codes >= 0) & (codes < n_classes)).all()
-    if not (fits and listed and known) or any(len(arrays[name]) != n for name in ("codes", "weights", "times", "numbers")):
+    if not (fits and listed and known) or any(
+        len(arrays[name]) != n for name in ("codes", "weights", "times", "numbers")
+    ):
         raise ArchiveError("the window of a refit does not fit itself")
     window = WindowRows(rows, codes, arrays["weights"], arrays["times"], arrays["numbers"])
     relevance = arrays.get("relevance")
@@ -168,4 +178,3 @@ def expert_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes:
     expert = Expert(solver.solve(task), int(header["number"]))
     expert.task = task
     return expert
-

@@ -246,10 +246,14 @@ class RefitClassifier(base.MiniBatchClassifier):
         TypeError, ValueError
             As the learner does; nothing has been learned then.
         """
-        rows, codes, weights = self._model._prepare([x], [y], [w], False) if not self._is_plain(x, y, w) else (
-            self._plain_row(x),
-            np.array([self._model._codes[y]]),
-            np.ones(1),
+        rows, codes, weights = (
+            self._model._prepare([x], [y], [w], False)
+            if not self._is_plain(x, y, w)
+            else (
+                self._plain_row(x),
+                np.array([self._model._codes[y]]),
+                np.ones(1),
+            )
         )
         self._run(rows, codes, weights, None if time is None else [time], predict=False)
 
@@ -389,13 +393,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         if self._adoption is not None:
             self._adoption.run(rows, labels, weights)
         if self._panel.is_empty:
-            found, scores, proba = self._model._run(
-                rows, codes, weights, predict=predict, score=True, n_proba=n_proba
-            )
+            found, scores, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_proba)
             return found, scores, proba, (found != labels).astype(float)
-        found, scores, proba, errors = self._panel.vote(
-            rows, labels, n_classes, learner, learning=codes is not None
-        )
+        found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner, learning=codes is not None)
         return found, scores, proba[:, :n_proba], errors
 
     # Refits ----------------------------------------------------------------------------------------------------------
@@ -485,7 +485,10 @@ class RefitClassifier(base.MiniBatchClassifier):
             if not any(old["outcome"] == note["outcome"] for old in self.refits):
                 logger.warning(
                     "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
-                    refit.event, self._solver.name, type(error).__name__, error,
+                    refit.event,
+                    self._solver.name,
+                    type(error).__name__,
+                    error,
                 )
         note["seconds"] = job.seconds
         self.refits = [*self.refits, note][-KEPT:]
@@ -632,5 +635,3 @@ def _times(times: Any, n: int) -> Floats:
     if found.shape != (n,):
         raise ValueError(f"{n} rows need {n} event times, got {len(found)}")
     return found
-
-

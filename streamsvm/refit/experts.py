@@ -134,7 +134,7 @@ class Expert:
         if kind not in _ARRAYS or len(set(classes)) < len(classes) or not all(0 <= c < n_classes for c in classes):
             raise ArchiveError(f"a model of kind {kind!r} with classes {classes}")
         check_names(arrays, set(_ARRAYS[kind]))
-        kept = dict(arrays)
+        kept: dict[str, Any] = dict(arrays)
         model: Any
         if kind == "trees":
             model = Trees(classes, d, **kept)

@@ -197,10 +197,9 @@ class _Planes(_Searching):
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         scaler, Z = _scaled(task)
         found = self._estimator(settings, task.seed)
-        start = task.previous
-        if isinstance(start, LinearModel) and start.coef.shape[1] == Z.shape[1]:
-            if start.classes == np.unique(task.window.codes).tolist():
-                found.set_params(init=start)
+        start, shape = task.previous, (np.unique(task.window.codes).tolist(), Z.shape[1])
+        if isinstance(start, LinearModel) and (start.classes, start.coef.shape[1]) == shape:
+            found.set_params(init=start)
         fit_alone(found, Z, task.window.codes, task.window.weights)
         return replace(found.model_, scaler=scaler)
 
@@ -246,12 +245,9 @@ class Given:
 
         _check_classes(task.window.codes)
         model = clone(self.estimator)
-        try:
-            X = task.window.dense(task.n_columns) if not _is_wide(task) else task.window.csr(task.n_columns)
-            X = X if _allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
-            fit_alone(model, X, task.window.codes, task.window.weights)
-        finally:
-            pass
+        X = task.window.csr(task.n_columns) if _is_wide(task) else _dense(task)
+        X = X if _allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
+        fit_alone(model, X, task.window.codes, task.window.weights)
         return Solution(arrays_of(model), {})
 
 
@@ -274,7 +270,7 @@ def solver_of(solver: Any) -> Solver:
             )
         return SOLVERS[solver]()
     if isinstance(solver, type) or not (hasattr(solver, "fit") and hasattr(solver, "get_params")):
-        raise TypeError(f"`solver` must be a name or an instance of a classifier of scikit-learn's kind, got {solver!r}")
+        raise TypeError(f"`solver` must be a name or a classifier by scikit-learn's protocol, got {solver!r}")
     if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
         raise TypeError(f"`solver` needs predict_proba or decision_function, which {type(solver).__name__} has not")
     return Given(solver)
@@ -337,7 +333,6 @@ def _scaled(task: Task) -> tuple[Scaler, Any]:
     there = ~np.isnan(X)
     count = there.sum(axis=0)
     mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
-    spread = np.sqrt(np.where(there, X - mean, 0.0) ** 2).sum(axis=0) * 0.0
     spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
     scaler = _scaler(mean, spread, count)
     return scaler, scaler(X)
