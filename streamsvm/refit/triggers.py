@@ -171,9 +171,9 @@ class EveryTime(Trigger):
 class OnDrift(Trigger):
     """Cuts the window at a drift alarm, and fires when it has gathered events of the new concept.
 
-    A further alarm meanwhile cuts again, and the gathering starts anew. The detector is fed with the errors (1 where
-    the prediction was wrong, 0 where it was right), so that one that takes any change, as ADWIN does, raises an alarm
-    also where a learner becomes much better.
+    A further alarm meanwhile cuts again, and the gathering starts anew. The detector is fed with the errors: 1 where
+    the prediction was wrong, 0 where it was right. Those of `river.drift.binary` look for errors that become more;
+    ADWIN, KSWIN and PageHinkley look for any change, and so raise an alarm also where a learner becomes much better.
 
     Parameters
     ----------
@@ -697,12 +697,14 @@ def decode(content: Any) -> Trigger:
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _FORMS = """a number of labelled events ("5000" or "every:5000"), "growing[:FIRST[:FACTOR[:MOST]]]" \
-("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:ADWIN:500"), \
+("growing:500:1.5"), event time ("90s", "30m", "12h" or "1d"), "drift[:DETECTOR[:GATHER]]" ("drift:HDDMA:500"), \
 "demand", or several of these joined by "+\""""
 
 
 def trigger_of(text: str) -> Trigger:
     """Settings from text.
+
+    "drift" alone is HDDMA, which as a rule finds a rise of errors about as soon as ADWIN, and is silent at a fall.
 
     Raises
     ------
@@ -713,7 +715,7 @@ def trigger_of(text: str) -> Trigger:
     --------
     >>> trigger_of("5000"), trigger_of("growing:500:1.5"), trigger_of("1d")
     (Every(n=5000), Growing(first=500, factor=1.5, most=None), EveryTime(seconds=86400.0))
-    >>> trigger_of("growing:1000+drift:ADWIN") == FirstOf(Growing(1000), trigger_of("drift"))
+    >>> trigger_of("growing:1000+drift:HDDMA") == FirstOf(Growing(1000), trigger_of("drift"))
     True
     """
     parts = text.split("+")
@@ -731,7 +733,7 @@ def _single(name: str, *values: str) -> Trigger:
     if name == "growing":
         return Growing(*_take(values, (int, float, int)))
     if name == "drift":
-        return OnDrift(*_take(values or ("ADWIN",), (_detector_of, int)))
+        return OnDrift(*_take(values or ("HDDMA",), (_detector_of, int)))
     if name == "demand":
         return OnDemand(*_take(values, ()))
     return Every(*_take(values if name == "every" else (name, *values), (int,)))

@@ -142,6 +142,24 @@ def test_the_detector_given_is_left_alone():
     assert detector.width == 0
 
 
+@pytest.mark.parametrize("detector", [drift.binary.HDDMA(), drift.binary.DDM()], ids=lambda d: type(d).__name__)
+def test_a_learner_that_learns_raises_no_alarm_of_a_detector_of_more_errors(detector):
+    errors = np.random.default_rng(6).random(20_000) < 0.1 + 0.4 * np.exp(-np.arange(20_000) / 3000)
+    assert happenings(OnDrift(detector), np.zeros(20_000), errors) == []
+    assert happenings(OnDrift(drift.ADWIN()), np.zeros(20_000), errors) != []
+
+
+def test_after_an_alarm_a_fresh_detector_is_fed():
+    running = OnDrift(EACH_100TH, gather=60).begin()
+    assert running.see(np.zeros(130), np.ones(130)).n == 100
+    running.see(np.zeros(30), np.ones(30))
+    assert running.state()["clock"]["watch"]["n"] == 30
+    # The first alarm of this one comes after it has warmed up, which a fresh one does anew.
+    warm = happenings(OnDrift(drift.DummyDriftDetector(t_0=20, w=50, seed=4), gather=1000), np.zeros(500))
+    assert len(set(np.diff([0, *(at for at, _ in warm)]))) == 1
+    assert warm[0][0] > 20
+
+
 def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
     monkeypatch.setattr(triggers, "RENEWED_AFTER", 60)
     assert happenings(OnDrift(EACH_100TH), np.zeros(1000)) == []
@@ -412,7 +430,7 @@ def test_another_state_in_an_archive_is_refused(value, path):
         ("30m", EveryTime(1800.0)),
         ("1.5h", EveryTime(5400.0)),
         ("1d", EveryTime(86400.0)),
-        ("drift", OnDrift(drift.ADWIN())),
+        ("drift", OnDrift(drift.binary.HDDMA())),
         ("drift:ADWIN", OnDrift(drift.ADWIN())),
         ("drift:HDDMW:300", OnDrift(drift.binary.HDDMW(), gather=300)),
         ("drift:KSWIN", OnDrift(drift.KSWIN(seed=0))),
