@@ -17,7 +17,7 @@ from streamsvm.kernels.access import StateType
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import scale_terms, softmax_terms
-from streamsvm.kernels.state import Array, Declaration, Number, f32, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, Part, f32, i64, records
 
 u = np.uint64
 # A vector of which less than this remains of the kernel says nothing that float32 would notice.
@@ -35,7 +35,7 @@ QUESTION = Declaration(
     },
 )
 
-_ANSWER = {
+_ANSWER: dict[str, Number | Array | Part] = {
     "power": Number("how many scores the probabilities are the softmax of", start=1.0),
     "limit": Number("the largest scaled value"),
     "codes": Array(("own_classes",), "the learner's numbers of the model's classes", i64),
@@ -43,7 +43,7 @@ _ANSWER = {
     "terms": Array(("own_classes",), "their probabilities"),
     "start": Array(("own_classes",), "what scores begin with"),
 }
-_SCALE = {
+_SCALE: dict[str, Number | Array | Part] = {
     "shift": Array(("columns",), "a scaled value is (x - shift) * scale"),
     "scale": Array(("columns",), "see shift"),
 }

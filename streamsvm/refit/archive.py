@@ -106,7 +106,7 @@ def decode_solver(content: Any) -> Any:
     return solver
 
 
-# Refits ----------------------------------------------------------------------------------------------------------------
+# Refits --------------------------------------------------------------------------------------------------------------
 
 
 def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
@@ -116,7 +116,7 @@ def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
         "values": window.rows.values,
         "columns": window.rows.columns,
         "indptr": window.rows.indptr,
-        **{name: getattr(window, name) for name in ("codes", "weights", "times", "numbers")},
+        **{name: getattr(window, name) for name in _EVENTS},
     }
     if task.relevance is not None:
         arrays["relevance"] = task.relevance

@@ -177,7 +177,7 @@ class RefitClassifier(base.MiniBatchClassifier):
     def _multiclass(self) -> bool:
         return True
 
-    # What the learner knows ----------------------------------------------------------------------------------------
+    # What the learner knows -------------------------------------------------------------------------------------------
 
     @property
     def model(self) -> OnlineClassifier:
@@ -236,7 +236,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         """Have the window solved after the next labelled event, or block of 64."""
         self._trigger.ask()
 
-    # One event -----------------------------------------------------------------------------------------------------
+    # One event --------------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: float | None = None) -> None:
         """Learn one event, as the learner does; `time` is its event time in seconds, for windows and triggers of time.
@@ -292,7 +292,7 @@ class RefitClassifier(base.MiniBatchClassifier):
     def _row_of(self, x: dict[Any, Any]) -> EncodedRows:
         return one_row(*self._model._space.encode_event(x, learn=False))
 
-    # Many events -----------------------------------------------------------------------------------------------------
+    # Many events ------------------------------------------------------------------------------------------------------
 
     def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
         """Learn rows one after another, exactly as a loop of `learn_one` does; see `OnlineClassifier.learn_many`."""
@@ -398,7 +398,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner, learning=codes is not None)
         return found, scores, proba[:, :n_proba], errors
 
-    # Refits ----------------------------------------------------------------------------------------------------------
+    # Refits -----------------------------------------------------------------------------------------------------------
 
     def _follow(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats) -> int:
         """Remember labelled events, and do what is due after them; how many there were."""
@@ -511,7 +511,7 @@ class RefitClassifier(base.MiniBatchClassifier):
                 self._model = self._adoption.winner()
             self.refits[-1]["outcome"] = outcome
 
-    # Saving ------------------------------------------------------------------------------------------------------------
+    # Saving -----------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, as a JSON header and arrays: `from_state` continues from it bit for bit.

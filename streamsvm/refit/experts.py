@@ -142,7 +142,8 @@ class Expert:
             scale = [kept.pop(name) for name in _SCALE]
             if any(array.shape != (d,) or not np.isfinite(array).all() for array in scale):
                 raise ArchiveError(f"a model of {d} columns is scaled in another way")
-            scaler = Scaler(list(range(d)), np.zeros(d, bool), *scale, limit=CLIP)
+            shift, factor, count = scale
+            scaler = Scaler(list(range(d)), np.zeros(d, bool), shift, factor, count, limit=CLIP)
             if kind == "planes":
                 model = LinearModel(classes, **kept, scaler=scaler)
             else:
@@ -194,8 +195,8 @@ def _planes(model: LinearModel) -> State:
 
 
 def _expansion(model: KernelExpansion) -> State:
-    n, d = model.vectors.shape
-    state = State(kernels.EXPANSION, {"own_classes": len(model.classes), "columns": d})
+    sizes = {"own_classes": len(model.classes), "columns": model.vectors.shape[1]}
+    state = State(kernels.EXPANSION, sizes)
     root = np.sqrt(model.gamma * model.relevance)
     state.lend(
         vectors=np.ascontiguousarray(model.vectors * root, np.float32),

@@ -201,7 +201,8 @@ class _Planes(_Searching):
         if isinstance(start, LinearModel) and (start.classes, start.coef.shape[1]) == shape:
             found.set_params(init=start)
         fit_alone(found, Z, task.window.codes, task.window.weights)
-        return replace(found.model_, scaler=scaler)
+        model: LinearModel = found.model_
+        return replace(model, scaler=scaler)
 
     def _estimator(self, settings: Mapping[str, Any], seed: int) -> Any:
         raise NotImplementedError
@@ -276,7 +277,7 @@ def solver_of(solver: Any) -> Solver:
     return Given(solver)
 
 
-# Rows --------------------------------------------------------------------------------------------------------------
+# Rows -----------------------------------------------------------------------------------------------------------------
 
 
 def _check_classes(codes: NDArray[np.int64]) -> None:
@@ -344,7 +345,7 @@ def _scaler(mean: Floats, spread: Floats, count: NDArray[Any]) -> Scaler:
     return Scaler(list(range(d)), np.zeros(d, bool), mean, scale, count.astype(float), CLIP)
 
 
-# scikit-learn --------------------------------------------------------------------------------------------------------
+# scikit-learn ---------------------------------------------------------------------------------------------------------
 
 
 def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
