@@ -196,7 +196,7 @@ class Adaptive(Window):
     >>> rows = EncodedRows(np.zeros(4_000), np.array([0]), np.arange(4_001), shared=True)
     >>> memory.add(rows, np.zeros(4_000, int), errors=(np.arange(4_000) >= 3_000).astype(float))
     >>> len(memory)
-    1024
+    1016
     """
 
     n: int = 20_000
@@ -256,8 +256,8 @@ class WindowRows:
         """The first columns as an array of shape (n, n_columns), NaN where missing."""
         matrix = np.full((len(self), n_columns), np.nan)
         if self.rows.shared:
-            width = min(n_columns, len(self.rows.columns))
-            matrix[:, :width] = self.rows.values.reshape(len(self), -1)[:, :width] if len(self) else np.nan
+            width = len(self.rows.columns)
+            matrix[:, :width] = self.rows.values.reshape(len(self), width)[:, :n_columns]
         else:
             keep = self.rows.columns < n_columns
             matrix[self._rows_of_entries()[keep], self.rows.columns[keep]] = self.rows.values[keep]
