@@ -282,7 +282,8 @@ class WindowMemory:
 
     What it holds is the same however events are cut into batches. Its memory is allocated as it is needed and stays
     within `max_bytes`: up to a half of these for the list of n events, a quarter for classes, the rest for their rows.
-    Where rows do not find room, the events leave that leave else, and are counted.
+    Where rows do not find room, the events leave that leave else, and are counted. A snapshot is a copy, and takes its
+    own memory.
 
     Parameters
     ----------
@@ -388,7 +389,8 @@ class WindowMemory:
         self._add_part(_arrays(rows), codes, weights, times, 0, len(rows))
 
     def _add_part(self, rows: Any, codes: Ints, weights: Floats, times: Floats, start: int, end: int) -> None:
-        prepare(tuple(windows.ENTRIES.values()))
+        if self.n_taken == 0:
+            prepare(tuple(windows.ENTRIES.values()))
         at = start
         while (at := windows.add_rows(self._state, *rows, codes, weights, times, at, end)) < end:
             code = int(codes[at])

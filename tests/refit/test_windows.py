@@ -17,6 +17,7 @@ from river.drift import ADWIN
 
 from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError
+from streamsvm.refit import windows
 from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, WindowRows
 
 MASK = 2**64 - 1
@@ -222,6 +223,19 @@ def test_the_streams_have_alarms_that_cut_and_alarms_that_do_not():
         alarms += kept.detector.drift_detected
         cuts += len(kept.held) < before
     assert alarms > cuts > 0
+
+
+def test_a_detector_begins_anew_after_so_many_errors(monkeypatch):
+    monkeypatch.setattr(windows, "_MOST_ERRORS", 1_000)
+    events = [(np.arange(1), np.zeros(1), 0, 1.0, math.nan, float(i >= 1_500)) for i in range(2_000)]
+    memory, resumed = Adaptive().begin(), Adaptive().begin()
+    feed(memory, events[:1_300])
+    assert memory.state()[0]["n_errors"] == 300
+    resumed.restore(*memory.state())
+    for own in (memory, resumed):
+        feed(own, events[1_300:])
+        assert 500 <= len(own) < 1_000  # the alarm forgot what came before the detector began anew, and more
+    same(memory.snapshot(), resumed.snapshot())
 
 
 # What windows are for ---------------------------------------------------------------------------------------------
