@@ -391,8 +391,8 @@ class WindowMemory:
     def _add_part(self, rows: Any, codes: Ints, weights: Floats, times: Floats, start: int, end: int) -> None:
         if self.n_taken == 0:
             prepare(tuple(windows.ENTRIES.values()))
-        at = start
-        while (at := windows.add_rows(self._state, *rows, codes, weights, times, at, end)) < end:
+        at, add_rows = start, _call("add_rows")
+        while (at := add_rows(self._state, *rows, codes, weights, times, at, end)) < end:
             code = int(codes[at])
             if len(self._state.classes) <= code < self._state.most_classes:
                 self._grow_classes(code + 1)
@@ -415,13 +415,13 @@ class WindowMemory:
     def _resize(self, n_words: int) -> None:
         """Move to an arena of so many words, or as many as there may be. Memory not written to takes no room."""
         arena = np.empty(min(n_words, self._most_words))
-        windows.make_room(self._state, -1, _words_beyond(self._state, arena))
-        windows.compact(self._state, arena, arena.view(np.int32))
+        _call("make_room")(self._state, -1, _words_beyond(self._state, arena))
+        _call("compact")(self._state, arena, arena.view(np.int32))
         self._lend(arena)
 
     def keep_latest(self, n: int) -> None:
         """Forget all events but those that are among the last n that came."""
-        windows.keep_latest(self._state, n)
+        _call("keep_latest")(self._state, n)
 
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
@@ -432,7 +432,7 @@ class WindowMemory:
         shared = not slots.listed.any() and bool((lengths == lengths[:1]).all())
         values = np.empty(indptr[-1])
         columns = np.arange(lengths[0] if len(lengths) else 0) if shared else np.empty(indptr[-1], np.int64)
-        windows.copy_rows(self._state, order, indptr, values, columns, shared)
+        _call("copy_rows")(self._state, order, indptr, values, columns, shared)
         rows = EncodedRows(values, columns, indptr, shared)
         return WindowRows(rows, slots.code[order], slots.weight[order], slots.time[order], slots.number[order])
 
@@ -498,7 +498,7 @@ class WindowMemory:
         _check_events(state, arrays)
         fresh._use(state, n_words)
         own = (arrays[name] for name in ("codes", "weights", "times", "clocks", "numbers", "slots"))
-        windows.restore_rows(state, *_arrays(rows), *map(np.ascontiguousarray, own))
+        _call("restore_rows")(state, *_arrays(rows), *map(np.ascontiguousarray, own))
         self.__dict__.update(fresh.__dict__)
 
     def __reduce__(self) -> Any:
@@ -558,6 +558,11 @@ class AdaptiveMemory(WindowMemory):
         super()._restore(header, {name: array for name, array in arrays.items() if name != "errors"})
         for error in np.unpackbits(packed, count=n).tolist():
             self._is_alarmed_by(error)
+
+
+def _call(name: str) -> Any:
+    """A compiled step, called without a look at the types of its arguments; arrays may be read-only."""
+    return windows.ENTRIES[name].compile()
 
 
 def _resumed(settings: Window, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WindowMemory:

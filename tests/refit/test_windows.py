@@ -323,6 +323,22 @@ def test_parts_of_a_window():
         whole.part(slice(0, 10, 2))
 
 
+def test_arrays_may_be_read_only_and_are_not_written_to():
+    events = stream(0)
+    rows = encoded(events)
+    codes, weights, times = (np.array([event[k] for event in events]) for k in (2, 3, 4))
+    for array in (rows.values, rows.columns, rows.indptr, codes, weights, times):
+        array.flags.writeable = False
+    memory, resumed = Latest(n=50).begin(), Latest(n=50).begin()
+    memory.add(rows, codes, weights, times)
+    same(memory.snapshot(), feed(Latest(n=50).begin(), events).snapshot())
+    header, arrays = memory.state()
+    for array in arrays.values():
+        array.flags.writeable = False
+    resumed.restore(header, arrays)
+    same(memory.snapshot(), resumed.snapshot())
+
+
 def test_an_empty_window():
     for kind in KINDS:
         snapshot = kind.begin().snapshot()
