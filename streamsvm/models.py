@@ -9,6 +9,7 @@ the old file or the new.
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import math
 import os
@@ -41,9 +42,17 @@ DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, 
 LOADABLE: dict[str, Any] = {}
 """Classes that `streamsvm.load` makes by `from_state`, by name: each is added where it is defined."""
 
+LOADABLE_LATER = ("RefitClassifier",)
+"""Those that are defined further up than `load`, and are added once they are asked for by their public name."""
+
 
 class ArchiveError(ValueError):
     """A file that is not an archive, is damaged, or was written by a newer version."""
+
+
+def public(name: str) -> Any:
+    """What the package has under a public name, for those who may not import it, since imports go downward."""
+    return getattr(importlib.import_module(__package__), name)
 
 
 @dataclass(slots=True)

@@ -5,24 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import NDArray
 
 from streamsvm.first_use import prepare
-from streamsvm.kernels import blend, budgeted, cache_folder, linear, maintenance, merging, polytope
-from streamsvm.models import LOADABLE, ArchiveError, read_archive
-from streamsvm.online.base import OnlineClassifier
+from streamsvm.kernels import (
+    blend,
+    budgeted,
+    cache_folder,
+    experts,
+    linear,
+    maintenance,
+    merging,
+    panel,
+    polytope,
+    windows,
+)
+from streamsvm.models import LOADABLE, LOADABLE_LATER, ArchiveError, public, read_archive
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 
-_KERNELS = (blend, budgeted, maintenance, linear, polytope)
+# Of the learners, and of what stands around them: what is compiled lies below both.
+_KERNELS = (blend, budgeted, maintenance, linear, polytope, windows, panel, experts)
 
 
-def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> OnlineClassifier:
+def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
     """The learner, of whatever class, whose `state` this is.
 
     Raises
@@ -31,6 +42,8 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         Where it is none of ours.
     """
     name = header.get("class")
+    if name in LOADABLE_LATER:
+        public(name)
     learner = LOADABLE.get(name) if isinstance(name, str) else None
     if name == "LinearModel":
         raise ArchiveError(
@@ -38,11 +51,11 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
             "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on"
         )
     if learner is None:
-        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted(LOADABLE))}")
-    return cast("OnlineClassifier", learner.from_state(header, arrays))
+        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted({*LOADABLE, *LOADABLE_LATER}))}")
+    return learner.from_state(header, arrays)
 
 
-def load(path: str | os.PathLike[str]) -> OnlineClassifier:
+def load(path: str | os.PathLike[str]) -> Any:
     """The learner that was saved to a file; it continues bit for bit.
 
     Raises
@@ -70,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> OnlineClassifier:
 
 
 def warmup(jobs: int | None = None) -> Path:
-    """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
+    """Compile all kernels of the learners, and of refits around them, in several processes, and keep them on disk: for container images, say.
 
     `streamsvm.batch.warmup` does so for the smoothed Newton solver, and needs scikit-learn.
 

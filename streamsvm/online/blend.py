@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
 from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
@@ -18,7 +18,7 @@ from streamsvm.kernels import blend as kernels
 from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.state import State
-from streamsvm.models import ArchiveError
+from streamsvm.models import ArchiveError, public
 from streamsvm.online import base
 from streamsvm.online.archive import check_statistics
 from streamsvm.online.budgeted import BSGDClassifier
@@ -91,6 +91,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
         out with a warning (see `FeatureSpace`).
+    refit
+        A solver that solves windows of the stream again as it runs, by name or as an instance, or a dict with
+        parameters of `RefitClassifier`: what is made then is a `RefitClassifier` around this classifier. None: nothing
+        is solved again.
 
     Attributes
     ----------
@@ -121,6 +125,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         max_features: int = 65_536,
         threads: int = 1,
         categories: tuple[Hashable, ...] | None = None,
+        *,
+        refit: Any = None,
     ) -> None:
         check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:
@@ -142,7 +148,16 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.max_features = max_features
         self.threads = threads
         self.categories = base.check_categories(categories)
+        self.refit = refit  # None, or it would have been another class
         self._reset()
+
+    # Its parameters are those of `__init__`, which Python does not call where this gives something else.
+    @wraps(__init__, assigned=(), updated=())
+    def __new__(cls, *args: Any, refit: Any = None, **kwargs: Any) -> Any:
+        if refit is None:
+            return super().__new__(cls)
+        params = refit if isinstance(refit, dict) else {"solver": refit}
+        return public("RefitClassifier")(cls(*args, **kwargs), **params)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

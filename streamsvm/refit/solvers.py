@@ -8,6 +8,7 @@ as it is, a clone each time, with rows as they are but for missing values, which
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ CLIP = 10.0
 NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50
 # So many numbers a window may take as a matrix without gaps.
 DENSE_MOST = 400_000_000
+# Of the extra `batch`.
+_NEEDED = ("sklearn", "threadpoolctl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +265,11 @@ def solver_of(solver: Any) -> Solver:
     ------
     TypeError, ValueError
         For what is neither.
+    ImportError
+        Where what all of them need is not installed.
     """
+    if any(importlib.util.find_spec(module) is None for module in _NEEDED):
+        raise ImportError("refits need scikit-learn and threadpoolctl: pip install 'streamsvm[batch]'")
     if isinstance(solver, str):
         if solver not in SOLVERS:
             raise ValueError(

@@ -1,0 +1,121 @@
+"""The short ways to refits: a parameter of the classifier, and archives that need no import."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from river import checks
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+import streamsvm
+from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.models import ArchiveError
+from streamsvm.online.archive import encode_param
+from streamsvm.refit import Every
+from tests.learners import ring
+
+MODELS = list(RefitClassifier._unit_test_params())
+
+
+@pytest.mark.parametrize("params", MODELS, ids=[params["solver"] for params in MODELS])
+@pytest.mark.parametrize("number", range(len(list(checks.yield_checks(RefitClassifier(**MODELS[0]))))))
+def test_rivers_checks(params, number):
+    model = RefitClassifier(**params)
+    list(checks.yield_checks(model))[number](model.clone())
+
+
+def test_a_solver_for_refit_makes_a_classifier_with_refits():
+    model = StreamSVMClassifier("low", seed=3, refit="newton")
+    assert type(model) is RefitClassifier
+    assert model.solver == "newton"
+    assert type(model.learner) is StreamSVMClassifier
+    assert (model.learner.effort, model.learner.seed, model.learner.refit) == ("low", 3, None)
+
+
+@pytest.mark.parametrize(
+    ("refit", "expected"),
+    [
+        pytest.param({"solver": "bcd", "trigger": Every(300)}, ("bcd", Every(300)), id="parameters"),
+        pytest.param({"trigger": Every(300)}, ("trees", Every(300)), id="the default solver"),
+    ],
+)
+def test_refit_may_be_parameters_of_refits(refit, expected):
+    model = StreamSVMClassifier(refit=refit)
+    assert (model.solver, model.trigger) == expected
+
+
+def test_refit_may_be_an_instance():
+    solver = HistGradientBoostingClassifier(max_iter=5)
+    assert StreamSVMClassifier(refit=solver).solver is solver
+
+
+def test_what_is_no_solver_is_refused():
+    with pytest.raises(ValueError, match="'trees', 'cuts', 'newton', 'bcd'"):
+        StreamSVMClassifier(refit="forest")
+    with pytest.raises(TypeError, match="scikit-learn's protocol"):
+        StreamSVMClassifier(refit=7)
+    with pytest.raises(TypeError, match="windows"):
+        StreamSVMClassifier(refit={"windows": 7})
+
+
+def test_without_refits_the_classifier_is_what_it_was():
+    model = StreamSVMClassifier(effort="low", refit=None)
+    assert type(model) is StreamSVMClassifier
+    assert type(model.clone()) is StreamSVMClassifier
+    assert list(inspect.signature(StreamSVMClassifier).parameters) == list(model._get_params())
+    assert "refit=None" in repr(model)
+
+
+def test_clones_begin_to_have_refits_and_cease_to():
+    plain = StreamSVMClassifier(budget=20)
+    refitted = plain.clone({"refit": "newton"})
+    assert type(refitted) is RefitClassifier
+    assert refitted.learner.budget == 20
+    again = refitted.clone({"solver": "bcd"})
+    assert (again.solver, again.learner.budget) == ("bcd", 20)
+    assert type(refitted.learner.clone()) is StreamSVMClassifier
+
+
+def test_an_archive_needs_no_import_of_what_it_holds(tmp_path):
+    X, y = ring(300)
+    model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(100), delay=64)
+    model.learn_many(X, y)
+    model.save(tmp_path / "model")
+    expected = model.predict_many(X[:20]).tolist()
+    program = (
+        "import numpy as np, streamsvm, sys\n"
+        "assert not any(name.startswith('streamsvm.refit') for name in sys.modules)\n"
+        f"model = streamsvm.load({str(tmp_path / 'model')!r})\n"
+        f"print(model.predict_many(np.array({X[:20].tolist()})).tolist(), type(model).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout.strip() == f"{expected} RefitClassifier", done.stderr
+
+
+def test_an_archive_may_not_have_refits_around_refits(tmp_path):
+    header, arrays = RefitClassifier(CPMClassifier(), "newton").state()
+    nested = header | {"learner": header}
+    arrays = {f"learner.{name}" if name.startswith("learner.") else name: array for name, array in arrays.items()}
+    with pytest.raises(ArchiveError):
+        streamsvm.online.from_state(nested, arrays)
+
+
+def test_an_archive_of_a_classifier_cannot_say_that_it_has_refits():
+    header, arrays = StreamSVMClassifier(effort="low").state()
+    header["params"]["refit"] = encode_param("newton")
+    with pytest.raises(ArchiveError):
+        streamsvm.online.from_state(header, arrays)
+
+
+@pytest.mark.parametrize("module", ["sklearn", "threadpoolctl"])
+@pytest.mark.parametrize("solver", ["trees", "newton"])
+def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, solver, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"pip install 'streamsvm\[batch\]'"):
+        RefitClassifier(CPMClassifier(), solver)
