@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from river import checks
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -15,17 +16,25 @@ import streamsvm
 from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.online.archive import encode_param
-from streamsvm.refit import Every
+from streamsvm.refit import Every, Latest
 from tests.learners import ring
 
-MODELS = list(RefitClassifier._unit_test_params())
+SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
+MODELS = {
+    "planes beside the blend": (StreamSVMClassifier(budget=20), "newton"),
+    "trees beside polytopes": (CPMClassifier(n_faces=2), HistGradientBoostingClassifier(max_iter=3)),
+}
 
 
-@pytest.mark.parametrize("params", MODELS, ids=[params["solver"] for params in MODELS])
-@pytest.mark.parametrize("number", range(len(list(checks.yield_checks(RefitClassifier(**MODELS[0]))))))
-def test_rivers_checks(params, number):
-    model = RefitClassifier(**params)
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("number", range(len(list(checks.yield_checks(RefitClassifier(CPMClassifier()))))))
+def test_rivers_checks(kind, number):
+    model = RefitClassifier(*MODELS[kind], **SMALL)
     list(checks.yield_checks(model))[number](model.clone())
+
+
+def test_the_parameters_river_tries_by_itself_are_ones_it_takes():
+    assert all(RefitClassifier(**params).clone().trigger for params in RefitClassifier._unit_test_params())
 
 
 def test_a_solver_for_refit_makes_a_classifier_with_refits():
@@ -119,3 +128,12 @@ def test_without_scikit_learn_it_is_said_at_once_what_to_install(monkeypatch, so
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r"pip install 'streamsvm\[batch\]'"):
         RefitClassifier(CPMClassifier(), solver)
+
+
+def test_predictions_right_after_the_first_model_has_entered():
+    X, y = ring(164)
+    model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(100), delay=64)
+    model.learn_many(X, y)
+    assert [refit["outcome"] for refit in model.refits] == ["votes"]
+    assert set(model.predict_many(X).tolist()) == {True, False}
+    np.testing.assert_allclose(model.predict_proba_many(X).sum(axis=1), 1.0)
