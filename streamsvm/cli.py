@@ -144,6 +144,7 @@ def _parser() -> _Parser:
     )
     _add_stream(run)
     _add_model(run)
+    _add_refits(run)
     _add_results(run)
     _add_checkpoint(run)
     _add_reports(run)
@@ -254,6 +255,42 @@ def _add_model(run: argparse.ArgumentParser) -> None:
     group.add_argument("--load", type=_text, metavar="FILE", help="go on from a saved model")
     group.add_argument("--save", type=_text, metavar="FILE", help="save the model at the end, also of a run that fails")
     group.add_argument("--learn", action=_FLAG, default=True, help="--no-learn only predicts (needs --load)")
+
+
+def _add_refits(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group(
+        "refits",
+        "Now and then a window of the stream is solved by a batch solver, in a thread beside the running model, and "
+        "what it finds is heard as far as it is right. Needs the extra `batch`.",
+    )
+    group.add_argument(
+        "--refit",
+        type=_text,
+        metavar="SOLVER",
+        help="trees (boosted trees, the most accurate as a rule), cuts (a kernel machine), newton or bcd (linear), or "
+        "the path of any classifier of scikit-learn; for blend, bsgd and cpm",
+    )
+    group.add_argument(
+        "--refit-every",
+        type=_text,
+        metavar="WHEN",
+        help="events with a label, as 5000; growing[:FIRST[:FACTOR[:MOST]]]; event time, as 30m or 1d (needs --time, "
+        "or Kafka); drift[:DETECTOR[:GATHER]] of River's detectors; or several joined by + (default "
+        "growing:500:1.5:10000)",
+    )
+    group.add_argument(
+        "--refit-window",
+        type=_text,
+        metavar="WHAT",
+        help="the events solved: the latest N, as 20000; since:TIME, as since:7d; reservoir:N; adaptive:N, which drift "
+        "cuts; with +balanced rare classes stay (default 20000)",
+    )
+    group.add_argument(
+        "--hand-over",
+        choices=("vote", "adopt"),
+        help="vote: a solved model votes beside the running one; adopt: its weights enter a cpm or bsgd, where that is "
+        "shown to be better (default vote)",
+    )
 
 
 def _add_results(run: argparse.ArgumentParser) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import pickle
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +50,11 @@ class Job:
         self._solver = solver
         self._solution: Solution | None = None
         self._error: BaseException | None = None
-        # A daemon: whoever ends the program does not wait for a model nobody will hear.
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+        # A daemon: at the end of the program `end` looks after it.
         self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
+        _jobs.add(self)
         self._thread.start()
 
     def __reduce__(self) -> Any:
@@ -57,11 +63,25 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            solve = _solve_elsewhere if self._solver.holds_lock else _solve
-            self._solution = solve(self._solver, self.refit.task)
+            if self._solver.holds_lock:
+                self._solution = _solve_elsewhere(self._solver, self.refit.task, self._take_process)
+            else:
+                self._solution = self._solver.solve(self.refit.task)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         self.seconds = time.perf_counter() - start
+
+    def _take_process(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if self._is_ended:
+            process.kill()
+
+    def end(self) -> None:
+        """Have it over: another process is ended; a thread cannot be, and is waited for."""
+        self._is_ended = True
+        if self._process is not None:
+            self._process.kill()
+        self._thread.join()
 
     def result(self, timeout: float | None = None) -> Solution:
         """What the solver found; it is waited for.
@@ -82,15 +102,22 @@ class Job:
         return self._solution
 
 
-def _solve(solver: Solver, task: Task) -> Solution:
-    return solver.solve(task)
+_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
+@atexit.register
+def _end_all() -> None:
+    """End what is under way: where the interpreter ends around a thread in compiled code, the program is aborted."""
+    for job in list(_jobs):
+        job.end()
+
+
+def _solve_elsewhere(solver: Solver, task: Task, started: Callable[[subprocess.Popen[bytes]], None]) -> Solution:
     """Have it solved in another process, which is told by its standard input and tells by its output."""
     command = [sys.executable, "-m", "streamsvm.refit.jobs"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with process:
+        started(process)
         try:
             said, complained = process.communicate(pickle.dumps((sys.path, solver, task), pickle.HIGHEST_PROTOCOL))
         finally:

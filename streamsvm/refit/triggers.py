@@ -746,10 +746,22 @@ def trigger_of(text: str) -> Trigger:
     return triggers[0] if len(triggers) == 1 else FirstOf(*triggers)
 
 
+def seconds_of(text: str) -> float | None:
+    """A duration such as "90s", "30m", "12h" or "1d" in seconds; None where the text is none.
+
+    Examples
+    --------
+    >>> seconds_of("1.5h"), seconds_of("1.5")
+    (5400.0, None)
+    """
+    found = _DURATION.fullmatch(text)
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
 def _single(name: str, *values: str) -> Trigger:
-    if found := _DURATION.fullmatch(name):
+    if (seconds := seconds_of(name)) is not None:
         _take(values, ())
-        return EveryTime(float(found[1]) * _SECONDS[found[2]])
+        return EveryTime(seconds)
     if name == "growing":
         return Growing(*_take(values, (int, float, int)))
     if name == "drift":

@@ -27,6 +27,7 @@ from streamsvm.models import DAMAGED, ArchiveError, check_names
 from streamsvm.online.archive import within
 from streamsvm.online.base import roomy
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
+from streamsvm.refit.triggers import seconds_of
 
 _MAX_BYTES = 256 << 20
 _SLOT_BYTES = windows.WINDOW.own_arrays["slots"].element.itemsize
@@ -213,6 +214,48 @@ class Adaptive(Window):
     def begin(self) -> WindowMemory:
         """An empty window of this kind."""
         return AdaptiveMemory(self)
+
+
+_KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "reservoir": Reservoir, "adaptive": Adaptive}
+_FORMS = """a number of events ("20000" or "latest:20000"), "since:TIME[:N]" with a time such as "90s", "30m", "12h" or \
+"7d", "reservoir[:N]" or "adaptive[:N]", each also with "+balanced\""""
+
+
+def window_of(text: str) -> Window:
+    """Settings from text.
+
+    Raises
+    ------
+    ValueError
+        Naming what may be given.
+
+    Examples
+    --------
+    >>> window_of("5000") == Latest(5_000), window_of("since:7d+balanced") == Since(604_800.0, balanced=True)
+    (True, True)
+    """
+    parts, *options = text.split("+")
+    kind, *values = parts.split(":")
+    if kind.isdecimal():
+        kind, values = "latest", [kind, *values]
+    try:
+        if kind not in _KINDS or options not in ([], ["balanced"]):
+            raise ValueError("unknown")
+        takes = (_seconds, int) if kind == "since" else (int,)
+        if len(values) > len(takes):
+            raise ValueError(f"{values[len(takes)]!r} is one value too many")
+        given = [take(value) for take, value in zip(takes, values, strict=False)]
+        window: Window = _KINDS[kind](*given, balanced=bool(options))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text!r} is no window ({error}); it may be {_FORMS}") from error
+    return window
+
+
+def _seconds(text: str) -> float:
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise ValueError(f"{text!r} is no time")
+    return seconds
 
 
 # What a window gives ----------------------------------------------------------------------------------------------

@@ -39,8 +39,13 @@ class Batched(Protocol):
     def clone(self) -> Self:
         """The same model before its first event."""
 
-    def run_batch(self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False) -> Any:
-        """Predict each event, then learn from it: codes and scores, and with `proba` all probabilities."""
+    def run_batch(
+        self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, times: Any = None
+    ) -> Any:
+        """Predict each event, then learn from it: codes and scores, and with `proba` all probabilities.
+
+        Event times are in seconds.
+        """
 
 
 @runtime_checkable

@@ -45,6 +45,76 @@ def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
     return _build(cls, params, name)
 
 
+def with_refits(
+    model: Any, solver: str, trigger: str | None = None, window: str | None = None, hand_over: str | None = None
+) -> Any:
+    """A classifier of this package with refits around it.
+
+    Parameters
+    ----------
+    model
+        The classifier.
+    solver
+        A name that `RefitClassifier` knows, or the dotted path of a classifier of scikit-learn's kind.
+    trigger, window
+        As `trigger_of` and `window_of` read them; None for the defaults.
+    hand_over
+        As `RefitClassifier` has it; None for its default.
+
+    Raises
+    ------
+    SetupError
+        For what cannot be read, or does not fit together.
+
+    Examples
+    --------
+    >>> from streamsvm import CPMClassifier
+    >>> with_refits(CPMClassifier(), "newton", "1000", "since:7d").window.seconds
+    604800.0
+    """
+    from streamsvm.refit.classifier import RefitClassifier
+    from streamsvm.refit.triggers import trigger_of
+    from streamsvm.refit.windows import window_of
+
+    given: dict[str, Any] = {}
+    for option, name, text, read in (
+        ("--refit-every", "trigger", trigger, trigger_of),
+        ("--refit-window", "window", window, window_of),
+    ):
+        if text is not None:
+            try:
+                given[name] = read(text)
+            except ValueError as error:
+                raise SetupError(f"{option} {error}") from error
+    if hand_over is not None:
+        given["hand_over"] = hand_over
+    if not _is_ours(model):
+        raise SetupError(f"--refit is for the models of this package, {', '.join(SHORT_NAMES)}, not for {_name(model)}")
+    try:
+        return RefitClassifier(model, _solver(solver), **given)
+    except (TypeError, ValueError, ImportError) as error:
+        raise SetupError(f"--refit {solver}: {error}") from error
+
+
+def _is_ours(model: Any) -> bool:
+    return any(_name(model) == name for name in SHORT_NAMES.values())
+
+
+def _name(model: Any) -> str:
+    package, _, _ = type(model).__module__.partition(".")
+    return f"{package if package == 'streamsvm' else type(model).__module__}.{type(model).__qualname__}"
+
+
+def _solver(name: str) -> Any:
+    """A solver's name, or a classifier by its dotted path, which draws the same numbers in each run."""
+    if "." not in name:
+        return name
+    cls = _locate(name)
+    if not isinstance(cls, type) or not hasattr(cls, "fit"):
+        raise SetupError(f"--refit {name} is not a classifier of scikit-learn's kind")
+    return cls(**({"random_state": 0} if "random_state" in inspect.signature(cls).parameters else {}))
+
+
 def parse_params(texts: Iterable[str], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Parameters from texts like ``n_faces=10``; the values are TOML or Python literals, else taken as they stand.
 

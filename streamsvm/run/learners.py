@@ -65,8 +65,11 @@ class BatchLearner:
     def step(self, batch: Batch, learn: bool) -> Answers:
         while True:
             features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
+            times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
-                codes, scores, *all_ = self._model.run_batch(features, batch.labels, learn=learn, proba=self._proba)
+                codes, scores, *all_ = self._model.run_batch(
+                    features, batch.labels, learn=learn, proba=self._proba, times=times
+                )
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:

@@ -457,6 +457,11 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
             f"{class_path(model)} cannot be kept on disk, as nothing is pickled here; "
             f"leave out {asked}, or use a model of this package such as --model blend"
         )
+    if asked:
+        try:
+            model.state()
+        except TypeError as error:
+            raise SetupError(f"{asked}: {error}") from error
 
 
 def class_path(model: Any) -> str:

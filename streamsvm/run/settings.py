@@ -14,7 +14,7 @@ from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
 from streamsvm.run.abilities import Categorical
-from streamsvm.run.classifiers import build_classifier, parse_params
+from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
 from streamsvm.run.errors import SetupError
 from streamsvm.run.locks import held
 from streamsvm.run.plot import check_plot
@@ -32,8 +32,13 @@ _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what does not fit together before anything is opened."""
-    if args.load and (args.model or args.param or args.effort or args.model_table):
-        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
+    if args.load and (args.model or args.param or args.effort or args.model_table or args.refit):
+        raise SetupError(
+            "--load brings the model and its parameters: leave out --model and --param (and --effort and --refit)"
+        )
+    for name in ("refit_every", "refit_window", "hand_over"):
+        if getattr(args, name) and not args.refit:
+            raise SetupError(f"--{name.replace('_', '-')} needs --refit SOLVER")
     if args.proba and not args.out:
         raise SetupError("--proba needs --out: say where predictions go")
     if not args.learn and not args.load:
@@ -160,7 +165,10 @@ def _new_model(args: argparse.Namespace) -> Any:
     name = args.model or configured
     base = table if name == configured else {}  # the file's parameters are those of the file's model
     params = parse_params(args.param, base) | ({"effort": args.effort} if args.effort else {})
-    return build_classifier(name, params)
+    model = build_classifier(name, params)
+    if args.refit:
+        return with_refits(model, args.refit, args.refit_every, args.refit_window, args.hand_over)
+    return model
 
 
 def _loaded(path: str) -> Any:

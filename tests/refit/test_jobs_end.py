@@ -1,0 +1,53 @@
+"""What is under way when a program ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = """
+import os, pathlib, time
+from streamsvm.refit.jobs import Job, Refit
+
+class Slow:
+    name = "slow"
+
+    def __init__(self, holds_lock, folder):
+        self.holds_lock, self.folder = holds_lock, pathlib.Path(folder)
+
+    def solve(self, task):
+        (self.folder / "begun.tmp").write_text(str(os.getpid()))
+        (self.folder / "begun.tmp").replace(self.folder / "begun")
+        time.sleep(600 if self.holds_lock else 0.5)
+        (self.folder / "done").touch()
+
+def begin(holds_lock, folder):
+    job = Job(Slow(holds_lock, folder), Refit(1, 0, 64, None))
+    while not (job._solver.folder / "begun").exists():
+        time.sleep(0.001)
+"""
+
+
+def ended(folder: Path, holds_lock: bool) -> int:
+    """Run a program that ends while a window is being solved; which process was at it."""
+    (folder / "slow.py").write_text(MODULE)
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    program = f"import slow; slow.begin({holds_lock}, {str(folder)!r})"
+    subprocess.run([sys.executable, "-c", program], env=os.environ | paths, check=True, timeout=120)
+    return int((folder / "begun").read_text())
+
+
+def test_a_solver_in_a_thread_comes_to_its_end(tmp_path):
+    ended(tmp_path, holds_lock=False)
+    assert (tmp_path / "done").exists()  # else compiled code is torn down around it, and the program aborted
+
+
+def test_a_solver_in_a_process_of_its_own_is_ended(tmp_path):
+    number = ended(tmp_path, holds_lock=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
