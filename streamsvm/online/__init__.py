@@ -83,9 +83,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def warmup(jobs: int | None = None) -> Path:
-    """Compile all kernels of the learners, and of refits around them, in several processes, and keep them on disk: for container images, say.
+    """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
 
-    `streamsvm.batch.warmup` does so for the smoothed Newton solver, and needs scikit-learn.
+    Those of what refits keep and hear around a learner are among them; `streamsvm.batch.warmup` does so for the smoothed
+    Newton solver, and needs scikit-learn.
 
     Parameters
     ----------

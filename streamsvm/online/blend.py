@@ -153,7 +153,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self._reset()
 
     # Its parameters are those of `__init__`, which Python does not call where this gives something else.
-    @wraps(__init__, assigned=(), updated=())
+    @wraps(__init__, assigned=(), updated=())  # type: ignore[misc]
     def __new__(cls, *args: Any, refit: Any = None, **kwargs: Any) -> Any:
         if refit is None:
             return super().__new__(cls)

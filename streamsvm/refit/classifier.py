@@ -95,8 +95,9 @@ class RefitClassifier(base.MiniBatchClassifier):
     classes_ : list
         The labels, in order of first arrival.
     refits : list of dict
-        The last 100 refits: the labelled `event` after which it began, the `events` of its window, `solver`,
-        `settings`, their `score` on the newer part of the window, `seconds`, and the `outcome`.
+        The last 100 refits: its `number`, the labelled `event` after which it began, the one after which its model
+        `entered`, the `events` of its window, `solver`, `settings`, their `score` on the newer part of the window,
+        `seconds`, the `outcome`, and the `share` of the vote that its model has now.
 
     Examples
     --------
@@ -168,7 +169,8 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._job: Job | None = None
         self._carried: dict[str, Any] = {}
         self._recent = Recent(0)
-        self.refits: list[dict[str, Any]] = []
+        self._notes: list[dict[str, Any]] = []
+        self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
         self._look_ahead()
 
     @classmethod
@@ -201,7 +203,7 @@ class RefitClassifier(base.MiniBatchClassifier):
     @property
     def notices(self) -> list[str]:
         """What it has warned of."""
-        failed = [refit["outcome"] for refit in self.refits[-1:] if refit["outcome"].startswith("failed")]
+        failed = [note["outcome"] for note in self._notes[-1:] if note["outcome"].startswith("failed")]
         return self._model.notices + failed
 
     def keep_categories(self, names: Sequence[Any]) -> None:
@@ -228,8 +230,25 @@ class RefitClassifier(base.MiniBatchClassifier):
             row["weight"] *= own["weight"]
         for other in others:
             expert = other.pop("expert")
-            rows.append({"member": f"refit {expert.number}", "head": self._solver.name, **other})
+            rows.append({"member": "refit", "head": f"{expert.number} {self._solver.name}", **other})
         return sorted(rows, key=lambda row: -row["weight"])
+
+    @property
+    def refits(self) -> list[dict[str, Any]]:
+        """The last refits, and what share of the vote the model of each has now."""
+        shares = self._shares()
+        return [note | {"share": shares.get(note["number"], 0.0)} for note in self._notes]
+
+    def refit_totals(self) -> dict[str, Any]:
+        """All refits so far: how many by `outcomes`, their `seconds`, and the `share` of the vote their models have."""
+        return _counted(self._notes, self._forgotten) | {"share": sum(self._shares().values())}
+
+    def _shares(self) -> dict[int, float]:
+        """What share of the vote the model of each refit has now, by its number."""
+        if self._panel.is_empty:
+            return {}
+        _, *experts = self._panel.standing()
+        return {one["expert"].number: one["weight"] for one in experts}
 
     @property
     def n_bytes_of_window(self) -> int:
@@ -492,7 +511,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         refit = job.refit
         self._job = None
         note: dict[str, Any] = {
+            "number": refit.number,
             "event": refit.event,
+            "entered": refit.due,
             "events": len(refit.task.window),
             "solver": self._solver.name,
             "settings": {},
@@ -508,7 +529,7 @@ class RefitClassifier(base.MiniBatchClassifier):
             self._carried = dict(solution.settings)
         except Exception as error:  # whatever a solver raises: the learner goes on as it was
             note["outcome"] = f"failed: {type(error).__name__}: {error}"
-            if not any(old["outcome"] == note["outcome"] for old in self.refits):
+            if not any(old["outcome"] == note["outcome"] for old in self._notes):
                 logger.warning(
                     "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
                     refit.event,
@@ -517,7 +538,13 @@ class RefitClassifier(base.MiniBatchClassifier):
                     error,
                 )
         note["seconds"] = job.seconds
-        self.refits = [*self.refits, note][-KEPT:]
+        self._remember(note)
+
+    def _remember(self, note: dict[str, Any]) -> None:
+        """Note a refit; of those that are no longer held, counts remain."""
+        self._notes.append(note)
+        if len(self._notes) > KEPT:
+            self._forgotten = _counted([self._notes.pop(0)], self._forgotten)
 
     def _hand_over(self, solution: Solution, refit: Refit) -> str:
         if self._adoption is not None:
@@ -535,7 +562,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         if self._seen % DELAY_LEAST == 0 and (outcome := self._adoption.verdict()) is not None:
             if outcome == "adopted":
                 self._model = self._adoption.winner()
-            self.refits[-1]["outcome"] = outcome
+            self._notes[-1]["outcome"] = outcome
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
@@ -580,7 +607,8 @@ class RefitClassifier(base.MiniBatchClassifier):
             "n_refits": self._n_refits,
             "is_due": self._is_due,
             "carried": self._carried,
-            "refits": self.refits,
+            "refits": self._notes,
+            "forgotten": self._forgotten,
         }
         if self._adoption is not None:
             whole["adoption"], own = self._adoption.state()
@@ -623,7 +651,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._panel.restore(parts.pop("panel"), experts, n_classes)
         self._seen, self._n_refits = int(header["seen"]), int(header["n_refits"])
         self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
-        self.refits = [dict(note) for note in header["refits"]]
+        self._notes = [dict(note) for note in header["refits"]]
+        self._forgotten = _counted([], header["forgotten"])
+        self.refits, self.refit_totals()  # refuses notes that are none
         if self._adoption is not None:
             self._adoption.restore(header["adoption"], parts.pop("adoption", {}))
         if (job := header["job"]) is not None:
@@ -678,6 +708,15 @@ class Recent:
         self.n = 0
         rows = EncodedRows(self._values[:n].reshape(-1), np.arange(d), np.arange(n + 1) * d, True)
         return rows, self._codes[:n].copy(), np.ones(n), self._times[:n].copy(), self._errors[:n].copy()
+
+
+def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:
+    """How many refits had which outcome, and their seconds: these beside those before."""
+    outcomes = {str(kind): int(n) for kind, n in before["outcomes"].items()}
+    for note in notes:
+        kind = note["outcome"].partition(":")[0]
+        outcomes[kind] = outcomes.get(kind, 0) + 1
+    return {"outcomes": outcomes, "seconds": before["seconds"] + sum(float(note["seconds"]) for note in notes)}
 
 
 def _times(times: Any, n: int) -> Floats:

@@ -9,7 +9,7 @@ so of n events a class keeps its last n divided by the number of classes, if so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -217,8 +217,10 @@ class Adaptive(Window):
 
 
 _KINDS: dict[str, type[Any]] = {"latest": Latest, "since": Since, "reservoir": Reservoir, "adaptive": Adaptive}
-_FORMS = """a number of events ("20000" or "latest:20000"), "since:TIME[:N]" with a time such as "90s", "30m", "12h" or \
-"7d", "reservoir[:N]" or "adaptive[:N]", each also with "+balanced\""""
+_FORMS = (
+    'a number of events ("20000" or "latest:20000"), "since:TIME[:N]" with a time such as "90s", "30m", "12h" or "7d", '
+    '"reservoir[:N]" or "adaptive[:N]", each also with "+balanced"'
+)
 
 
 def window_of(text: str) -> Window:
@@ -241,7 +243,7 @@ def window_of(text: str) -> Window:
     try:
         if kind not in _KINDS or options not in ([], ["balanced"]):
             raise ValueError("unknown")
-        takes = (_seconds, int) if kind == "since" else (int,)
+        takes: tuple[Callable[[str], Any], ...] = (_seconds, int) if kind == "since" else (int,)
         if len(values) > len(takes):
             raise ValueError(f"{values[len(takes)]!r} is one value too many")
         given = [take(value) for take, value in zip(takes, values, strict=False)]

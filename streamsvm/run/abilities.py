@@ -90,6 +90,50 @@ class OrderAware(Protocol):
         """What that does; None where it has no say."""
 
 
+@runtime_checkable
+class Refitting(Protocol):
+    """Windows of the stream are solved again beside it."""
+
+    @property
+    def refits(self) -> Sequence[dict[str, Any]]:
+        """The last ones."""
+
+    def refit_totals(self) -> dict[str, Any]:
+        """How many there were by outcome, their seconds, and the share of the vote that their models have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refits:
+    """The refits of a model up to a moment.
+
+    Parameters
+    ----------
+    last
+        The last ones, as `RefitClassifier.refits` has them.
+    outcomes
+        How many of all there were had which.
+    seconds
+        Of all.
+    share
+        Of the vote, that their models have.
+    """
+
+    last: Sequence[dict[str, Any]]
+    outcomes: Mapping[str, int]
+    seconds: float
+    share: float
+
+    @classmethod
+    def of(cls, model: object) -> Refits | None:
+        """Those of a model; None where it has none by its kind."""
+        return cls(model.refits, **model.refit_totals()) if isinstance(model, Refitting) else None
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.outcomes.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Insight:
     """What a model knows at a moment.

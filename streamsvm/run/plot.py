@@ -25,6 +25,8 @@ _STYLES = {
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#a89a00")
 _BANDS = ("#7fa8d1", "#e8b07a", "#8cc3a0", "#c9a0c4", "#b8b8b8", "#d8cf7a")
 _MOST_FEATURES = len(_COLORS)
+# The marks of refits, by what came of them; whatever else may come of one has the last.
+_REFITS = {"votes": ("^", "#009e73"), "adopted": ("D", "#cc79a7"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
 _LITTLE = 0.1  # the order of labels has a panel where it was trusted more than that
 _FORMATS = (".png", ".svg", ".pdf")
@@ -44,8 +46,9 @@ def check_plot(path: str | os.PathLike[str]) -> None:
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows.
 
-    Dashed lines stand where a fall of accuracy was noticed. Below, where the model tells them, which features mattered
-    when, how far the order of labels was trusted, and which of its members led.
+    Dashed lines stand where a fall of accuracy was noticed, marks at the foot where a refit began. Below, where the
+    model tells them, which features mattered when, how far the order of labels was trusted, and which of its members
+    led.
     """
     from matplotlib import rc_context
 
@@ -100,10 +103,30 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     for i, fall in enumerate(metrics.falls.last):
         label = "accuracy fell" if i == 0 else None
         axes.axvline(fall.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
+    _mark_refits(axes, report)
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
     axes.set_ylabel(f"over the last {window:,} events")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
+
+
+def _mark_refits(axes: Any, report: Report) -> None:
+    """A mark at the foot for each refit of the run, by what came of it."""
+    marks: dict[str, list[int]] = {}
+    for refit in report.refits.last if report.refits is not None else []:
+        at = refit["event"] - report.learned_before
+        if 0 < at <= report.metrics.taken:
+            marks.setdefault(refit["outcome"].partition(":")[0], []).append(at)
+    for outcome, events in marks.items():
+        marker, color = _REFITS.get(outcome, _REFITS[""])
+        axes.plot(
+            *(events, [0.02] * len(events), marker),
+            transform=axes.get_xaxis_transform(),
+            label=f"refit {outcome}",
+            color=color,
+            markersize=5,
+            zorder=4,
+        )
 
 
 def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDArray[np.float64]) -> None:

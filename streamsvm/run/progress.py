@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Any, TextIO
 
+from streamsvm.run.abilities import Refits
 from streamsvm.run.runner import Report
 
 logger = logging.getLogger("streamsvm.run")
@@ -82,6 +83,8 @@ def _quality(report: Report) -> str:
     parts = []
     if metrics.judged:
         parts.append(f"accuracy {metrics.accuracy:.4f}, of the last {metrics.window:,} {metrics.recent_accuracy:.4f}")
+    if report.refits is not None and report.refits.last:
+        parts.append(_refits(report.refits))
     if metrics.rejected:
         parts.append(f"{metrics.rejected:,} set aside")
     if report.lag is not None:
@@ -91,6 +94,11 @@ def _quality(report: Report) -> str:
     if report.checkpoint is not None and report.checkpoint.written_at is not None:
         parts.append(f"checkpoint {time.time() - report.checkpoint.written_at:.0f} s old")
     return "".join(f", {part}" for part in parts)
+
+
+def _refits(refits: Refits) -> str:
+    last = refits.last[-1]["outcome"].partition(":")[0]
+    return f"{refits.count:,} refits, the last {last}, {refits.share:.0%} of the vote"
 
 
 def _share(fraction: float | None) -> str:

@@ -66,6 +66,13 @@ class Exporter:
         yield self._gauge("streamsvm_accuracy", "Share of right predictions.", metrics.accuracy)
         yield self._gauge("streamsvm_recent_accuracy", "The same over the last events.", metrics.recent_accuracy)
         yield self._counter("streamsvm_model_seconds", "Seconds spent in the model.", report.learner_seconds)
+        if report.refits is not None:
+            refits = self._counter("streamsvm_refits", "Refits, by what came of them.", labels=["outcome"])
+            for outcome, count in report.refits.outcomes.items():
+                refits.add_metric([outcome], count)
+            yield refits
+            yield self._counter("streamsvm_refit_seconds", "Seconds that refits took.", report.refits.seconds)
+            yield self._gauge("streamsvm_refit_share", "Share of the vote of their models.", report.refits.share)
         if report.checkpoint is not None and report.checkpoint.written_at is not None:
             age = time.time() - report.checkpoint.written_at
             yield self._gauge("streamsvm_checkpoint_age_seconds", "Seconds since the last checkpoint.", age)

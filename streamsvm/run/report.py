@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from streamsvm.models import encode_label
+from streamsvm.run.abilities import Refits
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import feature, shown
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20
-_MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_IN_SUMMARY = 3, 5, 8, 100
+_MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
 _LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 
@@ -41,6 +42,7 @@ def summary(report: Report) -> dict[str, Any]:
         "notices": report.notices,
         "falls": [asdict(fall) for fall in metrics.falls.last],
         "leaders": report.leaders,
+        "refits": None if report.refits is None else _refit_figures(report.refits),
         "order_trust": None if report.order is None else report.order["trust"],
         "order_log_loss": None if report.order is None else {name: report.order[name] for name in ("without", "with")},
         "relevance": [
@@ -53,6 +55,7 @@ def summary(report: Report) -> dict[str, Any]:
             "seconds": report.seconds,
             "model_seconds": report.learner_seconds,
             "first_prediction_s": report.first_prediction_s,
+            "refits": None if report.refits is None else _refit_seconds(report.refits),
         },
     }
 
@@ -65,7 +68,7 @@ def text(report: Report) -> str:
         blocks += [_measures(report, scores), _class_table(scores.classes)]
     else:
         blocks.append([_nothing(report.metrics)])
-    blocks += [_knowledge(report), report.notices, _set_aside(report)]
+    blocks += [_knowledge(report), _refit_lines(report.refits), report.notices, _set_aside(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -165,6 +168,35 @@ def _order(order: dict[str, float]) -> str:
     without, with_ = (math.exp(-order[name]) for name in ("without", "with"))
     gain = f"gives the true label {with_:.2f} of the probability instead of {without:.2f}, of late"
     return f"the order of labels is heard over that, with trust {order['trust']:.2f}: it {gain}"
+
+
+def _refit_lines(refits: Refits | None) -> list[str]:
+    """How many refits there were, and the last ones."""
+    if refits is None:
+        return []
+    if not refits.count:
+        return ["no refits: none was due, or none had ended"]
+    outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in refits.outcomes.items())
+    head = f"refits: {refits.count:,} ({outcomes}) in {refits.seconds:.1f} s; {refits.share:.0%} of the vote is theirs"
+    return [head, *map(_refit_line, refits.last[-_MOST_REFITS:])]
+
+
+def _refit_line(refit: dict[str, Any]) -> str:
+    settings = "".join(f", {name} {shown(value)}" for name, value in refit["settings"].items())
+    score = "" if refit["score"] is None else f", {refit['score']:.4f} right on the newer part"
+    what = f"{refit['solver']} on {refit['events']:,} events{settings}{score}, {refit['seconds']:.1f} s"
+    share = f" with {refit['share']:.0%}" if refit["outcome"] == "votes" else ""
+    return f"  after {refit['event']:,}: {what}: {shown(refit['outcome'], _LONGEST)}{share}"
+
+
+def _refit_figures(refits: Refits) -> dict[str, Any]:
+    """All of refits that depends on the stream alone."""
+    last = [{name: value for name, value in refit.items() if name != "seconds"} for refit in refits.last]
+    return {"count": refits.count, "outcomes": dict(refits.outcomes), "share": refits.share, "last": last}
+
+
+def _refit_seconds(refits: Refits) -> dict[str, Any]:
+    return {"seconds": refits.seconds, "last": {str(refit["number"]): refit["seconds"] for refit in refits.last}}
 
 
 def _set_aside(report: Report) -> list[str]:

@@ -27,7 +27,7 @@ from connectors.events import (
     UnreachableError,
 )
 from streamsvm.models import DAMAGED
-from streamsvm.run.abilities import Insight, Persistent, notices_of
+from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
@@ -60,6 +60,10 @@ class Report:
         of labels does; None where that has no say.
     notices
         What the model has warned of.
+    refits
+        The refits of the model, those before the run included; None where it has none by its kind.
+    learned_before
+        How many events the model had learned before the run.
     ended
         Why it is over: "end of stream", "max-events", "stopped" or "error"; empty until then.
     resumed
@@ -90,6 +94,8 @@ class Report:
     leaders: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     order: dict[str, float] | None = None
+    refits: Refits | None = None
+    learned_before: int = 0
     ended: str = ""
     resumed: int | None = None
     events: int = 0
@@ -202,6 +208,8 @@ class Runner:
             None if out is None else out.name,
             None if rejected is None else rejected.name,
             Metrics(window),
+            refits=Refits.of(model),
+            learned_before=getattr(model, "n_events_learned", 0),
             checkpoint=checkpoint,
         )
         self._started = time.perf_counter() if started is None else started
@@ -242,7 +250,7 @@ class Runner:
         """Note what the model has come to."""
         found = Insight.of(self.model)
         self.report.relevance, self.report.leaders, self.report.order = found.relevance, found.leaders, found.order
-        self.report.notices = notices_of(self.model)
+        self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
         self.report.history.end(self.model, self.report.metrics.judged)
         rejected = self.sinks.get("rejected")
         self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
@@ -257,6 +265,7 @@ class Runner:
             if self._lagging is not None:
                 report.lag, report.stalls = self._lagging.lag, self._lagging.stalls
             if self.observer is not None:
+                report.refits = Refits.of(self.model)
                 self.observer(report, self.source.fraction)
             if self._over():
                 return
