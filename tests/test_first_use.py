@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import streamsvm.online
-from streamsvm import cli, first_use
-from streamsvm.kernels import blend, budgeted, cache_folder, linear, maintenance, polytope
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli, first_use
+from streamsvm.kernels import blend, budgeted, cache_folder, experts, linear, maintenance, panel, polytope, windows
+from streamsvm.kernels.entries import Entry
 
 ROOT = Path(__file__).resolve().parents[1]
 PREPARE = """
@@ -61,8 +62,20 @@ def test_the_environment_says_in_how_many_processes(monkeypatch, asked, jobs):
     assert first_use._jobs() == jobs
 
 
+def test_warmup_compiles_all_that_is_called_first(monkeypatch):
+    monkeypatch.setattr(first_use, "_ready", set())
+    for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
+        RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
+    needed = {entry.name for module in (windows, panel, experts) for entry in module.ENTRIES.values()}
+    assert needed < first_use._ready  # before there is a model to ask
+    warmed: list[Entry] = []
+    monkeypatch.setattr(streamsvm.online, "prepare", lambda entries, jobs: warmed.extend(entries))
+    streamsvm.warmup()
+    assert first_use._ready <= {entry.name for entry in warmed}
+
+
 def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
-    monkeypatch.setattr(streamsvm.online, "_KERNELS", (linear,))
+    monkeypatch.setattr(streamsvm.online, "_KERNELS", ("linear",))
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
     assert cli.main(["warmup", "--jobs", "1"]) == 0
     assert capsys.readouterr().out.strip() == str(cache_folder())

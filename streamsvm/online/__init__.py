@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,18 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from streamsvm.first_use import prepare
-from streamsvm.kernels import (
-    blend,
-    budgeted,
-    cache_folder,
-    experts,
-    linear,
-    maintenance,
-    merging,
-    panel,
-    polytope,
-    windows,
-)
+from streamsvm.kernels import cache_folder, merging
 from streamsvm.models import LOADABLE, LOADABLE_LATER, ArchiveError, public, read_archive
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.budgeted import BSGDClassifier
@@ -29,8 +19,9 @@ from streamsvm.online.polytope import CPMClassifier
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 
-# Of the learners, and of what stands around them: what is compiled lies below both.
-_KERNELS = (blend, budgeted, maintenance, linear, polytope, windows, panel, experts)
+# Of the learners, and of what stands around them: what is compiled lies below both. By name, since the modules of this
+# package have some of these names too.
+_KERNELS = ("blend", "budgeted", "maintenance", "linear", "polytope", "windows", "panel", "experts")
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -85,8 +76,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 def warmup(jobs: int | None = None) -> Path:
     """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
 
-    Those of what refits keep and hear around a learner are among them; `streamsvm.batch.warmup` does so for the smoothed
-    Newton solver, and needs scikit-learn.
+    Those around a learner with refits are among them; `streamsvm.batch.warmup` does so for the smoothed Newton solver,
+    and needs scikit-learn.
 
     Parameters
     ----------
@@ -98,6 +89,7 @@ def warmup(jobs: int | None = None) -> Path:
     Path
         Where compiled code is kept. An image takes it along if XDG_CACHE_HOME is the same when it is run.
     """
-    prepare([entry for module in _KERNELS for entry in module.ENTRIES.values()], jobs)
+    modules = (importlib.import_module(f"streamsvm.kernels.{name}") for name in _KERNELS)
+    prepare([entry for module in modules for entry in module.ENTRIES.values()], jobs)
     merging.table()
     return cache_folder()

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.features import EncodedRows, Floats, Ints
+from streamsvm.first_use import prepare
+from streamsvm.kernels import experts, panel, windows
 from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.base import OnlineClassifier, one_row
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 # Where nothing else is said a model enters when a quarter as many events as its window has have come, within bounds.
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
+# What is compiled with the learner, rather than in the midst of the stream.
+_ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
 # Single events are remembered so many at a time, if nothing happens before.
 RECENT = 64
 # What is kept of parameters as it is.
@@ -147,6 +151,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
         if hand_over == "adopt":
             Adoption.check(learner, self._solver)
+        prepare(_ENTRIES)
         self.learner = learner
         self.solver = solver
         self.window = window
