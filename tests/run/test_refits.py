@@ -1,0 +1,344 @@
+"""Refits in runs: how they are asked for, what is seen of them, event times, and SIGKILL in their midst."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+import signal
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.events import Batch
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
+from streamsvm.models import read_archive
+from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Reservoir, Since
+from streamsvm.refit.solvers import SOLVERS
+from streamsvm.run.abilities import Refits, Refitting
+from streamsvm.run.classifiers import with_refits
+from streamsvm.run.errors import SetupError
+from streamsvm.run.learners import BatchLearner
+from streamsvm.run.plot import plot
+from streamsvm.run.progress import Lines
+from streamsvm.run.prometheus import Exporter
+from streamsvm.run.report import summary, text
+from streamsvm.run.runner import Report, Runner
+from tests.run.conftest import command, environment, write_stream
+from tests.run.test_runner import Numbers
+
+REFIT = ("--refit", "newton", "--refit-every", "300", "--refit-window", "600")
+
+
+# Settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command line, which must refuse, and touch nothing; what it says."""
+    write_stream(tmp_path / "in.csv", 50)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> str:
+        before = set(tmp_path.iterdir())
+        stream = () if "--load" in arguments else ("in.csv", "--label", "y", "--out", "out.csv")
+        assert cli.main(["run", *stream, *arguments]) == 2
+        assert set(tmp_path.iterdir()) == before
+        return capsys.readouterr().err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(("--refit", "forest"), "'trees', 'cuts', 'newton', 'bcd'", id="an unknown solver"),
+        pytest.param(("--refit", "sklearn.svm.SVM"), "cannot find sklearn.svm.SVM", id="no class"),
+        pytest.param(("--refit", "sklearn.svm.SVR"), "SVR has not", id="no classifier"),
+        pytest.param(("--refit", "os.path.join"), "not a classifier of scikit-learn's kind", id="a function"),
+        pytest.param((*REFIT[:2], "--refit-every", "often"), "--refit-every 'often' is no trigger", id="a trigger"),
+        pytest.param((*REFIT[:2], "--refit-window", "since:7"), "--refit-window 'since:7' is no window", id="a window"),
+        pytest.param(
+            (*REFIT, "--model", "river.naive_bayes.GaussianNB"),
+            "--refit is for the models of this package, blend, bsgd, cpm, not for river.naive_bayes",
+            id="a foreign model",
+        ),
+        pytest.param(("--refit-every", "300"), "--refit-every needs --refit SOLVER", id="a trigger alone"),
+        pytest.param(("--refit-window", "300"), "--refit-window needs --refit SOLVER", id="a window alone"),
+        pytest.param(("--hand-over", "adopt"), "--hand-over needs --refit SOLVER", id="a way alone"),
+        pytest.param(("--load", "m", *REFIT), "--load brings the model and its parameters", id="a loaded model"),
+    ],
+)
+def test_what_does_not_fit_is_refused(refused: Any, arguments: tuple[str, ...], message: str) -> None:
+    assert message in refused(*arguments)
+
+
+def test_a_solver_that_could_not_be_kept_is_refused(
+    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "from sklearn.naive_bayes import GaussianNB\nclass Own(GaussianNB):\n    pass\n"
+    (tmp_path / "own_solvers.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    assert "cannot be kept on disk" in refused("--refit", "own_solvers.Own", "--save", "m")
+
+
+def test_help_names_all_solvers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    shown = capsys.readouterr().out
+    assert all(f"{name} " in shown for name in SOLVERS)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "window", "expected"),
+    [
+        ("1000", "2000", (Every(1000), Latest(2000))),
+        ("growing:100", "reservoir:2000+balanced", (Growing(100), Reservoir(2000, balanced=True))),
+        ("30m", "since:7d", (EveryTime(1800.0), Since(604_800.0))),
+        ("1000+1d", "since:90s:500", (FirstOf(Every(1000), EveryTime(86_400.0)), Since(90.0, 500))),
+        ("demand", None, (OnDemand(), None)),
+    ],
+)
+def test_triggers_and_windows_from_text(trigger: str, window: str | None, expected: Any) -> None:
+    model = with_refits(CPMClassifier(), "newton", trigger, window)
+    assert (model.trigger, model.window) == expected
+
+
+def test_a_solver_by_its_path_draws_the_same_numbers_each_time() -> None:
+    model = with_refits(BSGDClassifier(), "sklearn.ensemble.RandomForestClassifier")
+    assert model.solver.random_state == 0
+
+
+def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(SetupError, match=r"--refit trees: .*pip install 'streamsvm\[batch\]'"):
+        with_refits(CPMClassifier(), "trees")
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [("blend", StreamSVMClassifier), ("cpm", CPMClassifier), ("bsgd", BSGDClassifier)]
+)
+def test_settings_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, kind: type) -> None:
+    write_stream(tmp_path / "in.csv", 900)
+    lines = ['source = "in.csv"', 'label = "y"', 'summary = "s.json"', 'save = "m"', "quiet = true"]
+    lines += ['refit = "newton"', "refit-every = 300", 'refit-window = "600+balanced"', f'model = "{model}"']
+    (tmp_path / "c.toml").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "--config", "c.toml"]) == 0
+    found = RefitClassifier.load(tmp_path / "m")
+    assert type(found.model) is kind
+    assert (found.trigger, found.window) == (Every(300), Latest(600, balanced=True))
+    assert json.loads((tmp_path / "s.json").read_text())["refits"]["outcomes"] == {"votes": 2}
+
+
+# Event times ------------------------------------------------------------------------------------------------------
+
+
+def test_event_times_come_to_the_model_in_seconds() -> None:
+    class Model(CPMClassifier):
+        seen: Any = None
+
+        def run_batch(self, *args: Any, times: Any = None, **kwargs: Any) -> Any:
+            type(self).seen = times
+            return super().run_batch(*args, times=times, **kwargs)
+
+    learner = BatchLearner(Model())
+    rows = {"a": [1.0, 2.0, 3.0]}
+    for times, expected in (([1500, 2000, -500], [1.5, 2.0, -0.5]), (None, None)):
+        learner.step(Batch(rows, [0, 1, 0], _origins(3), {}, times=times), learn=True)
+        assert Model.seen is None if expected is None else Model.seen.tolist() == expected
+
+
+def _origins(n: int) -> Any:
+    from connectors.events import Origins
+
+    return Origins({}, {"line": list(range(n))})
+
+
+def test_windows_and_triggers_of_time_follow_the_column_of_times(tmp_path: Path) -> None:
+    lines = ["at,a,y", *(f"{1_750_000_000_000 + 60_000 * i},{i % 7},{i % 2}" for i in range(400))]
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    asked = ("run", "in.csv", "--label", "y", "--time", "at", "--quiet", "--model", "cpm", "--summary", "s.json")
+    subprocess.run(
+        command(*asked, "--refit", "newton", "--refit-every", "2h", "--refit-window", "since:1h"),
+        **{"cwd": tmp_path, "env": environment(), "check": True},
+    )
+    refits = json.loads((tmp_path / "s.json").read_text())["refits"]["last"]
+    assert [(refit["event"], refit["events"]) for refit in refits] == [(128, 61), (256, 61)]  # at multiples of 64
+
+
+# What is seen -----------------------------------------------------------------------------------------------------
+
+
+def ran(model: Any, n: int = 1000, **options: Any) -> Report:
+    return Runner(model, Numbers(n, 100), **options).run()
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """Two refits have ended, another has failed: two classes are never in its window."""
+    model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
+    done = ran(model, observer=lambda report, fraction: None)
+    assert [note["outcome"] for note in model.refits] == ["votes"] * 3
+    model._remember(model._notes[-1] | {"number": 4, "event": 950, "outcome": "failed: ValueError: one class"})
+    done.refits = Refits.of(model)
+    return done
+
+
+def test_a_classifier_with_refits_is_refitting_and_others_are_not() -> None:
+    assert isinstance(RefitClassifier(CPMClassifier()), Refitting)
+    assert Refits.of(CPMClassifier()) is None
+
+
+def test_totals_count_what_is_no_longer_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.refit.classifier.KEPT", 2)
+    model = RefitClassifier(CPMClassifier(), "newton")
+    for i, outcome in enumerate(["votes", "failed: ValueError: a", "votes", "failed: TypeError: b", "votes"]):
+        model._remember({"number": i, "outcome": outcome, "seconds": 0.5})
+    again = RefitClassifier.from_state(*model.state())
+    for one in (model, again):
+        assert len(one.refits) == 2
+        assert one.refit_totals() == {"outcomes": {"votes": 3, "failed": 2}, "seconds": 2.5, "share": 0.0}
+
+
+def test_the_share_of_the_vote_is_that_of_the_leaders(report: Report) -> None:
+    assert report.refits is not None
+    heads = {head["head"]: head["weight"] for head in report.leaders if head["member"] == "refit"}
+    assert heads
+    shares = {f"{refit['number']} newton": refit["share"] for refit in report.refits.last}
+    assert {name: shares[name] for name in heads} == pytest.approx(heads)
+    assert report.refits.share == pytest.approx(sum(heads.values()))
+
+
+def test_the_progress_line(report: Report, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "streamsvm.run"):
+        lines = Lines(0.0)
+        time.sleep(0.001)
+        lines(report, None)
+    assert "4 refits, the last failed, " in caplog.text
+    assert "% of the vote" in caplog.text
+
+
+def test_the_summary(report: Report) -> None:
+    found = json.loads(json.dumps(summary(report)))
+    refits, seconds = found["refits"], found["process"]["refits"]
+    assert (refits["count"], refits["outcomes"]) == (4, {"votes": 3, "failed": 1})
+    first = refits["last"][0]
+    assert (first["event"], first["entered"], first["events"], first["solver"]) == (300, 364, 200, "newton")
+    assert {"settings", "score", "share", "outcome"} < set(first)
+    assert "seconds" not in first  # which depend on clocks
+    assert list(seconds["last"]) == ["1", "2", "3", "4"]
+    assert seconds["seconds"] == pytest.approx(sum(seconds["last"].values()))
+    assert summary(ran(CPMClassifier(), 50))["refits"] is None
+
+
+def test_the_text_for_people(report: Report) -> None:
+    shown = text(report)
+    assert "refits: 4 (votes 3, failed 1) in " in shown
+    assert "after 950: newton on 200 events, l2 " in shown
+    assert "failed: ValueError: one class" in shown
+    assert "refits" not in text(ran(CPMClassifier(), 50))
+
+
+def test_prometheus(report: Report) -> None:
+    exporter = Exporter(0, "127.0.0.1")
+    try:
+        exporter(report, None)
+        url = f"http://127.0.0.1:{exporter._server.server_port}/metrics"
+        with urllib.request.urlopen(url) as answer:
+            lines = answer.read().decode().splitlines()
+    finally:
+        exporter.close()
+    assert 'streamsvm_refits_total{outcome="votes"} 3.0' in lines
+    assert 'streamsvm_refits_total{outcome="failed"} 1.0' in lines
+    assert any(line.startswith("streamsvm_refit_seconds_total ") for line in lines)
+    assert any(line.startswith("streamsvm_refit_share ") for line in lines)
+
+
+def test_the_plot_has_a_mark_for_each_refit_of_the_run(report: Report, tmp_path: Path) -> None:
+    plot(report, tmp_path / "p.svg")
+    drawn = (tmp_path / "p.svg").read_text()
+    assert "<!-- refit votes -->" in drawn
+    assert "<!-- refit failed -->" in drawn
+
+
+def test_refits_before_the_run_are_not_in_its_plot(tmp_path: Path) -> None:
+    model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(300), delay=64, window=Latest(200))
+    ran(model, 400)
+    later = ran(model, 100)
+    assert later.learned_before == 398  # others had no label, or could not be read
+    plot(later, tmp_path / "p.svg")
+    assert "refit votes" not in (tmp_path / "p.svg").read_text()
+
+
+# SIGKILL ----------------------------------------------------------------------------------------------------------
+
+N, EVERY = 6_000, 1_000
+
+
+def arguments(every: int) -> list[str]:
+    # A refit begins every 1,000 events and its model enters 500 later: a checkpoint in between has it pending.
+    stream = ("run", "in.csv?batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--model", "cpm")
+    refits = ("--refit", "trees", "--refit-every", EVERY, "--refit-window", 2 * EVERY)
+    kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
+    return command(*stream, *refits, *kept, "--out", "out.csv", "--summary", "summary.json")
+
+
+def timeless(path: Path) -> Any:
+    """An archive without the seconds that refits took."""
+    header, arrays = read_archive(path)
+    kept = json.dumps(header, sort_keys=True)
+    without = json.loads(kept, object_hook=lambda each: {k: v for k, v in each.items() if k != "seconds"})
+    return without, {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """All that a run left, clocks aside."""
+    found = json.loads((folder / "summary.json").read_text())
+    found.pop("process")
+    files = {name: (folder / name).read_bytes() for name in ("out.csv", "out.csv.rejected.jsonl")}
+    archives = {name: timeless(folder / name) for name in ("model", "check/checkpoint.npz")}
+    return {"summary": found} | files | archives
+
+
+def is_refitting(folder: Path) -> bool:
+    """Whether a window was being solved as the last checkpoint was taken."""
+    try:
+        header, _ = read_archive(folder / "check" / "checkpoint.npz")
+    except OSError:
+        return False
+    return header["model"]["job"] is not None
+
+
+def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    for folder in (plain, broken):
+        folder.mkdir()
+        write_stream(folder / "in.csv", N, broken=True)
+    subprocess.run(arguments(N), cwd=plain, env=environment(), check=True)
+    dice = random.Random(4)
+    kills = pending = 0
+    for share in sorted(dice.uniform(0.1, 0.95) for _ in range(5)):
+        process = subprocess.Popen(arguments(dice.randint(50, 150)), cwd=broken, env=environment())
+        out, size = broken / "out.csv", math.floor(share * (plain / "out.csv").stat().st_size)
+        # A resumed run first cuts the file back; it is killed at the first checkpoint after that with a refit pending.
+        while process.poll() is None and not (out.exists() and out.stat().st_size >= size and is_refitting(broken)):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+        pending += is_refitting(broken)
+    assert kills >= 3, "the process was too quick to be killed"
+    assert pending >= 2, "no window was being solved"
+    subprocess.run(arguments(5000), cwd=broken, env=environment(), check=True)
+    assert results(broken) == results(plain)
+    assert json.loads((plain / "summary.json").read_text())["refits"]["count"] >= 4
+    assert np.isfinite(json.loads((plain / "summary.json").read_text())["refits"]["share"])
