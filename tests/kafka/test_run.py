@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.kafka.conftest import Run, fill, ran, read, start_broker, starter
+from tests.run.test_refits import is_refitting, timeless
 
 N = 20_000
 KILLS = 10
@@ -123,6 +124,38 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     assert resumed.pop("process")["resumed_at"] > 0
     assert whole.pop("process")["resumed_at"] is None
     assert resumed == whole
+
+
+def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
+    n, source = 6_000, topic("events")
+    fill(broker, source, stream(n))
+    outs, deads = [topic("out") for _ in range(2)], [topic("dead", 1) for _ in range(2)]
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    plain.mkdir()
+    broken.mkdir()
+    # A refit begins every 1,000 events, and every 10 s of event time too; its model enters 500 events later.
+    refits = ("--refit", "trees", "--refit-every", "1000+10s", "--refit-window", 2000)
+    asked = (*refits, "--until-end", "--checkpoint-every")
+    ran(*arguments(broker, source, outs[0], deads[0], *asked, n), cwd=plain)
+    dice = random.Random(6)
+    kills = pending = 0
+    for share in sorted(dice.uniform(0.1, 0.9) for _ in range(4)):
+        with Run(*arguments(broker, source, outs[1], deads[1], *asked, dice.randint(50, 150)), cwd=broken) as run:
+            while not run.over and not (marked(broker, source, outs[1]) >= share * n and is_refitting(broken)):
+                time.sleep(0.002)
+            run.signal(signal.SIGKILL)
+            kills += run.wait() == -signal.SIGKILL
+        pending += is_refitting(broken)
+    assert kills >= 3, "the process was too quick to be killed"
+    assert pending >= 2, "no window was being solved"
+    ran(*arguments(broker, source, outs[1], deads[1], *asked, 5000), cwd=broken)
+    whole, resumed = results(plain, broker, outs[0], deads[0]), results(broken, broker, outs[1], deads[1])
+    for kept, folder in ((whole, plain), (resumed, broken)):
+        kept["model"] = timeless(folder / "model")
+    assert resumed.pop("process")["resumed_at"] > 0
+    assert whole.pop("process")["resumed_at"] is None
+    assert resumed == whole
+    assert whole["summary"]["refits"]["count"] >= 4
 
 
 def wait_for(what: Any, run: Run, seconds: float = 120.0) -> None:

@@ -8,8 +8,8 @@ import orjson
 import connectors.kafka.sink
 import streamsvm.cli
 import streamsvm.run.runner
-from streamsvm import CPMClassifier
+from streamsvm import CPMClassifier, RefitClassifier
 
 __all__ = ["connectors", "kafka", "orjson", "streamsvm"]
 
-CPMClassifier(n_faces=3).run_batch([{"warm": 1.0}], [0])
+RefitClassifier(CPMClassifier(n_faces=3)).run_batch([{"warm": 1.0}], [0])
