@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import os
 import pickle
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from streamsvm.refit.solvers import Solution, Solver, Task
-
-# The prompt by which the other process says that what follows is the answer, and not a print of somebody's.
-_READY = b"streamsvm solution\n"
 
 
 @dataclass(slots=True)
@@ -50,9 +47,7 @@ class Job:
         self._solver = solver
         self._solution: Solution | None = None
         self._error: BaseException | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_ended = False
-        # A daemon: at the end of the program `end` looks after it.
+        # A daemon: at the end of the program `_end` looks after it.
         self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
         _jobs.add(self)
         self._thread.start()
@@ -63,24 +58,14 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            if self._solver.holds_lock:
-                self._solution = _solve_elsewhere(self._solver, self.refit.task, self._take_process)
-            else:
-                self._solution = self._solver.solve(self.refit.task)
+            solve = _solve_elsewhere if self._solver.holds_lock else _solve
+            self._solution = solve(self._solver, self.refit.task)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         self.seconds = time.perf_counter() - start
 
-    def _take_process(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        if self._is_ended:
-            process.kill()
-
-    def end(self) -> None:
-        """Have it over: another process is ended; a thread cannot be, and is waited for."""
-        self._is_ended = True
-        if self._process is not None:
-            self._process.kill()
+    def wait(self) -> None:
+        """Until it is over, whatever came of it."""
         self._thread.join()
 
     def result(self, timeout: float | None = None) -> Solution:
@@ -102,45 +87,102 @@ class Job:
         return self._solution
 
 
+def _solve(solver: Solver, task: Task) -> Solution:
+    return solver.solve(task)
+
+
+def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
+    """Have it solved in another process."""
+    with _turn:
+        if _ending.is_set():
+            raise RuntimeError("the program ends")
+        return _worker().solve(solver, task)
+
+
+class _Worker:
+    """A process that solves, one window after another: what it has imported once it has at hand."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "streamsvm.refit.jobs"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._owner = os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is there, and of this process: a child has the pipes of its parent, which are not its own."""
+        return self._process.poll() is None and self._owner == os.getpid()
+
+    def end(self) -> None:
+        """Have it over, whatever it is at."""
+        if self.is_alive:
+            self._process.kill()
+
+    def solve(self, solver: Solver, task: Task) -> Solution:
+        """Ask, and wait for the answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            _write(self._process.stdin, (sys.path, solver, task))
+            found = _read(self._process.stdout)
+        except (BrokenPipeError, EOFError) as error:
+            raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
+        if isinstance(found, BaseException):
+            raise found
+        solution: Solution = found
+        return solution
+
+
+_turn = threading.Lock()
+_workers: list[_Worker] = []
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+_ending = threading.Event()
 
 
 @atexit.register
-def _end_all() -> None:
-    """End what is under way: where the interpreter ends around a thread in compiled code, the program is aborted."""
+def _end() -> None:
+    """End what is under way: were the interpreter to end around a thread in compiled code, the program is aborted."""
+    _ending.set()
+    for worker in _workers:
+        worker.end()
     for job in list(_jobs):
-        job.end()
+        job.wait()
 
 
-def _solve_elsewhere(solver: Solver, task: Task, started: Callable[[subprocess.Popen[bytes]], None]) -> Solution:
-    """Have it solved in another process, which is told by its standard input and tells by its output."""
-    command = [sys.executable, "-m", "streamsvm.refit.jobs"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with process:
-        started(process)
-        try:
-            said, complained = process.communicate(pickle.dumps((sys.path, solver, task), pickle.HIGHEST_PROTOCOL))
-        finally:
-            process.kill()
-    _, ready, answer = said.partition(_READY)
-    if not ready:
-        raise RuntimeError(f"the process of the solver ended: {complained.decode(errors='replace')[-1000:]}")
-    found = pickle.loads(answer)
-    if isinstance(found, BaseException):
-        raise found
-    solution: Solution = found
-    return solution
+def _worker() -> _Worker:
+    if not (_workers and _workers[-1].is_alive):
+        _workers[:] = [_Worker()]
+    return _workers[-1]
+
+
+def _write(pipe: IO[bytes], message: Any) -> None:
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(content).to_bytes(8, "little"))
+    pipe.write(content)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> Any:
+    length = pipe.read(8)
+    if len(length) < 8:
+        raise EOFError
+    return pickle.loads(pipe.read(int.from_bytes(length, "little")))
 
 
 def main() -> None:
-    """Solve what comes by the standard input."""
-    found: Any
-    try:
-        sys.path, solver, task = pickle.loads(sys.stdin.buffer.read())
-        found = solver.solve(task)
-    except Exception as error:  # told to the process that asked
-        found = RuntimeError(f"{type(error).__name__}: {error}")
-    sys.stdout.buffer.write(_READY + pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+    """Solve what comes by the standard input, until it ends."""
+    asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
+    while True:
+        try:
+            sys.path, solver, task = _read(asked)
+        except EOFError:
+            return
+        found: Any
+        try:
+            found = solver.solve(task)
+        except Exception as error:  # told to the process that asked
+            found = RuntimeError(f"{type(error).__name__}: {error}")
+        _write(answers, found)
 
 
 if __name__ == "__main__":
