@@ -23,6 +23,9 @@ was predicted again, or an equal one waits for its own label, and then notes go 
 becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
 row was not predicted since the last label.
 
+Before the first event is learned no column is known, and rows cannot be told apart: each prediction is noted, as that
+of an event whose note is lost. These count as waiting only while predictions come between the labels.
+
 Notes
 -----
 Temporal dependence as something to learn and not only to beat: A. Bifet et al., "Pitfalls in benchmarking data stream
@@ -125,7 +128,7 @@ def row_key(values, columns, start, end, shared, present):
 def note(state, key):
     """Note that an event is predicted, with the labels known by now."""
     n, oldest, n_fresh = state.n_notes, state.oldest, state.n_fresh
-    if n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
+    if state.n_learned > 0 and n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
         return
     state.n_fresh = min(n_fresh + 1, NOTES)
     at = (oldest + n) % NOTES
@@ -145,8 +148,16 @@ def recall(state, key):
     """Where the note an event goes by is; NOW if it was not predicted, or since the last label; UNKNOWN if perhaps."""
     first = find(state, key, False)
     if first < 0:
-        return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and state.n_fresh < NOTES else NOW
+        return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and may_wait(state) else NOW
     return first if state.distinct > 0.5 else find(state, key, True)
+
+
+@inlined
+def may_wait(state):
+    """Whether an event may have been predicted though its note is lost."""
+    if state.made[state.oldest] == 0 and state.n_fresh == 0:
+        return False
+    return state.n_fresh < NOTES
 
 
 @inlined

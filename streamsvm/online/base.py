@@ -234,10 +234,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        self.predict_one(x)
         n = int(self._state.n_classes)
-        if n > 0:
-            self._spread()
+        if n == 0:
+            self._space.encode_event(x, learn=False)  # refuses what is no event
+            return {}
+        self.predict_one(x)
+        self._spread()
         return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
 
     def _spread(self) -> None:

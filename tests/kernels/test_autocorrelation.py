@@ -177,12 +177,27 @@ def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
             order.drop(state, float(event))
 
 
+def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
+    """No column is known then: all rows have the key of an empty one."""
+    state, nothing = fresh(), -5.0
+    for _ in range(20):
+        order.note(state, nothing)
+    order.learn_order(state, nothing, N_CLASSES, 0)
+    assert order.recall(state, 1.0) == order.NOW  # no predictions come: those before were of other events
+    for i in range(1, 20):
+        order.note(state, float(20 + i))
+        assert order.recall(state, float(i)) == order.UNKNOWN
+        order.learn_order(state, float(i), N_CLASSES, i % N_CLASSES)
+    assert order.recall(state, 21.0) >= 0
+
+
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
     for i in range(order.NOTES + 10):
         order.note(state, float(i))
-        order.note(state, float(i))  # the same event again: no second note
-        state.n_fresh = 0  # an event is learned
+        if i:
+            order.note(state, float(i))  # the same event again: no second note
+        state.n_fresh, state.n_learned = 0, i + 1  # an event is learned
     assert order.recall(state, 9.0) == order.UNKNOWN
     assert order.recall(state, 10.0) >= 0
     order.drop(state, order.NOTES + 9.0)

@@ -302,6 +302,26 @@ def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
     assert np.mean(late(StreamSVMClassifier(effort="low", label_order=False), X, y, delay)[700:] == y[700:]) < 0.3
 
 
+def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_next():
+    X, y = np.random.default_rng(7).normal(size=(201, 2)), np.arange(201) % 5
+    model = StreamSVMClassifier(effort="low")
+    late(model, X, y, 100)
+    counts = model.state()[1]["order.counts"]
+    # All but the first were predicted when nothing had been learned, nobody knows which.
+    assert np.count_nonzero(counts[0]) == 5
+    assert np.count_nonzero(counts[1:]) == 3
+
+
+def test_events_predicted_before_the_first_and_never_learned_leave_nothing_behind():
+    X, y = np.random.default_rng(7).normal(size=(400, 2)), np.arange(400) % 5
+    plain, disturbed = (StreamSVMClassifier(effort="low") for _ in range(2))
+    disturbed.predict_many(X + 0.5)
+    for model in (plain, disturbed):
+        model.learn_many(X, y)
+    np.testing.assert_array_equal(plain.state()[1]["order.counts"], disturbed.state()[1]["order.counts"])
+    assert knowledge(plain) == knowledge(disturbed)
+
+
 def test_an_order_that_breaks_is_not_heard_any_more_at_once():
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(2_500, 2)), np.arange(2_500) % 5
