@@ -234,10 +234,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        self.predict_one(x)
         n = int(self._state.n_classes)
-        if n > 0:
-            self._spread()
+        if n == 0:
+            self._space.encode_event(x, learn=False)  # refuses what is no event
+            return {}
+        self.predict_one(x)
+        self._spread()
         return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
 
     def _spread(self) -> None:
@@ -580,8 +582,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _scaler(self) -> Scaler:
         return scaler_of(self._rows, self._space)
 
-    def _scaler_for(self, given: Scaler) -> Scaler:
-        return scaler_for(given, self._rows, self._space)
+    def _has_units(self, scaler: Scaler) -> bool:
+        """Whether values that are not scaled are held in units of an adopted model."""
+        return math.isinf(scaler.limit) and not scaler.is_identity
+
+    def _scaler_for(self, given: Scaler, units: Floats | None) -> Scaler:
+        return scaler_for(given, self._rows, self._space, units)
 
     def _check_scaler(self, scaler: Scaler) -> None:
         check_scaler(scaler, self._rows, self.max_features)

@@ -30,7 +30,7 @@ from streamsvm.refit.solvers import Solution, Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
-from streamsvm.refit.windows import Latest, Window
+from streamsvm.refit.windows import Adaptive, Latest, Window
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,8 @@ class RefitClassifier(base.MiniBatchClassifier):
         classifier by scikit-learn's protocol, which is fitted as it is. Solvers that hold the interpreter's lock run in
         a process of their own.
     window
-        Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for the latest 20,000.
+        Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
+        latest 50,000, and fewer where errors have become more.
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(500, most=10_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
@@ -125,7 +126,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         window: Window | None = None,
         trigger: Trigger | None = None,
         hand_over: str = "vote",
-        experts: int = 4,
+        experts: int = 8,
         delay: int | None = None,
         search: float = 1.0,
         timeout: float | None = None,
@@ -163,7 +164,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self.timeout = timeout
         self.seed = seed
         self._model = learner.clone()
-        self._memory = (window or Latest()).begin()
+        self._memory = (window or Adaptive(50_000)).begin()
         self._trigger_settings = trigger or Growing(most=10_000)
         self._trigger = self._trigger_settings.begin()
         self._panel = Panel(experts if hand_over == "vote" else 0)

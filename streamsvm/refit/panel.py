@@ -64,9 +64,9 @@ class Panel:
         return bool(self._state.experts[k].asleep)
 
     def enter(self, expert: Expert, n_classes: int) -> Expert | None:
-        """Give an expert a place, where so many classes have been learned; who has to leave for it is returned."""
+        """Give an expert a place, where the learner knows so many classes; who has to leave for it is returned."""
         self._make_room(n_classes)
-        self._state.n_classes = max(int(self._state.n_classes), n_classes)
+        self._state.n_classes = n_classes
         free = [k for k, one in enumerate(self.experts, start=1) if one is None]
         k = free[0] if free else self._least_missed()
         left, self.experts[k - 1] = self.experts[k - 1], expert
