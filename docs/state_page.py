@@ -11,7 +11,9 @@ from streamsvm.kernels import (
     blend,
     blocks,
     expansion,
+    experts,
     linear,
+    panel,
     polytope,
     requests,
     rows,
@@ -31,6 +33,12 @@ TABLES = {
     stacking.STACK: "The second vote (`kernels/stacking.py`)",
     autocorrelation.AUTOCORRELATION: "Label autocorrelation (`kernels/autocorrelation.py`)",
     windows.WINDOW: "A window of a stream (`kernels/windows.py`)",
+    panel.PANEL: "The vote of a learner and the models of its refits (`kernels/panel.py`)",
+    panel.BALLOT: "What that vote is asked (`kernels/panel.py`)",
+    experts.PLANES: "A linear model of a refit (`kernels/experts.py`)",
+    experts.EXPANSION: "A kernel machine of a refit (`kernels/experts.py`)",
+    experts.TREES: "The trees of a refit (`kernels/experts.py`)",
+    experts.QUESTION: "Rows that models of refits are asked about (`kernels/experts.py`)",
     requests.REQUEST: "What is asked of many rows (`kernels/requests.py`)",
 }
 
