@@ -283,7 +283,7 @@ def _add_refits(run: argparse.ArgumentParser) -> None:
         type=_text,
         metavar="WHAT",
         help="the events solved: the latest N, as 20000; since:TIME, as since:7d; reservoir:N; adaptive:N, which drift "
-        "cuts; with +balanced rare classes stay (default 20000)",
+        "cuts; with +balanced rare classes stay (default adaptive:50000)",
     )
     group.add_argument(
         "--hand-over",
