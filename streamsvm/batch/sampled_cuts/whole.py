@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import time
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from streamsvm.batch.base import Progress
@@ -15,10 +17,10 @@ from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
 from streamsvm.batch.similarity import Singles
 from streamsvm.kernels import cuts as kernels
 
-# Steps of a round for each row, and at least so many.
-STEPS, LEAST_STEPS = 1, 1000
-# What C may be for each row, in the order in which the halves of some rows choose, each by what the other half costs:
-# each C as long as it is better. Solutions need to be no nearer than so many times `tol` for that, nor take more rounds.
+# Steps of a round: one for each row, but at least so many.
+STEPS = 1000
+# What C may be for each row, in the order in which they are asked for: each as long as it is better. So many rows at
+# most are a half; solutions for it need to be no nearer than so many times `tol`, nor take more rounds.
 CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 1000, 20.0, 7
 # The most weight that single precision is to hold.
 MOST = 1e30
@@ -55,7 +57,7 @@ class Whole(Rounds):
 
 
 class HeldOut:
-    """What rows cost as predicted from others, half by half, each solved when it is asked for."""
+    """What rows of each half of some cost as predicted from the other half, which is solved when it is asked for."""
 
     def __init__(
         self, gram: Singles, codes: Ints, shares: Floats, settings: Settings, rng: np.random.Generator
@@ -82,7 +84,7 @@ class HeldOut:
     def is_better(self, c: float, best: float) -> bool:
         """Whether c is clearly better; a first half that speaks against it ends the question."""
         won = np.empty(0)
-        for k, half in enumerate(self.halves):
+        for k in range(2):
             shares = self.shares[self.halves[1 - k]]
             won = np.append(won, shares * (self._costs(best, best, k) - self._costs(c, best, k)))
             if won.sum() <= 0.0:
@@ -117,7 +119,7 @@ class Dual:
     One function for two classes is as two, of opposite sign and with half the kernel.
     """
 
-    def __init__(self, codes: Ints, most: Floats, settings: Settings) -> None:
+    def __init__(self, codes: Ints, most: NDArray[Any], settings: Settings) -> None:
         self.codes, self.settings = codes, settings
         self.own = codes, np.arange(len(codes))
         self.costs = np.ascontiguousarray(settings.cost[codes].T, np.float32)
@@ -126,7 +128,7 @@ class Dual:
         self.scores, self.weights = np.zeros_like(self.costs), np.zeros_like(self.costs)
         self._resize(most)
 
-    def _resize(self, most: Floats) -> None:
+    def _resize(self, most: NDArray[Any]) -> None:
         """Let the weights of a row sum up to another number, no less than before."""
         self.weights[self.own] = 0.0
         self.most = np.minimum(most, MOST).astype(np.float32)
@@ -135,7 +137,7 @@ class Dual:
     def ascend(self, gram: Singles, tol: float) -> tuple[float, float]:
         """Some steps; the objective and how far above the optimum it can be."""
         total = float(self.most.sum(dtype=np.float64))
-        n_steps = max(LEAST_STEPS, STEPS * len(self.codes))
+        n_steps = max(STEPS, len(self.codes))
         kernels.ascend(
             gram,
             self.share,
