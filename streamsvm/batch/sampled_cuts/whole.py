@@ -39,11 +39,15 @@ class Whole(Rounds):
         settings, population = self.settings, self.population
         rows, codes = self._rows(np.arange(population.n))
         shares = population.each(codes)
+        if not hasattr(self, "order"):  # by chance, those without weight last: the first rows choose C, half by half
+            self.order = rng.permutation(population.n)
+            self.order = self.order[np.argsort(shares[self.order] == 0.0, kind="stable")]
+        rows, codes, shares = rows[self.order], codes[self.order], shares[self.order]
         n_iter, gap, objective = 0, math.inf, math.inf
         with _threads().limit(limits=1, user_api="blas"):  # on few rows more of them mostly wait, and busily
             gram = self.similarity.values(rows, rows)
             if not self.C:
-                self.C = HeldOut(gram, codes, shares, settings, rng).choice() * float(np.count_nonzero(shares))
+                self.C = HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
             if not hasattr(self, "dual"):
                 self.dual = Dual(codes, self.C * shares, settings)
             while n_iter < settings.max_iter and gap > settings.tol:
@@ -51,22 +55,21 @@ class Whole(Rounds):
                 objective, gap = self.dual.ascend(gram, settings.tol)
                 if progress(objective, gap) or time.perf_counter() > settings.deadline:
                     break
-        coefs = self.dual.coefs()[-self.n_outputs :].T
+        coefs = np.empty((population.n, self.n_outputs), np.float32)
+        coefs[self.order] = self.dual.coefs()[-self.n_outputs :].T
         indices = np.flatnonzero(coefs.any(axis=1))
         return Result(indices, coefs[indices], objective, 0.0, gap, n_iter, gap <= settings.tol)
 
 
 class HeldOut:
-    """What rows of each half of some cost as predicted from the other half, which is solved when it is asked for."""
+    """What the first rows cost, each half as predicted from the other, which is solved when it is asked for."""
 
-    def __init__(
-        self, gram: Singles, codes: Ints, shares: Floats, settings: Settings, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, gram: Singles, codes: Ints, shares: Floats, settings: Settings) -> None:
         self.gram, self.codes, self.shares, self.settings = gram, codes, shares, settings
-        rows = rng.permutation(np.flatnonzero(shares))[: 2 * HALF]
-        self.n = len(rows)
-        self.halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-        self.grams = [np.ascontiguousarray(gram[np.ix_(half, half)]) for half in self.halves]
+        self.n = int(np.count_nonzero(shares))
+        n = min(self.n // 2, HALF)
+        self.halves = slice(0, n), slice(n, 2 * n)
+        self.grams = [np.ascontiguousarray(gram[half, half]) for half in self.halves]
         self.duals: dict[tuple[float, int], Dual] = {}
 
     def choice(self) -> float:
@@ -94,7 +97,7 @@ class HeldOut:
     def _costs(self, c: float, near: float, k: int) -> Floats:
         """What the rows of the other half cost."""
         half, other = self.halves[k], self.halves[1 - k]
-        scores = self.dual(c, near, k).coefs() @ self.gram[np.ix_(half, other)]
+        scores = self.dual(c, near, k).coefs() @ self.gram[half, other]
         return np.asarray(self.settings.cost[self.codes[other], scores.argmax(axis=0)])
 
     def dual(self, c: float, near: float, k: int) -> Dual:
@@ -104,7 +107,7 @@ class HeldOut:
             if (near, k) in self.duals:
                 dual = self.duals[near, k].scaled(c / near)
             else:
-                dual = Dual(self.codes[half], c * np.count_nonzero(self.shares) * self.shares[half], settings)
+                dual = Dual(self.codes[half], c * self.n * self.shares[half], settings)
             for _ in range(ROUNDS_ROUGH):
                 _, gap = dual.ascend(self.grams[k], ROUGH * settings.tol)
                 if gap <= ROUGH * settings.tol or time.perf_counter() > settings.deadline:
