@@ -324,8 +324,8 @@ LOOK = 8
 LEAST = np.float32(1e-6)
 TINY, LARGE = np.float32(1e-30), np.float32(1e30)
 ZERO, HALF, ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
-# Rows that gain so much of what the best one does take a step by themselves too.
-NEAR = np.float32(0.05)
+# Rows that gain so much of what the best one does take a step by themselves too, so many for each class.
+NEAR, MORE = np.float32(0.05), 8
 # The largest of many is looked for in so many lanes: a compiler finds no largest of several at once.
 LANES = 128
 
@@ -402,10 +402,14 @@ def ascend(gram, share, codes, costs, rescaled, most, n_steps, tol, weights, sco
             move(gram[j], share, second, up[j], down[j], j, of_j, weights, moving)
         else:
             move(gram[i], share, first, up[i], down[i], i, alone, weights, moving)
-        least = NEAR * gains[i]
-        for k in range(n):
-            if gains[k] > least and k != i and k != j:
+        least, k, left = NEAR * gains[i], i, MORE * n_classes
+        for _ in range(n - 1):
+            k = k + 1 if k + 1 < n else 0
+            if gains[k] > least and k != j:
                 step_alone(gram[k], share, codes[k], costs, rescaled, k, first, weights, moving)
+                left -= 1
+                if left == 0:
+                    break
     return n_steps
 
 
