@@ -325,7 +325,7 @@ LEAST = np.float32(1e-6)
 TINY, LARGE = np.float32(1e-30), np.float32(1e30)
 ZERO, HALF, ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 # Rows that gain so much of what the best one does take a step by themselves too, so many for each class.
-NEAR, MORE = np.float32(0.05), 8
+NEAR, MORE = np.float32(0.05), 4
 # The largest of many is looked for in so many lanes: a compiler finds no largest of several at once.
 LANES = 128
 
