@@ -1,6 +1,6 @@
 """How kernels are compiled: once for each source, kept on disk, and large parts apart.
 
-This is the one place that touches what numba does not promise to keep.
+This, and `linkage`, are the places that touch what numba does not promise to keep.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+try:
+    from streamsvm.kernels.linkage import Exported, Internal, link_internally
+except ImportError:  # numba's inside has changed: all works as before, but takes longer to compile
+    _EXPORTED: dict[str, Any] = {}
+else:
+    _EXPORTED = {"pipeline_class": Exported}
 
 # Compiled code is removed where it was not used for so long: several versions may live beside one another.
 UNUSED_S = 7 * 86_400.0
@@ -65,13 +72,10 @@ def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *argumen
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    compiled = _cached(numba.njit, function, nogil=True, **options)
-    template = getattr(compiled, "get_call_template", None)
-    if template is not None:
-        # Numba compiles a function anew for each constant it is called with, which more than doubles the time. Where
-        # its inside has changed that is so, and no more.
-        compiled.get_call_template = lambda args, kws: template(tuple(map(types.unliteral, args)), kws)
-    return compiled
+    exported = _cached(numba.njit, function, nogil=True, **_EXPORTED, **options)
+    if _EXPORTED and not numba.config.DISABLE_JIT:
+        link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
+    return exported
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -115,7 +119,7 @@ def apart(function: Callable[..., Any], n_arguments: int) -> Any:
     """
     if numba.config.DISABLE_JIT:
         return _Plain(function)
-    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments))
+    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments), **_EXPORTED)
 
 
 def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
