@@ -19,6 +19,7 @@ from numba import config, types
 from numba.core import event
 
 from streamsvm.kernels import apart, cache_folder
+from streamsvm.kernels.compiler import is_kept
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class Entry:
             compiled = self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
         else:
             compiled = self.function.compile(self.arguments)
-        with contextlib.suppress(OSError):
-            self._mark.touch()
+        if is_kept():
+            with contextlib.suppress(OSError):
+                self._mark.touch()
         return compiled
 
     def reached(self) -> set[str]:
