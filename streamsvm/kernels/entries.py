@@ -39,7 +39,7 @@ class Entry:
 
     @cached_property
     def name(self) -> str:
-        """Its module in this room, and its own name."""
+        """Its module of this package, and its own name."""
         return name_of(_plain(self.function))
 
     @property
@@ -74,7 +74,7 @@ class Entry:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The module of a function in this room, and its own name."""
+    """The module of a function in this package, and its own name."""
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 
