@@ -58,6 +58,27 @@ def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tm
     assert list(tmp_path.rglob("*.plus_constants-*"))
 
 
+def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
+    code = """if True:
+        import numpy as np
+        from streamsvm.kernels import inlined, kernel
+        @inlined
+        def get(x, i):
+            return x[i]
+        @kernel
+        def get_next(x, i):
+            return get(x, i + 1)
+        get_next(np.zeros(3), 2)
+    """
+    (tmp_path / "beyond.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "beyond.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr.endswith("IndexError: index is out of bounds\n")
+
+
 def test_where_the_inside_of_numba_has_changed_functions_are_compiled_as_numba_does(tmp_path):
     code = """if True:
         import sys
