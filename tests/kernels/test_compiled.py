@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import config
 from numba.core import event
 
 from streamsvm.kernels import apart, call, compiler, entries, kernel, polytope
 from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.state import Array, Declaration, State
+
+needs_compiler = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 
 
 @kernel
@@ -43,6 +46,7 @@ def fill_apart(address, state, value):
     call(address, (address_of(state), value))
 
 
+@needs_compiler
 def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
     with event.install_recorder("numba:compile") as recorder:
@@ -51,6 +55,7 @@ def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkey
     assert compiled == [plus.py_func, plus_constants.py_func]
 
 
+@needs_compiler
 def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
     assert kernel(plus_constants.py_func)(10) == 23
@@ -58,6 +63,7 @@ def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tm
     assert list(tmp_path.rglob("*.plus_constants-*"))
 
 
+@needs_compiler
 def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
     code = """if True:
         import numpy as np
@@ -79,6 +85,7 @@ def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for
     assert done.stderr.endswith("IndexError: index is out of bounds\n")
 
 
+@needs_compiler
 def test_where_the_inside_of_numba_has_changed_functions_are_compiled_as_numba_does(tmp_path):
     code = """if True:
         import sys
@@ -103,6 +110,7 @@ def test_what_is_apart_is_compiled_once():
     assert apart(fill, 2) is apart(fill, 2)
 
 
+@needs_compiler
 def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     entry = polytope.ENTRIES["event"]
     assert {"polytope.event", "polytope.step", "rows.load", "rows.renew"} <= entry.reached()
