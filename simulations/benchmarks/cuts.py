@@ -53,9 +53,9 @@ FEW_SEEDS = range(2)
 # Problems --------------------------------------------------------------------------------------------------------
 
 
-def noise(places: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float64]:
+def noise(indices: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float64]:
     """Uniform numbers that depend on a row's place alone: splitmix64 of place, column and seed."""
-    z = places.astype(np.uint64) * np.uint64(64) + np.uint64(column) + np.uint64(seed << 40)
+    z = indices.astype(np.uint64) * np.uint64(64) + np.uint64(column) + np.uint64(seed << 40)
     z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -63,7 +63,7 @@ def noise(places: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float
 
 
 class Board:
-    """A noisy checkerboard of k x k cells, rows made from their places."""
+    """A noisy checkerboard of k x k cells, rows made from their indices."""
 
     def __init__(self, n: int, k: int, seed: int) -> None:
         self.n, self.k, self.seed = n, k, seed
@@ -71,11 +71,11 @@ class Board:
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, places: NDArray[np.int64]) -> tuple[Any, Any]:
-        x = np.column_stack([noise(places, j, self.seed) for j in range(2)]) * self.k
+    def __getitem__(self, indices: NDArray[np.int64]) -> tuple[Any, Any]:
+        x = np.column_stack([noise(indices, j, self.seed) for j in range(2)]) * self.k
         y = np.floor(x).sum(axis=1).astype(np.int64) % 2
-        size = np.sqrt(-2.0 * np.log(1.0 - noise(places, 2, self.seed)))
-        turn = 2.0 * np.pi * noise(places, 3, self.seed)
+        size = np.sqrt(-2.0 * np.log(1.0 - noise(indices, 2, self.seed)))
+        turn = 2.0 * np.pi * noise(indices, 3, self.seed)
         x += 0.08 * size[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
         return x / self.k, y
 
@@ -93,14 +93,14 @@ class Teacher:
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, places: NDArray[np.int64]) -> tuple[Any, Any]:
-        x = np.column_stack([noise(places, j, self.seed) for j in range(8)])
+    def __getitem__(self, indices: NDArray[np.int64]) -> tuple[Any, Any]:
+        x = np.column_stack([noise(indices, j, self.seed) for j in range(8)])
         score = np.empty(len(x), np.float32)
         for first in range(0, len(x), 500):
             part = x[first : first + 500].astype(np.float32)
             square = (part**2).sum(axis=1)[:, None] + self.squares - 2.0 * part @ self.centres.T
             score[first : first + 500] = np.exp(-6.0 * square) @ self.signs
-        y = (score > 0.0) ^ (noise(places, 8, self.seed) < 0.05)
+        y = (score > 0.0) ^ (noise(indices, 8, self.seed) < 0.05)
         return x, y.astype(np.int64)
 
 
@@ -185,8 +185,8 @@ class Pegasos:
         t = 0
         while time.process_time() - start < self.seconds:
             t += 1
-            places = rng.integers(len(y), size=self.size)
-            rows, sign = self.similarity.prepare(X[places]), 2.0 * y[places] - 1.0
+            indices = rng.integers(len(y), size=self.size)
+            rows, sign = self.similarity.prepare(X[indices]), 2.0 * y[indices] - 1.0
             # After step t each vector taken at s has the coefficient C y / (size t), whatever s <= t is.
             weights = (signs * (self.C / self.size / max(t - 1, 1))).astype(np.float32)[:, None]
             lose = sign * self.similarity.decide(vectors, weights, rows)[0] < 1.0 if t > 1 else np.ones(self.size, bool)

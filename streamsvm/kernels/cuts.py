@@ -186,7 +186,7 @@ def solve_dual(G, h, n, most, ridge, tol, alpha, L, active, p, work):
     Parameters
     ----------
     G, h, n
-        Of the n cuts; the arrays may have room for more.
+        Of the n cuts; the arrays may be longer.
     most, ridge, tol
         The bound on the sum, what is added to the diagonal, and how far a cut may be violated at the end.
     alpha
