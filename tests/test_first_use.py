@@ -76,6 +76,7 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
 
 def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(streamsvm.online, "_KERNELS", ("linear",))
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
+    find = cli.importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
     assert cli.main(["warmup", "--jobs", "1"]) == 0
     assert capsys.readouterr().out.strip() == str(cache_folder())
