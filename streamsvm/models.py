@@ -66,7 +66,7 @@ class Scaler:
         Where values are scaled by rank instead, the sorted values each column ranks among; those with none are scaled
         as above. A rank r, from 0 to 1, becomes (r - 1/2) * sqrt(12).
     mean, spread
-        Where numbers stay as they are, what is known of the rows a model was fitted on, shape (d,); not saved.
+        Where numbers stay as they are, what is known of the rows a model was fitted on, shape (d,).
     """
 
     names: list[Any]
@@ -133,9 +133,11 @@ class Polytopes:
             raise ValueError("faces and biases must be finite")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
-        """The same function of raw rows in which no value is missing or cut, for one of rows as they are."""
-        faces = self.faces * np.divide(1.0, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
-        return Polytopes(self.classes, faces, self.biases + self.faces @ scaler.shift, scaler)
+        """The same function of raw rows in which no value is missing or cut, by another scaling, not ranks."""
+        own = self.scaler
+        ratio = np.divide(own.scale, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
+        biases = self.biases + self.faces @ ((scaler.shift - own.shift) * own.scale)
+        return Polytopes(self.classes, self.faces * ratio, biases, scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
@@ -216,9 +218,11 @@ class KernelExpansion:
             raise ValueError(f"{self.kernel!r} is not a kernel known here")
 
     def scaled_by(self, scaler: Scaler) -> KernelExpansion:
-        """The same Gaussian function of raw rows in which no value is missing or cut, for one of rows as they are."""
-        squares = np.divide(1.0, scaler.scale**2, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
-        vectors = (self.vectors - scaler.shift) * scaler.scale
+        """The same Gaussian function of raw rows in which no value is missing or cut, by another scaling, not ranks."""
+        own = self.scaler
+        squares = np.divide(own.scale**2, scaler.scale**2, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
+        raw = np.divide(self.vectors, own.scale, out=np.zeros_like(self.vectors), where=own.scale > 0.0) + own.shift
+        vectors = (raw - scaler.shift) * scaler.scale
         return replace(self, vectors=vectors, relevance=self.relevance * squares, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -444,6 +448,7 @@ class Trees:
 
 _SCALER_ARRAYS = ("is_indicator", "shift", "scale", "count")
 _WINDOW_ARRAYS = ("windows", "window_lengths")
+_FITTED_ARRAYS = ("mean", "spread")
 _TYPES = {"is_indicator": np.dtype(bool), "window_lengths": np.dtype(np.int64)}
 _MOST_DEGREE = 1 << 31
 
@@ -464,6 +469,8 @@ def _write_model(
     if scaler.windows is not None:
         arrays["windows"] = np.concatenate([*scaler.windows, np.empty(0)])
         arrays["window_lengths"] = np.array([len(window) for window in scaler.windows], np.int64)
+    if scaler.mean is not None and scaler.spread is not None:
+        arrays |= {name: getattr(scaler, name) for name in _FITTED_ARRAYS}
     write_archive(path, header, arrays)
 
 
@@ -476,7 +483,9 @@ def _read_model(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
 
 def _check_arrays(arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> None:
     """Refuse arrays of other names or types than those of a model with arrays of its own."""
-    expected = {*own, *_SCALER_ARRAYS, *(_WINDOW_ARRAYS if "windows" in arrays else ())}
+    expected = {*own, *_SCALER_ARRAYS}
+    for optional in (_WINDOW_ARRAYS, _FITTED_ARRAYS):
+        expected |= {*optional} if optional[0] in arrays else set()
     check_names(arrays, expected)
     for name, array in arrays.items():
         if array.dtype != _TYPES.get(name, np.float64):
@@ -498,12 +507,16 @@ def _classes(header: dict[str, Any]) -> list[Any]:
 def _scaler(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Scaler:
     names = [decode_label(name) for name in header["names"]]
     limit = float.fromhex(header["limit"])
-    for name in _SCALER_ARRAYS:
+    fitted = [name for name in _FITTED_ARRAYS if name in arrays]
+    for name in (*_SCALER_ARRAYS, *fitted):
         if arrays[name].shape != (len(names),) or not np.isfinite(arrays[name]).all():
             raise ValueError(f"array {name!r} does not hold a finite number for each of {len(names)} columns")
     if not limit > 0.0:
         raise ValueError(f"a limit of {limit}")
-    return Scaler(names, **{name: arrays[name] for name in _SCALER_ARRAYS}, limit=limit, windows=_windows(arrays))
+    if fitted and (arrays["spread"] < 0.0).any():
+        raise ValueError("a column's spread is negative")
+    own = {name: arrays[name] for name in (*_SCALER_ARRAYS, *fitted)}
+    return Scaler(names, **own, limit=limit, windows=_windows(arrays))
 
 
 def _windows(arrays: dict[str, NDArray[Any]]) -> list[NDArray[np.float64]] | None:

@@ -7,7 +7,11 @@ class c came after the labels l_k .. l_1 (decayed), frequencies back off to thos
 
 and the *lift* log M_ORDERS(c) - log M_0(c) is what the order of labels says beyond the classes' frequencies. It enters
 the probabilities p of a vote as p'(c) ~ p(c)^power exp(trust lift(c)), both exponents learned by the log loss of p'; p'
-is heard only while its log loss of late is less than that of p.
+is heard only while its log loss of late is less than that of p, and while nothing speaks against it: the *doubt*, the
+cumulative sum of log p(y) - log p'(y) over the labels y, which never falls below 0 (Page's test), tells within a few
+events that the order has broken. If p' were right, exp of what a label adds would be 1 in the mean. Where labels come
+late, all that were under way when the order turned miss it together: a label adds only its share among those that came
+between its event's prediction and itself.
 
 An event is counted under the labels that were known when it was last *predicted*: where labels come late these are not
 the ones before it. So a note of each prediction is kept until its event is learned, or one predicted after it: labels
@@ -17,7 +21,8 @@ may have been lost: pushed out by others, passed over, or made before its column
 Events are told apart by their rows alone. Where a note waits when another of an equal row is learned, either that event
 was predicted again, or an equal one waits for its own label, and then notes go by in the order they were made. What
 becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
-row was not predicted since the last label.
+row was not predicted since the last label. Before the first is learned no column is known and all rows are equal: each
+prediction counts as that of another event, whose note is lost.
 
 Notes
 -----
@@ -48,6 +53,8 @@ STEP, LEAST_POWER, MOST_POWER, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0,
 DISTINCT_RATE = 1.0 / 16.0
 # By so much log loss the order must be better to be heard.
 MARGIN = 0.003
+# With so much doubt it is not heard; doubt grows no further than the second, by the third at most with each label.
+DOUBT, MOST_DOUBT, MOST_ADDED = 10.0, 20.0, 3.0
 LEAST_PROBABILITY = 1e-6
 # Counts are scaled back when what they are raised by has grown to this.
 LARGE = 1e100
@@ -65,6 +72,7 @@ AUTOCORRELATION = Declaration(
         "trust": Number("the exponent of the lift", saved=True, within=(0.0, MOST_TRUST)),
         "plain_loss": Number("the decayed log loss without the order of labels", saved=True, within=_LOSS),
         "ordered_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
+        "doubt": Number("what labels of late say against the order", saved=True, within=(0.0, MOST_DOUBT)),
         "increment": Number("what a count is raised by", start=1.0, saved=True, within=(1.0, LARGE)),
         "oldest": Number("where the oldest note is", i64, saved=True, within=(0.0, NOTES - 1.0)),
         "n_notes": Number("how many there are", i64, saved=True, within=(0.0, NOTES)),
@@ -74,6 +82,7 @@ AUTOCORRELATION = Declaration(
         "n_lost": Number(
             "events that may yet be learned though their notes are lost", i64, saved=True, within=(0.0, MOST_EVENTS)
         ),
+        "n_learned": Number("labels learned", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "distinct": Number(
             "the decayed share of equal rows that were events of their own", saved=True, within=(0.0, 1.0)
         ),
@@ -84,6 +93,7 @@ AUTOCORRELATION = Declaration(
         "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, within=(0.0, math.inf)),
         "keys": Array(("notes",), "the keys of the events predicted", saved=True),
         "noted": Array(("notes", "orders"), "the labels known then", i64, saved=True, within=_LABEL),
+        "made": Array(("notes",), "how many labels had been learned then", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "left": Array(
             ("notes",), "whether each waited when an equal row was learned", i64, saved=True, within=(0.0, 1.0)
         ),
@@ -113,7 +123,7 @@ def row_key(values, columns, start, end, shared, present):
 def note(state, key):
     """Note that an event is predicted, with the labels known by now."""
     n, oldest, n_fresh = state.n_notes, state.oldest, state.n_fresh
-    if n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
+    if state.n_learned > 0 and n_fresh > 0 and n > 0 and state.keys[(oldest + n - 1) % NOTES] == key:
         return
     state.n_fresh = min(n_fresh + 1, NOTES)
     at = (oldest + n) % NOTES
@@ -123,7 +133,7 @@ def note(state, key):
             state.n_lost += 1
     else:
         state.n_notes = n + 1
-    state.keys[at], state.left[at] = key, 0
+    state.keys[at], state.made[at], state.left[at] = key, state.n_learned, 0
     for k in range(ORDERS):
         state.noted[at, k] = state.recent[k]
 
@@ -165,7 +175,7 @@ def drop(state, key):
             continue
         if state.left[slot] and not (slot == at and is_fresh):
             state.distinct += DISTINCT_RATE * ((1.0 if slot == at else 0.0) - state.distinct)
-        state.keys[slot], state.left[slot] = 0.0, 0
+        state.keys[slot], state.made[slot], state.left[slot] = 0.0, 0, 0
         for k in range(ORDERS):
             state.noted[slot, k] = 0
     state.n_lost = n - 1
@@ -232,8 +242,8 @@ def add_order(state, n, proba):
 
 @inlined
 def is_heard(state):
-    """Whether the order makes predictions better, of late."""
-    return state.ordered_loss < state.plain_loss - MARGIN
+    """Whether the order makes predictions better, of late, and nothing speaks against it."""
+    return state.doubt < DOUBT and state.ordered_loss < state.plain_loss - MARGIN
 
 
 @kernel
@@ -247,7 +257,8 @@ def learn_order(state, key, n, label):
         if at >= 0 and not same_labels(state, at):
             find_lift(state, state.noted[at], n)
             combine(state, n)
-        learn_trust(state, n, label)
+        n_since = state.n_learned - state.made[at] if at >= 0 else 0
+        learn_trust(state, n, label, 1.0 / (1.0 + n_since))
     if at == NOW:
         count_label(state, state.recent, label, ORDERS)
     else:
@@ -259,6 +270,7 @@ def learn_order(state, key, n, label):
     for k in range(ORDERS - 1, 0, -1):
         state.recent[k] = state.recent[k - 1]
     state.recent[0], state.n_fresh, state.last_key = label, 0, key
+    state.n_learned += 1
 
 
 @inlined
@@ -271,15 +283,21 @@ def same_labels(state, at):
 
 
 @kernel
-def learn_trust(state, n, label):
-    """A step of the exponents by the gradient of the log loss, and the losses that decide who is heard."""
+def learn_trust(state, n, label, share):
+    """A step of the exponents by the gradient of the log loss, and what decides who is heard.
+
+    `share` is the label's among those since its event was predicted.
+    """
     plain, logs, lifts, ordered = state.plain, state.logs, state.lifts, state.ordered
     by_power, by_trust = logs[label], lifts[label]
     for c in range(n):
         by_power -= ordered[c] * logs[c]
         by_trust -= ordered[c] * lifts[c]
-    state.plain_loss -= LOSS_RATE * (math.log(max(plain[label], LEAST_PROBABILITY)) + state.plain_loss)
-    state.ordered_loss -= LOSS_RATE * (math.log(max(ordered[label], LEAST_PROBABILITY)) + state.ordered_loss)
+    log_plain = math.log(max(plain[label], LEAST_PROBABILITY))
+    log_ordered = math.log(max(ordered[label], LEAST_PROBABILITY))
+    state.plain_loss -= LOSS_RATE * (log_plain + state.plain_loss)
+    state.ordered_loss -= LOSS_RATE * (log_ordered + state.ordered_loss)
+    state.doubt = min(max(state.doubt + share * min(log_plain - log_ordered, MOST_ADDED), 0.0), MOST_DOUBT)
     by_power = min(max(by_power, -MOST_GRADIENT), MOST_GRADIENT)
     by_trust = min(max(by_trust, -MOST_GRADIENT), MOST_GRADIENT)
     state.power = min(max(state.power * math.exp(STEP * by_power), LEAST_POWER), MOST_POWER)

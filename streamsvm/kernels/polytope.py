@@ -43,6 +43,7 @@ CPM = Declaration(
         "count_growth": Number("what the weight of a count grows by"),
         "average": Number("over so many events weights are averaged, 0 for the latest"),
         "balanced": Number("whether classes weigh by how rare they are"),
+        "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, within=(0.0, 1.0)),
         "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)),
         "averaged": Array(
             ("averaged_rows", "classes*faces"), "U of the average", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
@@ -106,6 +107,15 @@ def add_faces(weights, low, high, rows, values, m, coefs):
         j, x = u(rows[u(i)]), values[u(i)]
         for f in range(low, high):
             weights[j, u(f)] += x * coefs[u(f)]
+
+
+@inlined
+def square_norm(values, m):
+    """The square norm of the pairs."""
+    total = 0.0
+    for i in range(m):
+        total += values[u(i)] * values[u(i)]
+    return total
 
 
 @inlined
@@ -266,12 +276,13 @@ def step(state, rows, values, m, label, weight, previous):
         weight *= own.weight
         if state.balanced > 0.0:
             weight *= (state.rows.seen + 1.0) / (n * own.learned)
+    most = state.reach / square_norm(values, m) if state.reach > 0.0 else math.inf
     low, high = n * k, 0
     for c in range(n):
         first, a, top = c * k, classes[u(c)].scale, tops[u(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
         if violated:
-            change = weight / (state.l2 * step_count(state, c) * a)
+            change = min(weight / (state.l2 * step_count(state, c) * a), most / a)
             if c == label:
                 for f in range(first, first + k):
                     coefs[u(f)] = 0.0

@@ -553,8 +553,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _scaler(self) -> Scaler:
         return scaler_of(self._rows, self._space)
 
-    def _scaler_for(self, given: Scaler) -> Scaler:
-        return scaler_for(given, self._rows, self._space)
+    def _has_units(self, scaler: Scaler) -> bool:
+        """Whether values that are not scaled are held in units of an adopted model."""
+        return math.isinf(scaler.limit) and not scaler.is_identity
+
+    def _scaler_for(self, given: Scaler, units: Floats | None) -> Scaler:
+        return scaler_for(given, self._rows, self._space, units)
 
     def _check_scaler(self, scaler: Scaler) -> None:
         check_scaler(scaler, self._rows, self.max_features)

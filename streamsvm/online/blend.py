@@ -20,7 +20,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
-from streamsvm.online.archive import check_statistics
+from streamsvm.online.archive import check_statistics, within
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 from streamsvm.online.scaling import RANKED_MOST, new_rows
@@ -238,6 +238,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         most = max(state.order.counts.shape[1] - 1, 0)
         if state.order.recent.max() > most or (state.order.noted.size and state.order.noted.max() > most):
             raise ArchiveError("the order of labels knows other classes than the blend")
+        within("order.made", state.order.made, 0, state.order.n_learned)
         if not np.isin(state.block.members.dormant, (0.0, 1.0)).all():
             raise ArchiveError("members either are dormant or are not")
 

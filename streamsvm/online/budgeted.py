@@ -19,13 +19,15 @@ from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
 from streamsvm.online.archive import within
-from streamsvm.online.scaling import SCALINGS, new_rows
+from streamsvm.online.scaling import SCALINGS, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 MAINTENANCES = tuple(maintenance.ENTRIES)
 SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
 METRICS = ("fixed", "learned")
+# Kernel values are within .01 where gamma times square norms in single precision are no more than this.
+FARTHEST = 1e5
 
 
 class BSGDClassifier(base.OnlineClassifier):
@@ -328,7 +330,8 @@ class BSGDClassifier(base.OnlineClassifier):
             coefs = fields.scale * coefs
         if c == 2:
             coefs[0], biases[0] = -coefs[1], -biases[1]
-        return KernelExpansion(
+        scaler = self._scaler()
+        model = KernelExpansion(
             self.classes_[:c],
             state.vectors[:d, :n].T.astype(float),
             coefs,
@@ -336,8 +339,9 @@ class BSGDClassifier(base.OnlineClassifier):
             float(state.gamma_now),
             # A column in which no value other than zero was learned has no part in the distance yet.
             self._relevances() * (np.arange(d) < state.n_known),
-            self._scaler(),
+            scaler,
         )
+        return model.scaled_by(without_units(scaler)) if self._has_units(scaler) else model
 
     def adopt(self, model: KernelExpansion) -> None:
         """Forget all, and go on from another expansion with its scaling; every head takes it over.
@@ -348,6 +352,8 @@ class BSGDClassifier(base.OnlineClassifier):
         An expansion for numbers as they are, as batch solvers have them, keeps its gamma, and is mapped into this
         learner's running scaling: by its own statistics where it has learned events with all the model's columns, else
         by those of the support vectors. It says the same of any row where no value is missing or cut off as an outlier.
+        With `scaling="none"`, relevances beyond the range of the learned metric become units of the columns, which say
+        the same of every row.
 
         Raises
         ------
@@ -367,10 +373,15 @@ class BSGDClassifier(base.OnlineClassifier):
         if held and model.scaler.mean is None and n > 1:
             mean, spread = model.vectors.mean(axis=0), model.vectors.std(axis=0)
             model = replace(model, scaler=replace(model.scaler, mean=mean, spread=spread))
-        scaler = self._scaler_for(model.scaler)
+        scaler = self._scaler_for(model.scaler, self._units(model))
         if scaler is not model.scaler:
             model = self._mapped(model, scaler)
         self._check_scaler(scaler)
+        if math.isinf(scaler.limit) and _farthest(model) > FARTHEST:
+            raise ValueError(
+                "the model's support vectors lie too far from 0 for single precision, beside the width of its kernel: "
+                'centre the columns before it is fitted, or take `scaling="standard"`'
+            )
         known = int(np.flatnonzero(model.relevance).max(initial=-1)) + 1
         if self.metric == "fixed" and not (model.relevance[:known] == 1.0).all():
             raise ValueError(
@@ -409,6 +420,17 @@ class BSGDClassifier(base.OnlineClassifier):
         for b in range(n):
             state.norms[b] = expansion.vector_norm(state, b)
 
+    def _units(self, model: KernelExpansion) -> Floats | None:
+        """Units in which all columns of a model have the same relevance, where the metric cannot hold their own."""
+        positive = model.relevance > 0.0
+        logs = np.log(model.relevance[positive])
+        if self.metric == "fixed" or not ((logs < expansion.LEAST_THETA) | (logs > expansion.MOST_THETA)).any():
+            return None
+        shared = 0.0 if self.gamma is not None else float(logs.mean())
+        units = np.full(len(positive), math.exp((float(logs.min()) - shared) / 2.0))
+        units[positive] = np.exp((logs - shared) / 2.0)
+        return np.where(model.scaler.is_indicator, 1.0, units)
+
     def _mapped(self, model: KernelExpansion, scaler: Scaler) -> KernelExpansion:
         """A model for rows as they are, mapped into a scaling; gamma takes what all relevances share, if it may."""
         model = model.scaled_by(scaler)
@@ -430,6 +452,11 @@ def mark_touched(state: State) -> None:
         bits = vectors[first : first + 64] != 0.0
         shifts = np.arange(len(bits), dtype=np.uint64)[:, None]
         touched[:, first // 64] = np.bitwise_or.reduce(bits.astype(np.uint64) << shifts, axis=0)
+
+
+def _farthest(model: KernelExpansion) -> float:
+    """The largest square norm of support vectors as the kernel measures it."""
+    return float(model.gamma * (model.relevance * model.vectors**2).sum(axis=1).max(initial=0.0))
 
 
 def _check_head(place: str, loss: Any, rate: Any) -> None:

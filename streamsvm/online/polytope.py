@@ -18,8 +18,12 @@ from streamsvm.models import Polytopes
 from streamsvm.online import base
 from streamsvm.online.archive import within
 from streamsvm.online.frames import labels_of, weights_of
-from streamsvm.online.scaling import SCALINGS, new_rows
+from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
+
+# Where values are not scaled, a step on an adopted model adds no more to a score, whose margin is 1: steps are measured
+# for scaled values, and one on a row of large ones would leave nothing of the model.
+REACH = 0.1
 
 
 class CPMClassifier(base.OnlineClassifier):
@@ -224,7 +228,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     @property
     def model(self) -> Polytopes:
-        """The polytopes it predicts with, as plain arrays, with the scaling they live in."""
+        """The polytopes it predicts with, as plain arrays, with the scaling they live in (units are folded in)."""
         n, c = len(self._space), int(self._state.n_classes)
         classes = self._state.classes[:c, None]
         weights = self._state.split("weights")[: n + 1, :c]
@@ -233,14 +237,18 @@ class CPMClassifier(base.OnlineClassifier):
         else:
             weights = weights * classes.scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
-        return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler())
+        scaler = self._scaler()
+        model = Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), scaler)
+        return model.scaled_by(without_units(scaler)) if self._has_units(scaler) else model
 
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
 
         Polytopes for numbers as they are, as batch solvers have them, are mapped into this learner's running scaling:
         by its own statistics where it has learned events with all their columns, else by those of the rows they were
-        fitted on. They say the same of any row where no value is missing or cut off as an outlier.
+        fitted on. They say the same of any row where no value is missing or cut off as an outlier. With
+        `scaling="none"` they are kept in units of the columns of those rows, which say the same of every row, and a
+        step adds no more than a tenth of the margin to any score.
 
         Raises
         ------
@@ -250,7 +258,7 @@ class CPMClassifier(base.OnlineClassifier):
         n_classes, n_faces, d = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
-        scaler = self._scaler_for(model.scaler)
+        scaler = self._scaler_for(model.scaler, even_units(model.scaler))
         model = model if scaler is model.scaler else model.scaled_by(scaler)
         self._check_scaler(scaler)
         self._reset()
@@ -262,6 +270,7 @@ class CPMClassifier(base.OnlineClassifier):
         weights = self._state.split("weights")
         weights[1 : d + 1, :n_classes] = model.faces.transpose(2, 0, 1)
         weights[0, :n_classes] = model.biases
+        self._state.reach = REACH if self.scaling == "none" else 0.0
         self._state.classes.steps[:n_classes] = self.horizon
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         if self.average:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.features import FeatureSpace
+from streamsvm.features import FeatureSpace, Floats
 from streamsvm.kernels import rows as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import Scaler
@@ -59,19 +60,23 @@ def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
     return Scaler(
         list(space.names),
         np.array(space.is_indicator, bool),
-        rows.shift[:n].copy() if scaled else np.zeros(n),
-        rows.scale[:n].copy() if scaled else np.ones(n),
+        rows.shift[:n].copy(),
+        rows.scale[:n].copy(),
         rows.count[:n].copy(),
         kernels.CLIP if scaled else math.inf,
         windows,
     )
 
 
-def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
+def scaler_for(given: Scaler, rows: State, space: FeatureSpace, units: Floats | None) -> Scaler:
     """The scaling to adopt a model of given scaling with: its own, or running statistics for rows as they are.
 
-    These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events.
+    These are the learner's own, or else those of what the model was fitted on, as if of MAPPED events. A learner that
+    does not scale keeps such a model in the `units` given, which say the same of every row.
     """
+    if given.is_identity and rows.scaling == kernels.NONE and units is not None:
+        d = len(units)
+        return Scaler(given.names, given.is_indicator, np.zeros(d), units, np.full(d, MAPPED))
     if not given.is_identity or rows.scaling != kernels.STANDARD:
         _check_way(given, rows)
         return given
@@ -90,6 +95,20 @@ def scaler_for(given: Scaler, rows: State, space: FeatureSpace) -> Scaler:
             'events first, which then scale the model, or take `scaling="none"`'
         )
     return Scaler(given.names, given.is_indicator, shift, scale, count, kernels.CLIP)
+
+
+def even_units(given: Scaler) -> Floats | None:
+    """Units in which columns have equal parts in rows of mean square norm 1; None where nothing is known of columns."""
+    if given.mean is None or given.spread is None:
+        return None
+    d = len(given.names)
+    root = np.hypot(given.mean, given.spread) * math.sqrt(d)
+    return np.where(given.is_indicator, 1.0, np.divide(1.0, root, out=np.ones(d), where=root > 0.0))
+
+
+def without_units(scaler: Scaler) -> Scaler:
+    """One that leaves numbers as they are."""
+    return replace(Scaler.identity(scaler.names), is_indicator=scaler.is_indicator)
 
 
 def check_scaler(scaler: Scaler, rows: State, max_features: int) -> None:

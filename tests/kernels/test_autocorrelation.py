@@ -75,7 +75,7 @@ def test_the_step_is_the_gradient_of_the_log_loss():
         by_power = (loss(1.3 * np.exp(1e-6), 0.4, label) - loss(1.3 * np.exp(-1e-6), 0.4, label)) / 2e-6 / 1.3
         by_trust = (loss(1.3, 0.4 + 1e-6, label) - loss(1.3, 0.4 - 1e-6, label)) / 2e-6
         loss(1.3, 0.4, label)
-        order.learn_trust(state, N_CLASSES, label)
+        order.learn_trust(state, N_CLASSES, label, 1.0)
         assert np.log(state.power / 1.3) == pytest.approx(step(by_power), abs=1e-7)
         assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=1e-7)
 
@@ -89,6 +89,52 @@ def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
     for i in range(3_000):
         proba = learn(state, float(i), int(rng.integers(N_CLASSES)))
     np.testing.assert_array_equal(proba, np.full(N_CLASSES, 1.0 / N_CLASSES))
+
+
+def heard(state, labels, delay=0):
+    """On which events the order is heard beside a vote that knows nothing, where labels come so many events late."""
+    out = []
+    for i in range(len(labels) + delay):
+        if i < len(labels):
+            proba = np.full(N_CLASSES, 1.0 / N_CLASSES)
+            order.add_order(state, N_CLASSES, proba)
+            order.note(state, float(i + 1))
+            out.append((proba != 1.0 / N_CLASSES).any())
+        if i >= delay:
+            order.add_order(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
+            order.learn_order(state, float(i + 1 - delay), N_CLASSES, int(labels[i - delay]))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_falls_silent_as_soon_as_the_order_breaks(seed):
+    labels = np.arange(4_000) % N_CLASSES
+    labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
+    is_heard = heard(fresh(), labels)
+    assert is_heard[500:2_000].all()
+    assert not is_heard[2_010]
+    assert is_heard[2_000:].sum() < 30
+    assert is_heard[2_000:].sum() > 2  # a single surprise does not silence it
+
+
+@pytest.mark.parametrize("stay", [0.5, 0.8, 0.95])
+def test_it_is_heard_as_long_as_labels_are_what_it_expects(stay):
+    rng, labels = np.random.default_rng(4), [0]
+    while len(labels) < 6_000:
+        labels.append(labels[-1] if rng.random() < stay else int(rng.integers(N_CLASSES)))
+    assert heard(fresh(), labels)[1_000:].mean() > 0.99
+
+
+def test_late_labels_that_miss_one_turn_together_do_not_silence_it():
+    labels = np.arange(4_000) // 50 % N_CLASSES
+    assert heard(fresh(), labels, delay=7)[1_000:].all()
+
+
+def test_a_new_order_is_heard_again():
+    labels = np.concatenate([np.arange(2_000), -np.arange(2_000)]) % N_CLASSES
+    is_heard = heard(fresh(), labels)
+    assert not is_heard[2_000:2_020].all()
+    assert is_heard[2_100:].all()
 
 
 def test_counts_do_not_overflow():
@@ -122,12 +168,26 @@ def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
             order.drop(state, float(event))
 
 
+def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
+    """No column is known then: all rows have the key of an empty one."""
+    state, nothing = fresh(), -5.0
+    for _ in range(20):
+        order.note(state, nothing)
+    order.learn_order(state, nothing, N_CLASSES, 0)
+    for i in range(1, 20):
+        order.note(state, float(20 + i))
+        assert order.recall(state, float(i)) == order.UNKNOWN
+        order.learn_order(state, float(i), N_CLASSES, i % N_CLASSES)
+    assert order.recall(state, 21.0) >= 0
+
+
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
     for i in range(order.NOTES + 10):
         order.note(state, float(i))
-        order.note(state, float(i))  # the same event again: no second note
-        state.n_fresh = 0  # an event is learned
+        if i:
+            order.note(state, float(i))  # the same event again: no second note
+        state.n_fresh, state.n_learned = 0, i + 1  # an event is learned
     assert order.recall(state, 9.0) == order.UNKNOWN
     assert order.recall(state, 10.0) >= 0
     order.drop(state, order.NOTES + 9.0)

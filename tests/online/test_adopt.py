@@ -10,10 +10,11 @@ import scipy.sparse
 
 from streamsvm import BSGDClassifier, CPMClassifier
 from streamsvm.batch import SampledCuts, SmoothedNewton
-from streamsvm.models import KernelExpansion, Polytopes, Scaler
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
 from tests.learners import snapshot
 
 SCALINGS = ("standard", "decayed")
+ALL_SCALINGS = ("none", *SCALINGS)
 
 
 def board(scale, shift, n=2_000):
@@ -33,7 +34,7 @@ def halves(model, X, y):
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-@pytest.mark.parametrize("scaling", ["none", *SCALINGS])
+@pytest.mark.parametrize("scaling", ALL_SCALINGS)
 def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
     X, y = board(1.0, 0.0)
     small = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(X, y).reduced(150, X, y).model_
@@ -43,19 +44,26 @@ def test_a_reduced_expansion_is_adopted_and_learned_on(scaling, class_weight):
     assert (halves(model, X, y) > np.mean(np.array(small.predict(X)) == y) - 0.06).all()
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_an_expansion_of_raw_columns_is_mapped_with_its_metric(scaling, tmp_path):
-    X, y = board([1.0, 300.0], [5.0, -50.0])
-    unit = SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150, *board(1.0, 0.0))
-    raw = KernelExpansion(
-        ["even", "odd"],
-        unit.model_.vectors * [1.0, 300.0] + [5.0, -50.0],
-        unit.model_.coefs,
-        unit.model_.biases,
-        4.0,
-        np.array([1.0, 300.0**-2]),
-        Scaler.identity([0, 1]),
+@pytest.fixture(scope="module")
+def fitted_board():
+    return SampledCuts(1e3, gamma=4.0, max_iter=40, random_state=0).fit(*board(1.0, 0.0)).reduced(150, *board(1.0, 0.0))
+
+
+def in_units(fitted, scale, shift):
+    """The same expansion for columns in other units, by its metric."""
+    unit = fitted.model_
+    vectors, relevance = unit.vectors * scale + shift, np.power(scale, -2.0)
+    return KernelExpansion(
+        unit.classes, vectors, unit.coefs, unit.biases, unit.gamma, relevance, Scaler.identity([0, 1])
     )
+
+
+@pytest.mark.parametrize("scaling", ALL_SCALINGS)
+@pytest.mark.parametrize("scale", [300.0, 1e-2])
+def test_an_expansion_of_raw_columns_is_mapped_with_its_metric(scale, scaling, fitted_board, tmp_path):
+    scale, shift = [1.0, scale], [5.0, scale]
+    X, y = board(scale, shift)
+    raw = in_units(fitted_board, scale, shift)
     model = BSGDClassifier(scaling=scaling)
     model.adopt(raw)
     assert np.mean(model.predict_many(X) == np.array(raw.predict(X))) > 0.99
@@ -66,8 +74,14 @@ def test_an_expansion_of_raw_columns_is_mapped_with_its_metric(scaling, tmp_path
     assert snapshot(again) == snapshot(model)
 
 
+def test_vectors_too_far_away_for_single_precision_are_refused(fitted_board):
+    model = BSGDClassifier(scaling="none")
+    with pytest.raises(ValueError, match="too far from 0"):
+        model.adopt(in_units(fitted_board, [1.0, 0.01], [5.0, -50.0]))
+
+
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
-@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("scaling", ALL_SCALINGS)
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), ([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])])
 def test_a_linear_model_is_adopted_and_learned_on(scale, shift, scaling, class_weight):
     X, y = line(scale, shift)
@@ -87,6 +101,56 @@ def test_a_linear_model_of_sparse_rows_is_adopted():
     model.adopt(solved.model_.polytopes())
     np.testing.assert_array_equal(model.predict_many(rows), solved.predict(rows))
     assert halves(model, rows, y).min() > np.mean(solved.predict(rows) == y) - 0.05
+
+
+def test_a_linear_model_is_learned_on_though_nothing_is_known_of_its_columns():
+    X, y = line([1.0, 30.0, 1e3], [5.0, -50.0, 3e3])
+    solved = SmoothedNewton().fit(X, y).model_.polytopes()
+    model = CPMClassifier(n_faces=1, scaling="none")
+    model.adopt(Polytopes(solved.classes, solved.faces, solved.biases, Scaler.identity([0, 1, 2])))
+    assert halves(model, X, y).min() > 0.95
+
+
+@pytest.mark.parametrize("row", [{0: 1e6, 1: 0.0, 2: 0.0}, {0: 0.0, 1: 0.0, 2: 0.0, "new": 1e6}])
+def test_an_adopted_linear_model_survives_a_row_out_of_all_bounds(row):
+    X, y = line(1.0, 0.0)
+    solved = SmoothedNewton().fit(X, y)
+    model = CPMClassifier(n_faces=1, scaling="none")
+    model.adopt(solved.model_.polytopes())
+    for label in ("above", "below"):
+        model.learn_one(row, label)
+    assert np.mean(model.predict_many(X) == solved.predict(X)) > 0.98
+
+
+def test_what_learns_on_without_scaling_is_a_model_of_rows_as_they_are(fitted_board, tmp_path):
+    scale, shift = [1.0, 300.0], [5.0, -50.0]
+    X, y = board(scale, shift)
+    kernel, linear = BSGDClassifier(scaling="none"), CPMClassifier(n_faces=1, scaling="none")
+    kernel.adopt(in_units(fitted_board, scale, shift))
+    linear.adopt(SmoothedNewton().fit(X, y).model_.polytopes())
+    for i, model in enumerate((kernel, linear)):
+        model.test_then_train(X, y)
+        assert model.model.scaler.is_identity
+        assert np.mean(model.predict_many(X) == np.array(model.model.predict(X))) > 0.99
+        model.save(tmp_path / str(i))
+        again = type(model).load(tmp_path / str(i))
+        again.learn_many(X, y)
+        model.learn_many(X, y)
+        assert snapshot(again) == snapshot(model)
+        again.adopt(again.model)
+        assert np.mean(model.predict_many(X) == again.predict_many(X)) > 0.99
+
+
+@pytest.mark.parametrize("scaling", ALL_SCALINGS)
+def test_a_model_from_a_file_is_adopted_as_the_fitted_one_is(scaling, tmp_path):
+    X, y = line([1.0, 100.0, 1e4], [5.0, -50.0, 1e5])
+    fitted = SmoothedNewton().fit(X, y).model_
+    fitted.save(tmp_path / "model")
+    models = [CPMClassifier(n_faces=1, scaling=scaling) for _ in range(2)]
+    for model, given in zip(models, (fitted, LinearModel.load(tmp_path / "model")), strict=True):
+        model.adopt(given.polytopes())
+        model.learn_many(X, y)
+    assert snapshot(models[0]) == snapshot(models[1])
 
 
 def test_a_learners_own_statistics_are_used_where_it_has_learned():
@@ -138,4 +202,6 @@ def test_mapping_is_exact():
     )
     assert math.isinf(scaler.limit)
     for model in (polytopes, expansion):
-        np.testing.assert_allclose(model.scaled_by(scaler).decision_function(X), model.decision_function(X), atol=1e-12)
+        scaled, expected = model.scaled_by(scaler), model.decision_function(X)
+        np.testing.assert_allclose(scaled.decision_function(X), expected, atol=1e-12)
+        np.testing.assert_allclose(scaled.scaled_by(identity).decision_function(X), expected, atol=1e-12)

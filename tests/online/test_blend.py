@@ -302,6 +302,30 @@ def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
     assert np.mean(late(StreamSVMClassifier(effort="low", label_order=False), X, y, delay)[700:] == y[700:]) < 0.3
 
 
+def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_next():
+    X, y = np.random.default_rng(7).normal(size=(201, 2)), np.arange(201) % 5
+    model = StreamSVMClassifier(effort="low")
+    late(model, X, y, 100)
+    counts = model.state()[1]["order.counts"]
+    # All but the first were predicted when nothing had been learned, nobody knows which.
+    assert np.count_nonzero(counts[0]) == 5
+    assert np.count_nonzero(counts[1:]) == 3
+
+
+def test_an_order_that_breaks_is_not_heard_any_more_at_once():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(3_000, 2)), np.arange(3_000) % 5
+    y[2_000:] = rng.permutation(y[2_000:])
+    model, trust = StreamSVMClassifier(effort="low"), []
+    model.test_then_train(X[:2_000], y[:2_000])
+    assert model.order_trust > 0.3
+    for x, label in zip(dicts(X[2_000:]), y[2_000:].tolist(), strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
+        trust.append(model.order_trust)
+    assert np.count_nonzero(trust) < 30
+
+
 def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
     X, y = np.random.default_rng(7).normal(size=(4_000, 2)), np.arange(4_000) % 4
     model, predicted = StreamSVMClassifier(effort="low"), []
@@ -344,7 +368,7 @@ def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
         disturbed.learn_one(x, i % 5)
     assert knowledge(plain) == knowledge(disturbed)
     learned, disturbed_too = plain.state()[1], disturbed.state()[1]
-    for name in ("power", "trust", "plain_loss", "ordered_loss", "increment", "recent", "counts"):
+    for name in ("power", "trust", "plain_loss", "ordered_loss", "doubt", "n_learned", "increment", "recent", "counts"):
         np.testing.assert_array_equal(learned[f"order.{name}"], disturbed_too[f"order.{name}"])
     assert plain.order_trust > 0.0
 
@@ -531,6 +555,8 @@ DAMAGES = [
     ("order.n_notes", (), -1, "order.n_notes"),
     ("order.recent", 0, 10**9, "other classes"),
     ("order.noted", (0, 0), -2, "order.noted"),
+    ("order.made", 0, 10**9, "order.made"),
+    ("order.doubt", (), 1e9, "order.doubt"),
 ]
 
 
