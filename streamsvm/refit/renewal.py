@@ -1,0 +1,160 @@
+"""Solvers of what a single learner itself holds: the hyperplanes of a `CPMClassifier`, the vectors of a `BSGDClassifier`.
+
+They work on rows as the learner had scaled them when the refit began, and give a model for such rows. Settings are
+chosen on the newer part of the window, as the solvers by name have it; an instance is fitted as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import Floats, Ints
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
+from streamsvm.online.base import OnlineClassifier
+from streamsvm.refit.solvers import Cuts, Given, Newton, Searching, Task, as_matrix, fit_alone, is_wide, planes_of
+
+# Positives are assigned to faces, and the faces solved, at most so many times in turn.
+ROUNDS = 3
+
+
+class NewFaces(Searching):
+    """The hyperplanes of a convex polytope machine, by a linear solver.
+
+    Once the rows of a class are assigned to its faces, each face is a linear problem of its own: its rows against those
+    of all other classes. So rows are assigned to the face that is largest there, beginning with those of the learner,
+    the faces are solved, and so on in turn. Where a window does not bear that, a class has its one hyperplane in every
+    face: the settings say `faces` "own" or "alike", and the newer part of the window decides.
+    """
+
+    def __init__(self, solver: Any) -> None:
+        self.name = solver.name
+        self._solver = solver
+
+    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        faces = carried.pop("faces", "own")
+        first, *others = self._solver.candidates(carried, task)
+        yield first | {"faces": faces}
+        for settings in others:
+            yield settings | {"faces": faces}
+        if task.learner.n_faces > 1:
+            yield first | {"faces": "alike" if faces == "own" else "own"}
+
+    def _fit(self, task: Task, settings: Mapping[str, Any]) -> Polytopes:
+        own = dict(settings)
+        faces = own.pop("faces")
+        problem = _FacesOf(task, planes_of(self._solver, own, task.seed), is_split=faces == "own")
+        codes = np.unique(task.window.codes)
+        solved = [problem.solve(int(c)) for c in codes]
+        return Polytopes(
+            codes.tolist(), np.stack([w[:, 1:] for w in solved]), np.stack([w[:, 0] for w in solved]), problem.scaler
+        )
+
+
+class _FacesOf:
+    """The faces of one class after another, on the rows of a window."""
+
+    def __init__(self, task: Task, planes: Any, is_split: bool) -> None:
+        model: Polytopes = task.learner._held_model()
+        self.scaler = model.scaler
+        self._rows, self._codes, self._weights = scaled_rows(task, model.scaler), task.window.codes, weights(task)
+        self._running = np.concatenate([model.biases[:, :, None], model.faces], axis=2)
+        self._planes, self._is_split = planes, is_split
+
+    def solve(self, code: int) -> Floats:
+        """Biases and faces of a class, shape (n_faces, 1 + d)."""
+        running = self._running[code]
+        is_own = self._codes == code
+        plane = self._plane(np.ones(len(is_own), bool), is_own, running.mean(axis=0))
+        faces = np.tile(plane, (len(running), 1))
+        if not self._is_split or len(running) == 1:
+            return faces
+        own, assigned, start = self._rows[np.flatnonzero(is_own)], np.zeros(0, int), running
+        for _ in range(ROUNDS):
+            before, assigned = assigned, (own @ start[:, 1:].T + start[:, 0]).argmax(axis=1)
+            if np.array_equal(before, assigned):
+                break
+            owner = np.full(len(is_own), -1)
+            owner[is_own] = assigned
+            for k in np.unique(assigned):
+                faces[k] = self._plane(~is_own | (owner == k), is_own, start[k])
+            start = faces
+        return faces
+
+    def _plane(self, taken: NDArray[np.bool_], is_own: NDArray[np.bool_], start: Floats) -> Floats:
+        """The bias and the hyperplane between the rows of a class among those taken and the others."""
+        at = np.flatnonzero(taken)
+        everything = len(at) == len(taken)
+        rows = self._rows if everything else self._rows[at]
+        d = rows.shape[1]
+        names = Scaler.identity(range(d))
+        coef, intercept = np.stack([-start[1:], start[1:]]), np.array([-start[0], start[0]])
+        self._planes.set_params(init=LinearModel([False, True], coef, intercept, names))
+        fit_alone(self._planes, rows, is_own[at], self._weights[at])
+        found = self._planes.model_
+        return np.concatenate([found.intercept[1:], found.coef[1]])
+
+
+class NewVectors(Searching):
+    """The support vectors of a budgeted kernel machine, by sampled cuts, in its metric and cut to its budget."""
+
+    def __init__(self, solver: Any) -> None:
+        self.name = solver.name
+        self._solver = solver
+
+    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        if isinstance(self._solver, Given):
+            yield {}
+            return
+        best = float(carried.get("C", 1.0))
+        for factor in (1.0, 0.1, 10.0):
+            yield {"C": best * factor}
+
+    def _fit(self, task: Task, settings: Mapping[str, Any]) -> KernelExpansion:
+        from streamsvm.batch import SampledCuts
+
+        learner, n = task.learner, len(task.window)
+        model: KernelExpansion = learner._held_model()
+        if isinstance(self._solver, Given):
+            from sklearn.base import clone
+
+            cuts = clone(self._solver.estimator)
+        else:
+            cuts = SampledCuts(C=settings["C"] * n, random_state=task.seed)
+        budget = learner.budget if cuts.budget is None else min(cuts.budget, learner.budget)
+        cuts.set_params(gamma=model.gamma, budget=budget)
+        root = np.sqrt(model.relevance)
+        fit_alone(cuts, scaled_rows(task, model.scaler) * root, task.window.codes, weights(task))
+        found: KernelExpansion = cuts.model_
+        vectors = np.divide(found.vectors, root, out=np.zeros_like(found.vectors), where=root > 0.0)
+        return replace(found, vectors=vectors, relevance=model.relevance, scaler=model.scaler)
+
+
+def scaled_rows(task: Task, scaler: Scaler) -> Any:
+    """The rows as a learner scaled them, sparse where most of a matrix would be missing."""
+    if not is_wide(task):
+        return scaler(as_matrix(task))
+    X = task.window.csr(task.n_columns)
+    values = np.clip((X.data - scaler.shift[X.indices]) * scaler.scale[X.indices], -scaler.limit, scaler.limit)
+    for j, window in enumerate(scaler.windows or []):
+        if len(window):
+            at = np.flatnonzero(X.indices == j)
+            part = replace(scaler, shift=scaler.shift[[j]], scale=scaler.scale[[j]], windows=[window])
+            values[at] = part(X.data[at, None])[:, 0]
+    X.data[:] = values
+    return X
+
+
+def weights(task: Task) -> Floats:
+    """What the learner has its events weigh, with its classes."""
+    codes: Ints = task.window.codes
+    learner: OnlineClassifier = task.learner
+    found = task.window.weights * learner._state.classes.weight[codes]
+    if learner._state.balanced:
+        count = np.bincount(codes)
+        found = found * (len(codes) / (np.count_nonzero(count) * count[codes]))
+    return np.asarray(found)
