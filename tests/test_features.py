@@ -50,6 +50,22 @@ def one(event: Any) -> dict[Any, float]:
     return encode(FeatureSpace(100), [event])[0]
 
 
+def test_parts_of_rows_are_rows():
+    X = np.arange(12.0).reshape(6, 2)
+    X[2, 1] = NAN
+    dense, events = {0: X[:, 0], 1: X[:, 1]}, [{0: float(i)} if i % 2 else {0: float(i), "b": 1.0} for i in range(6)]
+    for form in (dense, events):
+        space = FeatureSpace(100)
+        rows = space.encode(form, [True] * 6)
+        whole = named(space, rows)
+        for start, end in ((0, 6), (2, 5), (3, 3), (6, 6), (4, 99)):
+            part = rows.part(start, end)
+            assert len(part) == len(whole[start:end])
+            assert named(space, part) == whole[start:end]
+            assert part.shared == rows.shared
+            assert np.shares_memory(part.values, rows.values) or not len(part)
+
+
 # Values ----------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ Arrays = dict[str, NDArray[Any]]
 WINDOWS = {kind.__name__: kind for kind in (Latest, Since, Reservoir, Adaptive)}
 # Estimators of these rooms alone are made anew from an archive: nothing else is imported at its word.
 TRUSTED = ("sklearn.", "streamsvm.batch.")
+_EVENTS = ("codes", "weights", "times", "numbers")
 # Of a window's rows.
 _ROWS = {
     "values": "f8",

@@ -27,6 +27,12 @@ Model: TypeAlias = "LinearModel | KernelExpansion | Trees"
 CLIP = 10.0
 # Newer rows that settings are scored on: a fifth, and no more than so many; fewer tell nothing.
 NEWER_SHARE, NEWER_MOST, NEWER_LEAST = 0.2, 4_000, 50
+# At most so many fits choose the settings; others must be better by so much.
+MOST_FITS, BETTER = 8, 1e-3
+# The leaves of a tree, by how many rows there are.
+LEAVES = ((10_000, 31), (50_000, 63), (math.inf, 127))
+# The rows of a cut, and how often in the mean a row is in one.
+CUT_ROWS, SEEN_TIMES = 500, 1.5
 # So many numbers a window may take as a matrix without gaps.
 DENSE_MOST = 400_000_000
 
@@ -100,7 +106,7 @@ class Solver(Protocol):
 
 
 class _Searching:
-    """A solver that chooses among settings."""
+    """A solver that chooses among settings: it climbs from what was best the last time, one change at a time."""
 
     name: str
     holds_lock = False
@@ -108,23 +114,34 @@ class _Searching:
     def solve(self, task: Task) -> Solution:
         """As `Solver` has it."""
         _check_classes(task.window.codes)
-        settings, score = self._choose(task)
+        settings, score = self._climb(task)
         return Solution(self._fit(task, settings), settings, score)
 
-    def _choose(self, task: Task) -> tuple[dict[str, Any], float]:
-        """The best settings on the newer part of the window."""
-        choices = list(self._candidates(dict(task.carried or {}), task))
-        older, newer = _parts(task, len(choices))
-        if len(choices) < 2 or newer is None or len(np.unique(older.codes)) < 2:
-            return choices[0], math.nan
-        X, y = newer.dense(task.n_columns), newer.codes
-        scores = [_accuracy(self._fit(replace(task, window=older, previous=None), c), X, y) for c in choices]
-        best = int(np.argmax(scores))
-        return choices[best], scores[best]
+    def _climb(self, task: Task) -> tuple[dict[str, Any], float]:
+        """Settings that no single change makes better on the newer part of the window, and how good they are there."""
+        best = dict(task.carried or self._first())
+        older, newer = _parts(task)
+        if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
+            return best, math.nan
+        smaller, X = replace(task, window=older, previous=None), newer.dense(task.n_columns)
+        tried, top = [best], _accuracy(self._fit(smaller, best), X, newer.codes)
+        while len(tried) < MOST_FITS:
+            change = next((c for c in self._changes(best, task) if c not in tried), None)
+            if change is None:
+                break
+            tried.append(change)
+            score = _accuracy(self._fit(smaller, change), X, newer.codes)
+            if score > top + BETTER:
+                best, top = change, score
+        return best, top
 
-    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        """Settings to choose among, those to take without a choice first."""
+    def _first(self) -> dict[str, Any]:
+        """The settings to begin with."""
         raise NotImplementedError
+
+    def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        """Settings that differ from the best in one thing."""
+        return iter(())
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         raise NotImplementedError
@@ -135,49 +152,52 @@ class BoostedTrees(_Searching):
 
     name = "trees"
 
-    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        yield {"max_leaf_nodes": 63 if len(task.window) > 10_000 else 31}
+    def _first(self) -> dict[str, Any]:
+        return {"max_iter": 100, "learning_rate": 0.1}
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
+        leaves = next(leaves for n, leaves in LEAVES if len(task.window) <= n)
         model = HistGradientBoostingClassifier(
-            early_stopping=False, l2_regularization=1.0, random_state=task.seed, **settings
+            early_stopping=False, l2_regularization=1.0, max_leaf_nodes=leaves, random_state=task.seed, **settings
         )
         fit_alone(model, _dense(task), task.window.codes, task.window.weights)
         return trees_of(model)
 
 
 class Cuts(_Searching):
-    """`SampledCuts` with a Gaussian kernel, on scaled columns, with the learner's relevances where these help."""
+    """`SampledCuts` with a Gaussian kernel.
+
+    Columns are scaled each by its deviation, or all by a common one, as pixels want it; they weigh alike, or as in the
+    learner's metric. `gamma` is in units of the inverse mean square distance of the rows from their mean.
+    """
 
     name = "cuts"
 
-    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        best = carried or {"gamma": 1.0, "relevance": False}
-        yield best
-        for factor in (0.25, 4.0):
-            yield best | {"gamma": best["gamma"] * factor}
+    def _first(self) -> dict[str, Any]:
+        return {"gamma": 4.0, "scale": "columns", "relevance": False}
+
+    def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        yield best | {"gamma": best["gamma"] * 4.0}
+        yield best | {"gamma": best["gamma"] / 4.0}
+        yield best | {"scale": "common" if best["scale"] == "columns" else "columns"}
         if task.relevance is not None:
             yield best | {"relevance": not best["relevance"]}
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         from streamsvm.batch import SampledCuts
 
-        scaler, Z = _scaled(task)
-        relevance = np.ones(Z.shape[1])
-        if settings["relevance"] and task.relevance is not None:
-            relevance = np.zeros(Z.shape[1])
-            known = task.relevance[: Z.shape[1]]
-            relevance[: len(known)] = known * (len(known) / max(float(known.sum()), 1e-300))
-        Z = _toarray(Z) * np.sqrt(relevance)
-        spread = max(float((Z**2).sum(axis=1).mean()), 1e-12)  # of the rows from their mean
-        cuts = SampledCuts(gamma=settings["gamma"] / spread, random_state=task.seed)
+        scaler, rows = _scaled(task, common=settings["scale"] == "common")
+        root = np.sqrt(_weights(task, settings["relevance"]))
+        Z = _toarray(rows) * root
+        gamma = settings["gamma"] / max(float((Z**2).sum(axis=1).mean()), 1e-12)
+        n_rounds = int(min(max(SEEN_TIMES * len(Z) / CUT_ROWS, 150), 400))
+        cuts = SampledCuts(gamma=gamma, max_iter=n_rounds, random_state=task.seed)
         fit_alone(cuts, Z, task.window.codes, task.window.weights)
         model = cuts.model_
-        root = np.sqrt(relevance)
         vectors = np.divide(model.vectors, root, out=np.zeros_like(model.vectors), where=root > 0.0)
-        return replace(model, vectors=vectors, relevance=model.relevance * relevance, scaler=scaler)
+        return replace(model, vectors=vectors, relevance=root**2, scaler=scaler)
 
 
 class _Planes(_Searching):
@@ -186,13 +206,14 @@ class _Planes(_Searching):
     _setting: str
     _values: Sequence[float]
 
-    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        at = self._values.index(carried[self._setting]) if carried else len(self._values) // 2
-        near = self._values[max(at - 1, 0) : at + 2] if carried else self._values
-        yield {self._setting: self._values[at]}
-        for value in near:
-            if value != self._values[at]:
-                yield {self._setting: value}
+    def _first(self) -> dict[str, Any]:
+        return {self._setting: self._values[len(self._values) // 2]}
+
+    def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        at = self._values.index(best[self._setting])
+        for k in (at + 1, at - 1):
+            if 0 <= k < len(self._values):
+                yield {self._setting: self._values[k]}
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         scaler, Z = _scaled(task)
@@ -285,13 +306,13 @@ def _check_classes(codes: NDArray[np.int64]) -> None:
         raise ValueError(f"a window of {len(codes)} events has not two classes")
 
 
-def _parts(task: Task, n_choices: int) -> tuple[WindowRows, WindowRows | None]:
+def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
     """The older rows, as many of the latest as the search allows for, and the newer ones."""
     n = len(task.window)
     n_newer = min(int(NEWER_SHARE * n), NEWER_MOST)
-    if n_newer < NEWER_LEAST or n_choices < 2:
+    n_older = min(n - n_newer, int(task.search * n / MOST_FITS))
+    if n_newer < NEWER_LEAST or n_older < NEWER_LEAST:
         return task.window, None
-    n_older = min(n - n_newer, max(int(task.search * n / n_choices), 2 * NEWER_LEAST))
     return task.window.part(slice(n - n_newer - n_older, n - n_newer)), task.window.part(slice(n - n_newer, n))
 
 
@@ -319,15 +340,21 @@ def _toarray(Z: Any) -> Floats:
     return np.asarray(Z.toarray() if scipy.sparse.issparse(Z) else Z)
 
 
-def _scaled(task: Task) -> tuple[Scaler, Any]:
+def _weights(task: Task, by_relevance: bool) -> Floats:
+    """What columns weigh in the kernel, 1 in the mean: alike, or as in the learner's metric."""
+    if not by_relevance or task.relevance is None:
+        return np.ones(task.n_columns)
+    return task.relevance * (task.n_columns / max(float(task.relevance.sum()), 1e-300))
+
+
+def _scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
     """The rows by the means and deviations of their columns, and how they were scaled; sparse ones are not centred."""
     d = task.n_columns
     if _is_wide(task):
         X = task.window.csr(d)
         count = np.bincount(X.indices, minlength=d)
         squares = np.bincount(X.indices, X.data**2, minlength=d)
-        mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(count, 1))
-        scaler = _scaler(mean, spread, count)
+        scaler = _scaler(np.zeros(d), np.sqrt(squares / np.maximum(count, 1)), count, common)
         X.data[:] = np.clip(X.data * scaler.scale[X.indices], -CLIP, CLIP)
         return scaler, X
     X = _dense(task)
@@ -335,12 +362,14 @@ def _scaled(task: Task) -> tuple[Scaler, Any]:
     count = there.sum(axis=0)
     mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
     spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
-    scaler = _scaler(mean, spread, count)
+    scaler = _scaler(mean, spread, count, common)
     return scaler, scaler(X)
 
 
-def _scaler(mean: Floats, spread: Floats, count: NDArray[Any]) -> Scaler:
+def _scaler(mean: Floats, spread: Floats, count: NDArray[Any], common: bool) -> Scaler:
     d = len(mean)
+    if common:
+        spread = np.full(d, math.sqrt(float((spread**2).mean()))) * (spread > 0.0)
     scale = np.divide(1.0, spread, out=np.zeros(d), where=spread > 1e-150)
     return Scaler(list(range(d)), np.zeros(d, bool), mean, scale, count.astype(float), CLIP)
 

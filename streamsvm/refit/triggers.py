@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from inspect import signature
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +35,8 @@ RENEWED_AFTER = 100_000
 
 _LONGEST = 1 << 53  # events of an interval
 _NEVER = sys.maxsize
-# Errors that every detector takes, by which wrong parameters show themselves at once.
-_TRIAL = (0, 1) * 32
+# Errors that every detector is tried with, and as many as fill its windows: wrong parameters show themselves at once.
+_TRIAL = 64
 # Detectors that alarm where the mean falls, and so are given what was predicted right; the others are given errors.
 _OF_HITS = ("FHDDM",)
 
@@ -99,6 +101,8 @@ class Every(Trigger):
 @dataclass(frozen=True)
 class Growing(Trigger):
     """Fires after intervals of labelled events that grow by a factor f: `first`, f `first`, f² `first` …
+
+    Each refit lengthens the next interval, also one that was asked for or that another trigger fired.
 
     Where a refit of n events costs c n, and the window grows with the stream, all refits up to the last one, of N
     events, cost c N (1 + 1/f + 1/f² + …) < c N f / (f - 1): every event is paid for 3 times in all at f = 1.5 and twice
@@ -578,13 +582,29 @@ class _DetectorKind:
         return _detectors()[self.name](**dict(self.params))
 
     def check(self) -> None:
-        """Refuse parameters that its class does not take."""
+        """Refuse parameters that its class does not take, or that are of no use to a detector that is renewed."""
+        counts = [self._check_number(name, value) for name, value in self.params]
         try:
             detector = self.make()
-            for error in _TRIAL:
-                detector.update(error)
+            for n in range(max([_TRIAL, *counts]) + 1):
+                detector.update(n % 2)
         except Exception as error:
             raise ValueError(f"`detector` {self} does not work: {error!r}") from error
+
+    def _check_number(self, name: str, value: Any) -> int:
+        """Refuse a number out of its range: not all detectors look before they divide by it or reserve its memory.
+
+        Returns
+        -------
+        int
+            The number, where it is a count.
+        """
+        own = signature(_detectors()[self.name]).parameters.get(name)
+        if own is None or name == "seed" or isinstance(value, bool) or not isinstance(value, Real):
+            return 0
+        is_count = type(own.default) is int and own.default > 0
+        check_number(f"{self.name}.{name}", value, int(is_count), RENEWED_AFTER, whole=is_count)
+        return int(float(value)) if is_count else 0
 
     def encode(self) -> dict[str, Any]:
         return {"class": self.name, "params": {name: encode_label(value) for name, value in self.params}}

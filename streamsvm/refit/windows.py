@@ -196,7 +196,7 @@ class Adaptive(Window):
     >>> rows = EncodedRows(np.zeros(4_000), np.array([0]), np.arange(4_001), shared=True)
     >>> memory.add(rows, np.zeros(4_000, int), errors=(np.arange(4_000) >= 3_000).astype(float))
     >>> len(memory)
-    1024
+    1016
     """
 
     n: int = 20_000
@@ -256,8 +256,8 @@ class WindowRows:
         """The first columns as an array of shape (n, n_columns), NaN where missing."""
         matrix = np.full((len(self), n_columns), np.nan)
         if self.rows.shared:
-            width = min(n_columns, len(self.rows.columns))
-            matrix[:, :width] = self.rows.values.reshape(len(self), -1)[:, :width] if len(self) else np.nan
+            width = len(self.rows.columns)
+            matrix[:, :width] = self.rows.values.reshape(len(self), width)[:, :n_columns]
         else:
             keep = self.rows.columns < n_columns
             matrix[self._rows_of_entries()[keep], self.rows.columns[keep]] = self.rows.values[keep]
@@ -282,7 +282,8 @@ class WindowMemory:
 
     What it holds is the same however events are cut into batches. Its memory is allocated as it is needed and stays
     within `max_bytes`: up to a half of these for the list of n events, a quarter for classes, the rest for their rows.
-    Where rows do not find room, the events leave that leave else, and are counted.
+    Where rows do not find room, the events leave that leave else, and are counted. A snapshot is a copy, and takes its
+    own memory.
 
     Parameters
     ----------
@@ -388,9 +389,10 @@ class WindowMemory:
         self._add_part(_arrays(rows), codes, weights, times, 0, len(rows))
 
     def _add_part(self, rows: Any, codes: Ints, weights: Floats, times: Floats, start: int, end: int) -> None:
-        prepare(tuple(windows.ENTRIES.values()))
-        at = start
-        while (at := windows.add_rows(self._state, *rows, codes, weights, times, at, end)) < end:
+        if self.n_taken == 0:
+            prepare(tuple(windows.ENTRIES.values()))
+        at, add_rows = start, _call("add_rows")
+        while (at := add_rows(self._state, *rows, codes, weights, times, at, end)) < end:
             code = int(codes[at])
             if len(self._state.classes) <= code < self._state.most_classes:
                 self._grow_classes(code + 1)
@@ -413,13 +415,13 @@ class WindowMemory:
     def _resize(self, n_words: int) -> None:
         """Move to an arena of so many words, or as many as there may be. Memory not written to takes no room."""
         arena = np.empty(min(n_words, self._most_words))
-        windows.make_room(self._state, -1, _words_beyond(self._state, arena))
-        windows.compact(self._state, arena, arena.view(np.int32))
+        _call("make_room")(self._state, -1, _words_beyond(self._state, arena))
+        _call("compact")(self._state, arena, arena.view(np.int32))
         self._lend(arena)
 
     def keep_latest(self, n: int) -> None:
         """Forget all events but those that are among the last n that came."""
-        windows.keep_latest(self._state, n)
+        _call("keep_latest")(self._state, n)
 
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
@@ -430,7 +432,7 @@ class WindowMemory:
         shared = not slots.listed.any() and bool((lengths == lengths[:1]).all())
         values = np.empty(indptr[-1])
         columns = np.arange(lengths[0] if len(lengths) else 0) if shared else np.empty(indptr[-1], np.int64)
-        windows.copy_rows(self._state, order, indptr, values, columns, shared)
+        _call("copy_rows")(self._state, order, indptr, values, columns, shared)
         rows = EncodedRows(values, columns, indptr, shared)
         return WindowRows(rows, slots.code[order], slots.weight[order], slots.time[order], slots.number[order])
 
@@ -496,7 +498,7 @@ class WindowMemory:
         _check_events(state, arrays)
         fresh._use(state, n_words)
         own = (arrays[name] for name in ("codes", "weights", "times", "clocks", "numbers", "slots"))
-        windows.restore_rows(state, *_arrays(rows), *map(np.ascontiguousarray, own))
+        _call("restore_rows")(state, *_arrays(rows), *map(np.ascontiguousarray, own))
         self.__dict__.update(fresh.__dict__)
 
     def __reduce__(self) -> Any:
@@ -556,6 +558,11 @@ class AdaptiveMemory(WindowMemory):
         super()._restore(header, {name: array for name, array in arrays.items() if name != "errors"})
         for error in np.unpackbits(packed, count=n).tolist():
             self._is_alarmed_by(error)
+
+
+def _call(name: str) -> Any:
+    """A compiled step, called without a look at the types of its arguments; arrays may be read-only."""
+    return windows.ENTRIES[name].compile()
 
 
 def _resumed(settings: Window, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WindowMemory:

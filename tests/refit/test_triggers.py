@@ -161,9 +161,10 @@ def test_after_an_alarm_a_fresh_detector_is_fed():
 
 
 def test_a_detector_is_renewed_after_so_many_events(monkeypatch):
+    each_100th, never = OnDrift(EACH_100TH), OnDrift(drift.NoDrift())
     monkeypatch.setattr(triggers, "RENEWED_AFTER", 60)
-    assert happenings(OnDrift(EACH_100TH), np.zeros(1000)) == []
-    running = OnDrift(drift.NoDrift()).begin()
+    assert happenings(each_100th, np.zeros(1000)) == []
+    running = never.begin()
     running.see(np.zeros(1000), np.zeros(1000))
     assert running.state()["clock"]["watch"]["n"] == 1000 % 60
 
@@ -320,6 +321,9 @@ def test_numbers_of_numpy_are_numbers():
         (lambda: OnDrift("ADWIN"), "must be one of river.drift"),
         (lambda: OnDrift(drift.KSWIN()), "KSWIN draws numbers: give it a `seed`"),
         (lambda: OnDrift(drift.binary.DDM(warm_start="x")), "DDM.*does not work"),
+        (lambda: OnDrift(drift.KSWIN(seed=1, stat_size=80)), "KSWIN.*does not work"),
+        (lambda: OnDrift(drift.ADWIN(clock=0)), "`ADWIN.clock` must be an integer of at least 1"),
+        (lambda: OnDrift(drift.ADWIN(grace_period=10**6)), "`ADWIN.grace_period` must be .* at most 100000"),
         (lambda: FirstOf(), "at least one"),
         (lambda: FirstOf(5), "takes triggers .Every, .*got 5"),
         (lambda: FirstOf(Every(5), distance=-1), "`distance`"),
@@ -369,6 +373,7 @@ ADWIN = {"class": "ADWIN", "params": {}}
         {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "params": {"none": 1}}},
         {"class": "OnDrift", "gather": 5, "detector": {"class": "KSWIN", "params": {"seed": 1, "window_size": "x"}}},
         {"class": "OnDrift", "gather": 5, "detector": {"class": "KSWIN", "params": {}}},
+        {"class": "OnDrift", "gather": 5, "detector": {**ADWIN, "params": {"max_buckets": 10**13}}},
     ],
 )
 def test_other_settings_in_an_archive_are_refused(content):
