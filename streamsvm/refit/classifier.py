@@ -20,7 +20,7 @@ from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
 from streamsvm.parameters import check_choice, check_number
 from streamsvm.refit import archive
-from streamsvm.refit.adoption import Adoption
+from streamsvm.refit.adoption import TRIED, Adoption
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Job, Refit
 from streamsvm.refit.panel import Panel
@@ -390,10 +390,10 @@ class RefitClassifier(base.MiniBatchClassifier):
             _, _, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_classes)
             return proba
 
-        if self._adoption is not None:
-            self._adoption.run(rows, labels, weights)
         if self._panel.is_empty:
             found, scores, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_proba)
+            if self._adoption is not None and codes is not None and weights is not None:
+                self._adoption.compete(self._model, rows, codes, weights, found)
             return found, scores, proba, (found != labels).astype(float)
         found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner, learning=codes is not None)
         return found, scores, proba[:, :n_proba], errors
@@ -417,8 +417,8 @@ class RefitClassifier(base.MiniBatchClassifier):
             elif happening is Happening.REFIT:
                 self._is_due = True
         self._seen += len(learned)
-        if self._adoption is not None and self._adoption.is_running:
-            self._judge(codes, errors)
+        if self._seen % DELAY_LEAST == 0:
+            self._judge()
         if self._job is not None and self._seen >= self._job.refit.due:
             self._enter(self._job)
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
@@ -426,9 +426,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         return len(learned)
 
     def _begin(self) -> None:
-        """Begin to solve the window, unless one is being solved already."""
+        """Begin to solve the window, unless one is being solved, or what was found is being tried."""
         self._is_due = False
-        if self._job is not None:
+        if self._job is not None or (self._adoption is not None and self._adoption.is_running):
             return
         window = self._memory.snapshot()
         delay = self.delay or int(min(max(DELAY_SHARE * len(window), DELAY_LEAST), DELAY_MOST))
@@ -453,7 +453,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         return max(experts, key=lambda expert: expert.number).model if experts else None
 
     def _start(self, refit: Refit) -> None:
-        self._job = Job(self._adoption or self._solver, refit)
+        self._job = Job(self._solver if self._adoption is None else self._adoption.solver, refit)
 
     def _relevances(self, n_columns: int) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none."""
@@ -495,21 +495,20 @@ class RefitClassifier(base.MiniBatchClassifier):
 
     def _hand_over(self, solution: Solution, refit: Refit) -> str:
         if self._adoption is not None:
-            return self._adoption.challenge(self._model, solution, self._n_refits)
+            self._adoption.challenge(self._model, solution)
+            return TRIED
         expert = Expert(solution, refit.number)
         if not expert.has_arrays:
             expert.task = refit.task
         self._panel.enter(expert)
         return "votes"
 
-    def _judge(self, codes: Ints, errors: Floats) -> None:
-        """Take how learner and challenger did, and let the better one go on."""
-        assert self._adoption is not None
-        self._adoption.count(codes, errors)
-        if self._seen % DELAY_LEAST == 0 and (outcome := self._adoption.verdict()) is not None:
-            if outcome == "adopted":
-                self._model = self._adoption.winner()
-            self.refits[-1]["outcome"] = outcome
+    def _judge(self) -> None:
+        """Let the challenger take the learner's place if it is better, and end its trial if it is not."""
+        winner, outcome = (None, None) if self._adoption is None else self._adoption.winner()
+        self._model = winner or self._model
+        if outcome is not None:
+            self.refits = [*self.refits[:-1], *(note | {"outcome": outcome} for note in self.refits[-1:])]
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
@@ -598,7 +597,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
         self.refits = [dict(note) for note in header["refits"]]
         if self._adoption is not None:
-            self._adoption.restore(header["adoption"], parts.pop("adoption", {}))
+            self._adoption.restore(header["adoption"], parts.pop("adoption", {}), model)
         if (job := header["job"]) is not None:
             task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
             if not self._seen <= job["due"]:

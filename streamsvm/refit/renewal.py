@@ -1,4 +1,4 @@
-"""Solvers of what a single learner itself holds: the hyperplanes of a `CPMClassifier`, the vectors of a `BSGDClassifier`.
+"""Solvers of what a single learner itself holds: the faces of a `CPMClassifier`, the vectors of a `BSGDClassifier`.
 
 They work on rows as the learner had scaled them when the refit began, and give a model for such rows. Settings are
 chosen on the newer part of the window, as the solvers by name have it; an instance is fitted as it is.
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from streamsvm.features import Floats, Ints
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.refit.solvers import Cuts, Given, Newton, Searching, Task, as_matrix, fit_alone, is_wide, planes_of
+from streamsvm.refit.solvers import Given, Task, _dense, _is_wide, _Searching, fit_alone
 
 # Positives are assigned to faces, and the faces solved, at most so many times in turn.
 ROUNDS = 3
+# The C of sampled cuts an event; larger ones take long, and cut to a budget they are no better.
+LEAST_C, MOST_C = 0.01, 10.0
 
 
-class NewFaces(Searching):
+class NewFaces(_Searching):
     """The hyperplanes of a convex polytope machine, by a linear solver.
 
     Once the rows of a class are assigned to its faces, each face is a linear problem of its own: its rows against those
@@ -35,19 +37,20 @@ class NewFaces(Searching):
         self.name = solver.name
         self._solver = solver
 
-    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        faces = carried.pop("faces", "own")
-        first, *others = self._solver.candidates(carried, task)
-        yield first | {"faces": faces}
-        for settings in others:
-            yield settings | {"faces": faces}
+    def _first(self) -> dict[str, Any]:
+        return {"faces": "own"} | ({} if isinstance(self._solver, Given) else self._solver._first())
+
+    def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
         if task.learner.n_faces > 1:
-            yield first | {"faces": "alike" if faces == "own" else "own"}
+            yield best | {"faces": "alike" if best["faces"] == "own" else "own"}
+        if not isinstance(self._solver, Given):
+            for change in self._solver._changes(best, task):
+                yield best | change
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Polytopes:
-        own = dict(settings)
-        faces = own.pop("faces")
-        problem = _FacesOf(task, planes_of(self._solver, own, task.seed), is_split=faces == "own")
+        own = {name: value for name, value in settings.items() if name != "faces"}
+        planes = _again(self._solver) if isinstance(self._solver, Given) else self._solver._estimator(own, task.seed)
+        problem = _FacesOf(task, planes, is_split=settings["faces"] == "own")
         codes = np.unique(task.window.codes)
         solved = [problem.solve(int(c)) for c in codes]
         return Polytopes(
@@ -99,20 +102,20 @@ class _FacesOf:
         return np.concatenate([found.intercept[1:], found.coef[1]])
 
 
-class NewVectors(Searching):
+class NewVectors(_Searching):
     """The support vectors of a budgeted kernel machine, by sampled cuts, in its metric and cut to its budget."""
 
     def __init__(self, solver: Any) -> None:
         self.name = solver.name
         self._solver = solver
 
-    def _candidates(self, carried: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
-        if isinstance(self._solver, Given):
-            yield {}
-            return
-        best = float(carried.get("C", 1.0))
-        for factor in (1.0, 0.1, 10.0):
-            yield {"C": best * factor}
+    def _first(self) -> dict[str, Any]:
+        return {} if isinstance(self._solver, Given) else {"C": 1.0}
+
+    def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        for factor in (10.0, 0.1):
+            if not isinstance(self._solver, Given) and LEAST_C <= best["C"] * factor <= MOST_C:
+                yield {"C": best["C"] * factor}
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> KernelExpansion:
         from streamsvm.batch import SampledCuts
@@ -120,9 +123,7 @@ class NewVectors(Searching):
         learner, n = task.learner, len(task.window)
         model: KernelExpansion = learner._held_model()
         if isinstance(self._solver, Given):
-            from sklearn.base import clone
-
-            cuts = clone(self._solver.estimator)
+            cuts = _again(self._solver)
         else:
             cuts = SampledCuts(C=settings["C"] * n, random_state=task.seed)
         budget = learner.budget if cuts.budget is None else min(cuts.budget, learner.budget)
@@ -134,10 +135,17 @@ class NewVectors(Searching):
         return replace(found, vectors=vectors, relevance=model.relevance, scaler=model.scaler)
 
 
+def _again(solver: Given) -> Any:
+    """The estimator, not fitted."""
+    from sklearn.base import clone
+
+    return clone(solver.estimator)
+
+
 def scaled_rows(task: Task, scaler: Scaler) -> Any:
     """The rows as a learner scaled them, sparse where most of a matrix would be missing."""
-    if not is_wide(task):
-        return scaler(as_matrix(task))
+    if not _is_wide(task):
+        return scaler(_dense(task))
     X = task.window.csr(task.n_columns)
     values = np.clip((X.data - scaler.shift[X.indices]) * scaler.scale[X.indices], -scaler.limit, scaler.limit)
     for j, window in enumerate(scaler.windows or []):

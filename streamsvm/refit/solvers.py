@@ -17,11 +17,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
 from streamsvm.refit.windows import WindowRows
 
 Floats = NDArray[np.float64]
-Model: TypeAlias = "LinearModel | KernelExpansion | Trees"
+Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 
 # Scaled values are cut here, as those of the online learners are.
 CLIP = 10.0
@@ -57,6 +57,8 @@ class Task:
         The newest model of this solver, to start from.
     seed
         Of what is drawn.
+    learner
+        Where it is to go on from what is found: the learner as it was.
     """
 
     window: WindowRows
@@ -66,6 +68,7 @@ class Task:
     search: float = 1.0
     previous: Any = None
     seed: int = 0
+    learner: Any = None
 
 
 @dataclass(frozen=True, slots=True)
