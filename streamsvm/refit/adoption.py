@@ -80,7 +80,7 @@ class Adoption:
 
     def prepare(self, task: Task, learner: OnlineClassifier) -> Task:
         """The task with what the solver has to know of the running learner."""
-        return replace(task, learner=learner._branch(), n_columns=len(learner._space))
+        return replace(task, learner=learner._branch())
 
     def challenge(self, learner: OnlineClassifier, solution: Solution) -> None:
         """Have the solution enter a branch of the learner, which is tried from now on."""

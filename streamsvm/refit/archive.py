@@ -163,7 +163,7 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
     if "learner" in header:
         own = parts_of({name: array for name, array in arrays.items() if "." in name})
         learner = from_state(header["learner"], own["learner"])
-        if d != len(learner._space) or int(codes.max(initial=-1)) >= len(learner.classes_):
+        if d > len(learner._space) or int(codes.max(initial=-1)) >= len(learner.classes_):
             raise ArchiveError("the learner of a refit knows other columns or classes")
     return Task(window, d, relevance, carried, search, previous, seed, learner)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.features import Floats, Ints
@@ -63,9 +64,9 @@ class _FacesOf:
 
     def __init__(self, task: Task, planes: Any, is_split: bool) -> None:
         model: Polytopes = task.learner._held_model()
-        self.scaler = model.scaler
-        self._rows, self._codes, self._weights = scaled_rows(task, model.scaler), task.window.codes, weights(task)
-        self._running = np.concatenate([model.biases[:, :, None], model.faces], axis=2)
+        self.scaler = scaler_of(task, model)
+        self._rows, self._codes, self._weights = scaled_rows(task, self.scaler), task.window.codes, weights(task)
+        self._running = np.concatenate([model.biases[:, :, None], model.faces[:, :, : task.n_columns]], axis=2)
         self._planes, self._is_split = planes, is_split
 
     def solve(self, code: int) -> Floats:
@@ -128,11 +129,14 @@ class NewVectors(_Searching):
             cuts = SampledCuts(C=settings["C"] * n, random_state=task.seed)
         budget = learner.budget if cuts.budget is None else min(cuts.budget, learner.budget)
         cuts.set_params(gamma=model.gamma, budget=budget)
-        root = np.sqrt(model.relevance)
-        fit_alone(cuts, scaled_rows(task, model.scaler) * root, task.window.codes, weights(task))
+        scaler, relevance = scaler_of(task, model), model.relevance[: task.n_columns]
+        root = np.sqrt(relevance)
+        rows = scaled_rows(task, scaler)
+        rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
+        fit_alone(cuts, rows * root, task.window.codes, weights(task))
         found: KernelExpansion = cuts.model_
         vectors = np.divide(found.vectors, root, out=np.zeros_like(found.vectors), where=root > 0.0)
-        return replace(found, vectors=vectors, relevance=model.relevance, scaler=model.scaler)
+        return replace(found, vectors=vectors, relevance=relevance, scaler=scaler)
 
 
 def _again(solver: Given) -> Any:
@@ -140,6 +144,13 @@ def _again(solver: Given) -> Any:
     from sklearn.base import clone
 
     return clone(solver.estimator)
+
+
+def scaler_of(task: Task, model: Polytopes | KernelExpansion) -> Scaler:
+    """How the columns of the window are scaled; the learner may know of others that no event of it had."""
+    own, d = model.scaler, task.n_columns
+    arrays = {name: getattr(own, name)[:d] for name in ("names", "is_indicator", "shift", "scale", "count")}
+    return replace(own, **arrays, windows=own.windows and own.windows[:d])
 
 
 def scaled_rows(task: Task, scaler: Scaler) -> Any:
