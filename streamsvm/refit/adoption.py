@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features import EncodedRows, Floats, Ints
-from streamsvm.models import ArchiveError, KernelExpansion, Polytopes
+from streamsvm.models import ArchiveError
 from streamsvm.online import from_state
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 from streamsvm.refit.evidence import Evidence, Verdict
-from streamsvm.refit.renewal import NewFaces, NewVectors
+from streamsvm.refit.renewal import NewFaces, NewVectors, renewed
 from streamsvm.refit.solvers import Bcd, Cuts, Given, Newton, Solution, Solver, Task
 
 # The chance that any challenger at all takes the learner's place without being better, and the events after which one
@@ -84,12 +83,7 @@ class Adoption:
 
     def challenge(self, learner: OnlineClassifier, solution: Solution) -> None:
         """Have the solution enter a branch of the learner, which is tried from now on."""
-        challenger = learner._branch()
-        if isinstance(challenger, CPMClassifier):
-            enter_faces(challenger, solution.model)
-        elif isinstance(challenger, BSGDClassifier):
-            enter_vectors(challenger, solution.model)
-        self._challenger, self._evidence = challenger, Evidence(ALPHA, MOST)
+        self._challenger, self._evidence = renewed(learner, solution), Evidence(ALPHA, MOST)
         self._n_tried += 1
 
     def compete(
@@ -131,23 +125,13 @@ class Adoption:
             return
         challenger = from_state(header["challenger"], arrays)
         n, names = len(challenger._codes), challenger._space.names
-        same = type(challenger) is type(learner) and challenger._get_params() == learner._get_params()
-        if not same or challenger.classes_ != learner.classes_[:n] or names != learner._space.names[: len(names)]:
+        if (
+            type(challenger) is not type(learner)
+            or challenger.classes_ != learner.classes_[:n]
+            or names != learner._space.names[: len(names)]
+        ):
             raise ArchiveError("the challenger is another learner, or knows other columns or classes")
         self._challenger = challenger
-
-
-def enter_faces(learner: CPMClassifier, model: Polytopes) -> None:
-    """Put a model's faces in the place of those of its classes; its columns are the learner's first ones."""
-    learner._take_faces(np.array(model.classes, np.int64), model.faces, model.biases)
-
-
-def enter_vectors(learner: BSGDClassifier, model: KernelExpansion) -> None:
-    """Put a model's support vectors in the place of all; classes it does not know keep their constants alone."""
-    own = learner._held_model()
-    coefs, biases = np.zeros((len(own.classes), len(model.vectors))), own.biases.copy()
-    coefs[model.classes], biases[model.classes] = model.coefs, model.biases
-    learner._take_vectors(model.vectors, coefs, biases)
 
 
 def _is_linear(solver: Solver) -> bool:

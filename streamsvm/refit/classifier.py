@@ -15,6 +15,7 @@ from river import base
 from streamsvm.features import NOT_PLAIN, EncodedRows, Floats, Ints
 from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
 from streamsvm.online import from_state as learner_from_state
+from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import OnlineClassifier, one_row
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
@@ -539,6 +540,7 @@ class RefitClassifier(base.MiniBatchClassifier):
             "class": type(self).__name__,
             "params": {name: getattr(self, name) for name in _PLAIN}
             | {
+                "learner": {name: encode_param(value) for name, value in self.learner._get_params().items()},
                 "solver": archive.encode_solver(self.solver),
                 "window": archive.encode_window(self.window),
                 "trigger": None if self.trigger is None else encode_trigger(self.trigger),
@@ -581,10 +583,11 @@ class RefitClassifier(base.MiniBatchClassifier):
     def _from_state(cls, header: Mapping[str, Any], parts: dict[str, archive.Arrays]) -> Self:
         model = learner_from_state(header["learner"], parts.pop("learner"))
         params = dict(header["params"])
+        learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
         params["solver"] = archive.decode_solver(params["solver"])
         params["window"] = archive.decode_window(params["window"])
         params["trigger"] = None if params["trigger"] is None else decode_trigger(params["trigger"])
-        self = cls(model.clone(), **params)
+        self = cls(learner, **params)
         self._model, n_classes = model, len(model._codes)
         self._memory.restore(header["memory"], parts.pop("window"))
         self._trigger.restore(header["triggered"])

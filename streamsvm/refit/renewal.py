@@ -1,7 +1,10 @@
 """Solvers of what a single learner itself holds: the faces of a `CPMClassifier`, the vectors of a `BSGDClassifier`.
 
 They work on rows as the learner had scaled them when the refit began, and give a model for such rows. Settings are
-chosen on the newer part of the window, as the solvers by name have it; an instance is fitted as it is.
+chosen on the newer part of the window, as the solvers by name have it, but by how a learner that goes on from the model
+does there as it learns; an instance is fitted as it is. At the steps that it had, a learner often forgets within
+hundreds of events what a solver knew: so a setting, too, is the `pace` at which it goes on, by which its steps are
+multiplied.
 """
 
 from __future__ import annotations
@@ -17,15 +20,45 @@ from numpy.typing import NDArray
 from streamsvm.features import Floats, Ints
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
 from streamsvm.online.base import OnlineClassifier
-from streamsvm.refit.solvers import Given, Task, _dense, _is_wide, _Searching, fit_alone
+from streamsvm.online.budgeted import BSGDClassifier
+from streamsvm.online.polytope import CPMClassifier
+from streamsvm.refit.solvers import Given, Solution, Task, _dense, _is_wide, _Searching, fit_alone
+from streamsvm.refit.windows import WindowRows
 
 # Positives are assigned to faces, and the faces solved, at most so many times in turn.
 ROUNDS = 3
+# A learner goes on at a pace of at least and at most so much, with constant steps of at most so much.
+LEAST_PACE, MOST_PACE, MOST_RATE = 0.01, 100.0, 1.0
 # The C of sampled cuts an event; larger ones take long, and cut to a budget they are no better.
 LEAST_C, MOST_C = 0.01, 10.0
 
 
-class NewFaces(_Searching):
+class _Renewing(_Searching):
+    """A solver of what a learner holds."""
+
+    def __init__(self, solver: Any) -> None:
+        self.name = solver.name
+        self._solver = solver
+
+    def solve(self, task: Task) -> Solution:
+        """As `Solver` has it."""
+        return super().solve(replace(task, carried=task.carried and {**task.carried, "pace": 1.0}))
+
+    def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
+        learner = renewed(task.learner, Solution(self._fit(task, settings), dict(settings)))
+        found, _, _ = learner._run(newer.rows, newer.codes, newer.weights)
+        return float((found == newer.codes).mean())
+
+    def _first(self) -> dict[str, Any]:
+        return {"pace": 1.0}
+
+    def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        for factor in (0.1, 10.0):
+            if LEAST_PACE <= best["pace"] * factor <= MOST_PACE:
+                yield best | {"pace": best["pace"] * factor}
+
+
+class NewFaces(_Renewing):
     """The hyperplanes of a convex polytope machine, by a linear solver.
 
     Once the rows of a class are assigned to its faces, each face is a linear problem of its own: its rows against those
@@ -34,14 +67,11 @@ class NewFaces(_Searching):
     face: the settings say `faces` "own" or "alike", and the newer part of the window decides.
     """
 
-    def __init__(self, solver: Any) -> None:
-        self.name = solver.name
-        self._solver = solver
-
     def _first(self) -> dict[str, Any]:
-        return {"faces": "own"} | ({} if isinstance(self._solver, Given) else self._solver._first())
+        return super()._first() | {"faces": "own"} | ({} if isinstance(self._solver, Given) else self._solver._first())
 
     def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        yield from super()._changes(best, task)
         if task.learner.n_faces > 1:
             yield best | {"faces": "alike" if best["faces"] == "own" else "own"}
         if not isinstance(self._solver, Given):
@@ -49,7 +79,7 @@ class NewFaces(_Searching):
                 yield best | change
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Polytopes:
-        own = {name: value for name, value in settings.items() if name != "faces"}
+        own = {name: value for name, value in settings.items() if name not in ("faces", "pace")}
         planes = _again(self._solver) if isinstance(self._solver, Given) else self._solver._estimator(own, task.seed)
         problem = _FacesOf(task, planes, is_split=settings["faces"] == "own")
         codes = np.unique(task.window.codes)
@@ -103,20 +133,17 @@ class _FacesOf:
         return np.concatenate([found.intercept[1:], found.coef[1]])
 
 
-class NewVectors(_Searching):
+class NewVectors(_Renewing):
     """The support vectors of a budgeted kernel machine, by sampled cuts, in its metric and cut to its budget."""
 
-    def __init__(self, solver: Any) -> None:
-        self.name = solver.name
-        self._solver = solver
-
     def _first(self) -> dict[str, Any]:
-        return {} if isinstance(self._solver, Given) else {"C": 1.0}
+        return super()._first() | ({} if isinstance(self._solver, Given) else {"C": 1.0})
 
     def _changes(self, best: dict[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+        yield from super()._changes(best, task)
         for factor in (10.0, 0.1):
             if not isinstance(self._solver, Given) and LEAST_C <= best["C"] * factor <= MOST_C:
-                yield {"C": best["C"] * factor}
+                yield best | {"C": best["C"] * factor}
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> KernelExpansion:
         from streamsvm.batch import SampledCuts
@@ -137,6 +164,44 @@ class NewVectors(_Searching):
         found: KernelExpansion = cuts.model_
         vectors = np.divide(found.vectors, root, out=np.zeros_like(found.vectors), where=root > 0.0)
         return replace(found, vectors=vectors, relevance=relevance, scaler=scaler)
+
+
+def renewed(learner: OnlineClassifier, solution: Solution) -> OnlineClassifier:
+    """A branch of a learner that goes on from a solution: all else stays, but its steps go by the pace."""
+    branch, model, pace = learner._branch(), solution.model, solution.settings["pace"]
+    if isinstance(branch, CPMClassifier):
+        branch.horizon = branch._state.horizon = _horizon(branch.horizon, pace)
+        branch._take_faces(np.array(model.classes, np.int64), model.faces, model.biases)
+    elif isinstance(branch, BSGDClassifier):
+        _pace(branch, pace)
+        own = branch._held_model()
+        # Classes that the model does not know keep their constants alone.
+        coefs, biases = np.zeros((len(own.classes), len(model.vectors))), own.biases.copy()
+        coefs[model.classes], biases[model.classes] = model.coefs, model.biases
+        branch._take_vectors(model.vectors, coefs, biases)
+    return branch
+
+
+def _pace(learner: BSGDClassifier, pace: float) -> None:
+    most = min(MOST_RATE, 0.5 / learner.l2)
+
+    def rate(one: float | None) -> float | None:
+        return None if one is None else _bounded(one * pace, one, 1e-6, most)
+
+    learner.horizon = _horizon(learner.horizon, pace)
+    learner.learning_rate = rate(learner.learning_rate)
+    learner.heads = learner.heads and tuple((loss, rate(one)) for loss, one in learner.heads)
+    learner.metric_rate = _bounded(learner.metric_rate * pace, learner.metric_rate, 1e-5, 1.0)
+    learner._set_params(learner._state)
+
+
+def _horizon(horizon: float, pace: float) -> int:
+    return round(_bounded(horizon / pace, horizon, 100.0, 1e8))
+
+
+def _bounded(value: float, before: float, low: float, high: float) -> float:
+    """A setting between bounds, but where it was beyond them already."""
+    return min(max(value, min(before, low)), max(before, high))
 
 
 def _again(solver: Given) -> Any:

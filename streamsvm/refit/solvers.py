@@ -126,17 +126,21 @@ class _Searching:
         older, newer = _parts(task)
         if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
             return best, math.nan
-        smaller, X = replace(task, window=older, previous=None), newer.dense(task.n_columns)
-        tried, top = [best], _accuracy(self._fit(smaller, best), X, newer.codes)
+        smaller = replace(task, window=older, previous=None)
+        tried, top = [best], self._score(smaller, best, newer)
         while len(tried) < MOST_FITS:
             change = next((c for c in self._changes(best, task) if c not in tried), None)
             if change is None:
                 break
             tried.append(change)
-            score = _accuracy(self._fit(smaller, change), X, newer.codes)
+            score = self._score(smaller, change, newer)
             if score > top + BETTER:
                 best, top = change, score
         return best, top
+
+    def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
+        """How good settings are on rows that came after those of the task."""
+        return _accuracy(self._fit(task, settings), newer.dense(task.n_columns), newer.codes)
 
     def _first(self) -> dict[str, Any]:
         """The settings to begin with."""
