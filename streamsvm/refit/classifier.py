@@ -52,9 +52,11 @@ class RefitClassifier(base.MiniBatchClassifier):
     - handed over by `"vote"`, a model is one more expert beside the learner. It begins with next to no say, is weighted
       by its recent accuracy, falls asleep when it is of no use, and stays as long as it would be missed: a concept that
       comes back is met by the model that knew it. Where models are worse than the learner they are not heard.
-    - handed over by `"adopt"`, a model enters a copy of the learner, a `CPMClassifier` or a `BSGDClassifier`, which
-      learns on beside it, and takes its place if it is better by a test that holds whenever it is looked at. Then the
-      learner stays as cheap as it is.
+    - handed over by `"adopt"`, a model enters a copy of the learner, a `CPMClassifier` (by `"newton"`, `"bcd"`) or a
+      `BSGDClassifier` (by `"cuts"`), which learns on beside it, with smaller or larger steps where the newer part of
+      the window speaks for them, and takes its place if it is better by a test that holds whenever it is looked at: the
+      chance that one ever does that is no better is 1 in 20. One that is found worse, or not found better within 10,000
+      events, is given up. So the learner stays as cheap as it is.
 
     A model enters at a fixed number of events after its refit began, and is waited for there if it is late: so a run
     gives the same results whenever it is repeated, in whatever batches events come, and also when it is saved and
@@ -80,7 +82,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         The most models that vote beside the learner.
     delay
         Labelled events from the beginning of a refit to the entry of its model, at least 64. None for a quarter of the
-        window's events, at most 5,000. While a window is being solved, triggers have no effect.
+        window's events, at most 5,000. While a window is being solved, or a model tried, triggers have no effect.
     search
         Settings are chosen by fits on at most so many times the window's events in all.
     timeout

@@ -15,8 +15,8 @@ from streamsvm import BSGDClassifier, CPMClassifier, IndexedBCD, RefitClassifier
 from streamsvm.online import StreamSVMClassifier
 from streamsvm.refit import Every, Latest
 from streamsvm.refit.adoption import ADOPTED, GIVEN_UP, TRIED, Adoption
-from streamsvm.refit.renewal import NewFaces, NewVectors, scaled_rows
-from streamsvm.refit.solvers import Given, Task
+from streamsvm.refit.renewal import NewFaces, NewVectors, renewed, scaled_rows
+from streamsvm.refit.solvers import Given, Solution, Task
 from tests.learners import ring, snapshot
 
 # Refits begin after so many labelled events, and enter so many later.
@@ -231,6 +231,35 @@ def test_sparse_rows_are_scaled_as_dense_ones(scaling: str, monkeypatch: pytest.
     np.testing.assert_array_equal(dense, scaler(X))
     monkeypatch.setattr("streamsvm.refit.renewal._is_wide", lambda task: True)
     np.testing.assert_array_equal(scaled_rows(task, scaler).toarray(), dense)
+
+
+@pytest.mark.parametrize(("make", "solver"), [(machine, "newton"), (kernel_machine, "cuts")], ids=["newton", "cuts"])
+def test_where_nothing_drifts_the_learner_goes_on_at_smaller_steps(make: Callable[..., Any], solver: Any) -> None:
+    X, noise = np.split(np.random.default_rng(0).normal(size=(2_064, 21)), [20], axis=1)
+    model, bare = adopting(make(), solver, trigger=Every(2_000), window=Latest(2_000)), make()
+    model.learn_many(X, X[:, 0] + noise[:, 0] > 0.0)
+    assert model._adoption is not None
+    challenger: Any = model._adoption._challenger
+    assert model.refits[0]["settings"]["pace"] < 1.0
+    assert challenger.horizon > model.model._get_params()["horizon"] == bare.horizon
+    again = RefitClassifier.from_state(*model.state())
+    assert snapshot(again._adoption._challenger) == snapshot(challenger)  # type: ignore[union-attr, arg-type]
+    assert again.learner._get_params() == bare._get_params()
+
+
+@pytest.mark.parametrize(
+    "learner", [machine(), kernel_machine(), kernel_machine(heads=(("log", 0.9), ("hinge", None)))]
+)
+def test_steps_stay_what_a_learner_can_have_however_often_they_change(learner: Any) -> None:
+    X, y = ring(200)
+    task, adoption = task_for(learner, X, y, "newton" if isinstance(learner, CPMClassifier) else "cuts")
+    found = adoption.solver.solve(task)
+    for pace in (100.0, 0.01):
+        renewed_often = task.learner
+        for _ in range(10):
+            renewed_often = renewed(renewed_often, Solution(found.model, {"pace": pace}))
+        renewed_often.learn_many(X, y)
+        assert snapshot(type(learner).from_state(*renewed_often.state())) == snapshot(renewed_often)
 
 
 # However events come --------------------------------------------------------------------------------------------------
