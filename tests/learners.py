@@ -10,7 +10,9 @@ import numpy as np
 from streamsvm.online.base import OnlineClassifier
 
 # What the blend notes of its predictions, until their events are learned.
-NOTES = {f"order.{name}" for name in ("keys", "noted", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")}
+NOTES = {
+    f"order.{name}" for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")
+}
 
 
 def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:

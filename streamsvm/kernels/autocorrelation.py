@@ -10,8 +10,8 @@ the probabilities p of a vote as p'(c) ~ p(c)^power exp(trust lift(c)), both exp
 is heard only while its log loss of late is less than that of p, and while nothing speaks against it: the *doubt*, the
 cumulative sum of log p(y) - log p'(y) over the labels y, which never falls below 0 (Page's test), tells within a few
 events that the order has broken. If p' were right, exp of what a label adds would be 1 in the mean. Where labels come
-late, all that were under way when the order turned miss it together: a label adds only its share among those that came
-between its event's prediction and itself.
+late, all events that were under way when the order turned miss it together: a label whose event was predicted before
+the doubt arose adds only its share among the labels since.
 
 An event is counted under the labels that were known when it was last *predicted*: where labels come late these are not
 the ones before it. So a note of each prediction is kept until its event is learned, or one predicted after it: labels
@@ -21,8 +21,10 @@ may have been lost: pushed out by others, passed over, or made before its column
 Events are told apart by their rows alone. Where a note waits when another of an equal row is learned, either that event
 was predicted again, or an equal one waits for its own label, and then notes go by in the order they were made. What
 becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
-row was not predicted since the last label. Before the first is learned no column is known and all rows are equal: each
-prediction counts as that of another event, whose note is lost.
+row was not predicted since the last label.
+
+Before the first event is learned no column is known, and rows cannot be told apart: each prediction is noted, as that
+of an event whose note is lost. These count as waiting only while predictions come between the labels.
 
 Notes
 -----
@@ -54,7 +56,7 @@ DISTINCT_RATE = 1.0 / 16.0
 # By so much log loss the order must be better to be heard.
 MARGIN = 0.003
 # With so much doubt it is not heard; doubt grows no further than the second, by the third at most with each label.
-DOUBT, MOST_DOUBT, MOST_ADDED = 10.0, 20.0, 3.0
+DOUBT, MOST_DOUBT, MOST_ADDED = 8.0, 16.0, 3.0
 LEAST_PROBABILITY = 1e-6
 # Counts are scaled back when what they are raised by has grown to this.
 LARGE = 1e100
@@ -73,6 +75,9 @@ AUTOCORRELATION = Declaration(
         "plain_loss": Number("the decayed log loss without the order of labels", saved=True, within=_LOSS),
         "ordered_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
         "doubt": Number("what labels of late say against the order", saved=True, within=(0.0, MOST_DOUBT)),
+        "doubted": Number(
+            "how many labels had been learned when it arose last", i64, saved=True, within=(0.0, MOST_EVENTS)
+        ),
         "increment": Number("what a count is raised by", start=1.0, saved=True, within=(1.0, LARGE)),
         "oldest": Number("where the oldest note is", i64, saved=True, within=(0.0, NOTES - 1.0)),
         "n_notes": Number("how many there are", i64, saved=True, within=(0.0, NOTES)),
@@ -143,8 +148,16 @@ def recall(state, key):
     """Where the note an event goes by is; NOW if it was not predicted, or since the last label; UNKNOWN if perhaps."""
     first = find(state, key, False)
     if first < 0:
-        return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and state.n_fresh < NOTES else NOW
+        return UNKNOWN if state.n_notes > 0 and state.n_lost > 0 and may_wait(state) else NOW
     return first if state.distinct > 0.5 else find(state, key, True)
+
+
+@inlined
+def may_wait(state):
+    """Whether an event may have been predicted though its note is lost."""
+    if state.made[state.oldest] == 0 and state.n_fresh == 0:
+        return False
+    return state.n_fresh < NOTES
 
 
 @inlined
@@ -257,8 +270,8 @@ def learn_order(state, key, n, label):
         if at >= 0 and not same_labels(state, at):
             find_lift(state, state.noted[at], n)
             combine(state, n)
-        n_since = state.n_learned - state.made[at] if at >= 0 else 0
-        learn_trust(state, n, label, 1.0 / (1.0 + n_since))
+        learn_trust(state, n, label)
+        learn_doubt(state, label, state.made[at] if at >= 0 else state.n_learned)
     if at == NOW:
         count_label(state, state.recent, label, ORDERS)
     else:
@@ -283,25 +296,29 @@ def same_labels(state, at):
 
 
 @kernel
-def learn_trust(state, n, label, share):
-    """A step of the exponents by the gradient of the log loss, and what decides who is heard.
-
-    `share` is the label's among those since its event was predicted.
-    """
+def learn_trust(state, n, label):
+    """A step of the exponents by the gradient of the log loss, and the losses that decide who is heard."""
     plain, logs, lifts, ordered = state.plain, state.logs, state.lifts, state.ordered
     by_power, by_trust = logs[label], lifts[label]
     for c in range(n):
         by_power -= ordered[c] * logs[c]
         by_trust -= ordered[c] * lifts[c]
-    log_plain = math.log(max(plain[label], LEAST_PROBABILITY))
-    log_ordered = math.log(max(ordered[label], LEAST_PROBABILITY))
-    state.plain_loss -= LOSS_RATE * (log_plain + state.plain_loss)
-    state.ordered_loss -= LOSS_RATE * (log_ordered + state.ordered_loss)
-    state.doubt = min(max(state.doubt + share * min(log_plain - log_ordered, MOST_ADDED), 0.0), MOST_DOUBT)
+    state.plain_loss -= LOSS_RATE * (math.log(max(plain[label], LEAST_PROBABILITY)) + state.plain_loss)
+    state.ordered_loss -= LOSS_RATE * (math.log(max(ordered[label], LEAST_PROBABILITY)) + state.ordered_loss)
     by_power = min(max(by_power, -MOST_GRADIENT), MOST_GRADIENT)
     by_trust = min(max(by_trust, -MOST_GRADIENT), MOST_GRADIENT)
     state.power = min(max(state.power * math.exp(STEP * by_power), LEAST_POWER), MOST_POWER)
     state.trust = min(max(state.trust + STEP * by_trust, 0.0), MOST_TRUST)
+
+
+@kernel
+def learn_doubt(state, label, made):
+    """Take in what a label says of the order, when its event was predicted after so many labels."""
+    against = math.log(max(state.plain[label], LEAST_PROBABILITY) / max(state.ordered[label], LEAST_PROBABILITY))
+    if state.doubt == 0.0:
+        state.doubted = state.n_learned + 1
+    share = 1.0 if made >= state.doubted else 1.0 / (1.0 + state.n_learned - made)
+    state.doubt = min(max(state.doubt + share * min(against, MOST_ADDED), 0.0), MOST_DOUBT)
 
 
 @kernel

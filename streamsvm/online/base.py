@@ -248,15 +248,44 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        self.predict_one(x)
         n = int(self._state.n_classes)
-        if n > 0:
-            self._spread()
+        if n == 0:
+            self._space.encode_event(x, learn=False)  # refuses what is no event
+            return {}
+        self.predict_one(x)
+        self._spread()
         return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
 
     def _spread(self) -> None:
         """Bring the probabilities up to the event last predicted."""
         self._kernels.spread(self._state)
+
+    def _pack(self, x: Any) -> bool:
+        """Make an event the single one at hand, if it has a number under each known name and nothing else."""
+        plain_length, pack, row, get, _ = self._fast
+        if len(x) != plain_length or type(x) is not dict:
+            return False
+        try:
+            pack(row, 0, *get(x))
+        except NOT_PLAIN:
+            return False
+        return True
+
+    def _predict_packed(self) -> bool:
+        """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
+        if self._event(self._state, scaling.PREDICT, 1.0) < -1:
+            return False
+        self._spread()
+        return True
+
+    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
+        """Learn the event at hand; what was probable before, or None where it cannot be used."""
+        n = int(self._state.n_classes)
+        if not self._predict_packed():
+            return None
+        proba: NDArray[np.float64] = self._proba[:n].copy()
+        self._event(self._state, code, 1.0)
+        return proba
 
     # Many events -------------------------------------------------------------------------------------------------
 

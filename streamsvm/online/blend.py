@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.first_use import prepare
 from streamsvm.kernels import autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
@@ -264,6 +265,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     def _spread(self) -> None:
         """Predicting has done it."""
+
+    def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
+        # Learning takes the votes first. It does not count as a prediction, of which the order of labels takes note.
+        n = int(self._state.n_classes)
+        return self._proba[:n] if self._event(self._state, code, 1.0) == 0 else None
 
     # Threads -----------------------------------------------------------------------------------------------------
 

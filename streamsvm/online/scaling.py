@@ -103,7 +103,8 @@ def even_units(given: Scaler) -> Floats | None:
         return None
     d = len(given.names)
     root = np.hypot(given.mean, given.spread) * math.sqrt(d)
-    return np.where(given.is_indicator, 1.0, np.divide(1.0, root, out=np.ones(d), where=root > 0.0))
+    units = np.divide(1.0, root, out=np.ones(d), where=root > 0.0).clip(1.0 / kernels.LARGEST, kernels.LARGEST)
+    return np.where(given.is_indicator, 1.0, units)
 
 
 def without_units(scaler: Scaler) -> Scaler:

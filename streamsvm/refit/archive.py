@@ -158,6 +158,8 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
         raise ArchiveError("the window of a refit does not fit itself")
     window = WindowRows(rows, codes, arrays["weights"], arrays["times"], arrays["numbers"])
     relevance = arrays.get("relevance")
+    if relevance is not None and (relevance.shape != (d,) or not (np.isfinite(relevance) & (relevance >= 0.0)).all()):
+        raise ArchiveError(f"there is no relevance for each of {d} columns")
     carried, search, seed = dict(header["carried"]), float(header["search"]), int(header["seed"])
     learner = None
     if "learner" in header:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.features import NOT_PLAIN, EncodedRows, Floats, Ints
+from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
@@ -29,13 +29,15 @@ from streamsvm.refit.solvers import Solution, Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
-from streamsvm.refit.windows import Latest, Window
+from streamsvm.refit.windows import Adaptive, Latest, Window
 
 logger = logging.getLogger(__name__)
 
 # Where nothing else is said a model enters when a quarter as many events as its window has have come, within bounds.
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
+# Single events are remembered so many at a time, if nothing happens before.
+RECENT = 64
 # What is kept of parameters as it is.
 _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 # So many refits are remembered.
@@ -72,7 +74,8 @@ class RefitClassifier(base.MiniBatchClassifier):
         classifier by scikit-learn's protocol, which is fitted as it is. Solvers that hold the interpreter's lock run in
         a process of their own.
     window
-        Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for the latest 20,000.
+        Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
+        latest 50,000, and fewer where errors have become more.
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(500, most=10_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
@@ -121,7 +124,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         window: Window | None = None,
         trigger: Trigger | None = None,
         hand_over: str = "vote",
-        experts: int = 4,
+        experts: int = 8,
         delay: int | None = None,
         search: float = 1.0,
         timeout: float | None = None,
@@ -158,7 +161,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self.timeout = timeout
         self.seed = seed
         self._model = learner.clone()
-        self._memory = (window or Latest()).begin()
+        self._memory = (window or Adaptive(50_000)).begin()
         self._trigger_settings = trigger or Growing(most=10_000)
         self._trigger = self._trigger_settings.begin()
         self._panel = Panel(experts if hand_over == "vote" else 0)
@@ -168,7 +171,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._is_due = False
         self._job: Job | None = None
         self._carried: dict[str, Any] = {}
+        self._recent = Recent(0)
         self.refits: list[dict[str, Any]] = []
+        self._look_ahead()
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -236,8 +241,14 @@ class RefitClassifier(base.MiniBatchClassifier):
         return self._memory.n_bytes
 
     def refit(self) -> None:
-        """Have the window solved after the next labelled event, or block of 64."""
+        """Have the window solved after the next labelled event, or the next multiple of 64 of them."""
+        self._flush()
         self._trigger.ask()
+        self._look_ahead()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._flush()
+        return dict(self.__dict__)
 
     # One event --------------------------------------------------------------------------------------------------------
 
@@ -249,51 +260,61 @@ class RefitClassifier(base.MiniBatchClassifier):
         TypeError, ValueError
             As the learner does; nothing has been learned then.
         """
-        rows, codes, weights = (
-            self._model._prepare([x], [y], [w], False)
-            if not self._is_plain(x, y, w)
-            else (
-                self._plain_row(x),
-                np.array([self._model._codes[y]]),
-                np.ones(1),
-            )
-        )
-        self._run(rows, codes, weights, None if time is None else [time], predict=False)
+        code = self._model._codes.get(y)
+        if code is None or w != 1.0 or not self._model._pack(x) or not self._learn_packed(code, time):
+            rows, codes, weights = self._model._prepare([x], [y], [w], False)
+            self._run(rows, codes, weights, None if time is None else [time], predict=False)
 
-    def _is_plain(self, x: Any, y: Any, w: float) -> bool:
-        """Whether an event has a number under each known name, and a known label."""
+    def _learn_packed(self, code: int, time: float | None) -> bool:
+        """Learn the event at hand, which is remembered with those that follow; False where that cannot be done."""
         model = self._model
-        if w != 1.0 or type(x) is not dict or len(x) != model._fast[0]:
+        row = model._row[: int(model._rows.row_length)]
+        if self._recent.n_columns != len(row):
+            self._flush()
+            self._recent = Recent(len(row))
+        if self._adoption is not None and self._adoption.is_running:
             return False
-        try:
-            model._fast[1](model._row, 0, *model._fast[3](x))
-        except NOT_PLAIN:
+        proba = model._learn_packed(code)
+        if proba is None:
             return False
-        length = model._fast[0]
-        return model._codes.get(y) is not None and not np.isinf(model._row[:length]).any()
+        if self._panel.is_empty:
+            error = float(len(proba) == 0 or int(proba.argmax()) != code)
+        else:
+            _, _, error = self._panel.vote_on_one(row, proba, code)
+        n = self._recent.add(row, code, math.nan if time is None else float(time), error)
+        if n >= min(self._left, RECENT):
+            self._flush()
+        return True
 
-    def _plain_row(self, x: Any) -> EncodedRows:
-        """The event that has just been packed."""
-        d = self._model._fast[0]
-        return EncodedRows(self._model._row[:d].copy(), np.arange(d), np.array([0, d]), True)
+    def _flush(self) -> None:
+        """Remember the single events that were learned, and do what is due after them."""
+        if self._recent.n:
+            self._follow(*self._recent.take())
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned."""
-        if not self._panel.n_asked_always:
+        if self._is_alone:
             return self._model.predict_one(x)
-        codes, _, _ = self._run(self._row_of(x))
-        return self._model._answers[codes[0]]
+        code, _ = self._vote_on(x)
+        return self._model._answers[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        if not self._panel.n_asked_always:
+        if self._is_alone:
             return self._model.predict_proba_one(x)
-        n = int(self._model._state.n_classes)
-        _, _, proba = self._run(self._row_of(x), n_proba=n)
-        return dict(zip(self.classes_[:n], proba[0].tolist(), strict=True))
+        _, proba = self._vote_on(x)
+        return dict(zip(self.classes_, proba.tolist(), strict=False))
 
-    def _row_of(self, x: dict[Any, Any]) -> EncodedRows:
-        return one_row(*self._model._space.encode_event(x, learn=False))
+    def _vote_on(self, x: dict[Any, Any]) -> tuple[int, Floats]:
+        """The most probable class, and the probabilities of all that are known."""
+        model, n = self._model, int(self._model._state.n_classes)
+        if model._pack(x) and model._predict_packed():
+            row = model._row[: int(model._rows.row_length)]
+            code, proba, _ = self._panel.vote_on_one(row, model._proba[:n], -1)
+            return code, proba
+        rows = one_row(*model._space.encode_event(x, learn=False))
+        codes, _, probabilities, _ = self._run_part(rows, None, None, True, n)
+        return int(codes[0]), probabilities[0]
 
     # Many events ------------------------------------------------------------------------------------------------------
 
@@ -348,6 +369,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         """Predict rows, and learn those with a class; up to where something happens at a time."""
         if codes is None or weights is None:
             return self._run_part(rows, None, None, predict, n_proba)[:3]
+        self._flush()
         n = len(rows)
         codes = np.where(weights > 0.0, codes, -1)
         event_times = _times(times, n)
@@ -355,7 +377,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         learned, at = np.flatnonzero(codes >= 0), 0
         n_done = 0
         while at < n:
-            n_next = self._n_until_something()
+            n_next = self._left
             end = n if n_done + n_next > len(learned) else int(learned[n_done + n_next - 1]) + 1
             part = slice(at, end)
             found[part], scores[part], proba[part], errors = self._run_part(
@@ -426,7 +448,12 @@ class RefitClassifier(base.MiniBatchClassifier):
             self._enter(self._job)
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._begin()
+        self._look_ahead()
         return len(learned)
+
+    def _look_ahead(self) -> None:
+        """Note until when nothing happens, and whether the learner alone is heard."""
+        self._left, self._is_alone = self._n_until_something(), self._panel.is_alone
 
     def _begin(self) -> None:
         """Begin to solve the window, unless one is being solved, or what was found is being tried."""
@@ -526,6 +553,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         TypeError
             Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
+        self._flush()
         header, arrays = self._model.state()
         window_header, window_arrays = self._memory.state()
         experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]
@@ -608,6 +636,7 @@ class RefitClassifier(base.MiniBatchClassifier):
             if not self._seen <= job["due"]:
                 raise ArchiveError(f"a refit enters at event {job['due']}, and {self._seen} have come")
             self._start(Refit(job["number"], job["event"], job["due"], task))
+        self._look_ahead()
         if parts:
             raise ArchiveError(f"there are arrays of {sorted(parts)[0]!r}, which have no place here")
         return self
@@ -629,6 +658,31 @@ class RefitClassifier(base.MiniBatchClassifier):
 
 
 LOADABLE["RefitClassifier"] = RefitClassifier
+
+
+class Recent:
+    """The last single events, with a value in each of so many columns, until they are remembered together."""
+
+    def __init__(self, n_columns: int) -> None:
+        self.n_columns, self.n = n_columns, 0
+        self._values = np.empty((RECENT, n_columns))
+        self._codes = np.empty(RECENT, np.int64)
+        self._times, self._errors = np.empty(RECENT), np.empty(RECENT)
+
+    def add(self, row: Floats, code: int, time: float, error: float) -> int:
+        """Add an event; how many there are."""
+        n = self.n
+        self._values[n] = row
+        self._codes[n], self._times[n], self._errors[n] = code, time, error
+        self.n = n + 1
+        return self.n
+
+    def take(self) -> tuple[EncodedRows, Ints, Floats, Floats, Floats]:
+        """Rows, classes, weights, times and errors, which are then forgotten."""
+        n, d = self.n, self.n_columns
+        self.n = 0
+        rows = EncodedRows(self._values[:n].reshape(-1), np.arange(d), np.arange(n + 1) * d, True)
+        return rows, self._codes[:n].copy(), np.ones(n), self._times[:n].copy(), self._errors[:n].copy()
 
 
 def _times(times: Any, n: int) -> Floats:

@@ -84,9 +84,13 @@ class Expert:
         if not self.has_arrays:
             self._ask_foreign(rows, asked, proba)
             return
+        self.answer(question(rows, asked, proba))
+
+    def answer(self, asking: State) -> None:
+        """Answer a `question`."""
         entry = kernels.ENTRIES[self._entry]
         prepare([entry])
-        entry.function(self._state, question(rows, asked, proba))
+        entry.function(self._state, asking)
 
     def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         at = np.flatnonzero(asked)

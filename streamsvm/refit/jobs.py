@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import pickle
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from streamsvm.refit.solvers import Solution, Solver, Task
-
-# The prompt by which the other process says that what follows is the answer, and not a print of somebody's.
-_READY = b"streamsvm solution\n"
 
 
 @dataclass(slots=True)
@@ -87,33 +86,79 @@ def _solve(solver: Solver, task: Task) -> Solution:
 
 
 def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
-    """Have it solved in another process, which is told by its standard input and tells by its output."""
-    command = [sys.executable, "-m", "streamsvm.refit.jobs"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with process:
+    """Have it solved in another process."""
+    with _turn:
+        return _worker().solve(solver, task)
+
+
+class _Worker:
+    """A process that solves, one window after another: what it has imported once it has at hand."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "streamsvm.refit.jobs"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        atexit.register(self._process.kill)
+        self._owner = os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is there, and of this process: a child has the pipes of its parent, which are not its own."""
+        return self._process.poll() is None and self._owner == os.getpid()
+
+    def solve(self, solver: Solver, task: Task) -> Solution:
+        """Ask, and wait for the answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
-            said, complained = process.communicate(pickle.dumps((sys.path, solver, task), pickle.HIGHEST_PROTOCOL))
-        finally:
-            process.kill()
-    _, ready, answer = said.partition(_READY)
-    if not ready:
-        raise RuntimeError(f"the process of the solver ended: {complained.decode(errors='replace')[-1000:]}")
-    found = pickle.loads(answer)
-    if isinstance(found, BaseException):
-        raise found
-    solution: Solution = found
-    return solution
+            _write(self._process.stdin, (sys.path, solver, task))
+            found = _read(self._process.stdout)
+        except (BrokenPipeError, EOFError) as error:
+            raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
+        if isinstance(found, BaseException):
+            raise found
+        solution: Solution = found
+        return solution
+
+
+_turn = threading.Lock()
+_workers: list[_Worker] = []
+
+
+def _worker() -> _Worker:
+    if not (_workers and _workers[-1].is_alive):
+        _workers[:] = [_Worker()]
+    return _workers[-1]
+
+
+def _write(pipe: IO[bytes], message: Any) -> None:
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(content).to_bytes(8, "little"))
+    pipe.write(content)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> Any:
+    length = pipe.read(8)
+    if len(length) < 8:
+        raise EOFError
+    return pickle.loads(pipe.read(int.from_bytes(length, "little")))
 
 
 def main() -> None:
-    """Solve what comes by the standard input."""
-    found: Any
-    try:
-        sys.path, solver, task = pickle.loads(sys.stdin.buffer.read())
-        found = solver.solve(task)
-    except Exception as error:  # told to the process that asked
-        found = RuntimeError(f"{type(error).__name__}: {error}")
-    sys.stdout.buffer.write(_READY + pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+    """Solve what comes by the standard input, until it ends."""
+    asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
+    while True:
+        try:
+            sys.path, solver, task = _read(asked)
+        except EOFError:
+            return
+        found: Any
+        try:
+            found = solver.solve(task)
+        except Exception as error:  # told to the process that asked
+            found = RuntimeError(f"{type(error).__name__}: {error}")
+        _write(answers, found)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from streamsvm.kernels import panel as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import roomy
-from streamsvm.refit.experts import Expert
+from streamsvm.refit.experts import Expert, question
 
 # Experts are asked on a thread of their own where there are so many rows.
 _THREADED = 16
@@ -34,6 +34,7 @@ class Panel:
 
     def __init__(self, n_experts: int) -> None:
         self.experts: list[Expert | None] = [None] * n_experts
+        self._single: Single | None = None
         self._classes = 2
         self._state = self._new_state(self._classes)
         self._state.experts[0].present, self._state.experts[0].share = 1, 1.0
@@ -50,9 +51,9 @@ class Panel:
         return not any(self.experts)
 
     @property
-    def n_asked_always(self) -> int:
-        """How many experts are awake."""
-        return sum(expert is not None and not self._is_asleep(k) for k, expert in enumerate(self.experts, start=1))
+    def is_alone(self) -> bool:
+        """Whether the learner is the only one who is heard."""
+        return all(expert is None or self._is_asleep(k) for k, expert in enumerate(self.experts, start=1))
 
     @property
     def to_block(self) -> int:
@@ -73,6 +74,7 @@ class Panel:
         place.lead, place.share, place.power = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
         place.hits = place.asked = 0
         self._state.record[k] = 0.0
+        self._single = None
         return left
 
     def _least_missed(self) -> int:
@@ -128,6 +130,21 @@ class Panel:
         kernels.vote_on_rows(self._state, ballot)
         return codes, scores, proba, errors
 
+    def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
+        """Vote on one row with a value in each column, by what the learner says; its label is -1 where unknown.
+
+        Returns
+        -------
+        code, probabilities, error
+        """
+        self._make_room(len(learner))
+        single = self._single
+        if single is None or len(single.row) != len(row):
+            single = self._single = Single(self._state, len(row), self.experts)
+        is_sampled = label >= 0 and int(self._state.seen) % kernels.ASLEEP_SAMPLE == 0
+        single.ask(row, [is_sampled or not self._is_asleep(k) for k in range(1, 1 + len(self.experts))])
+        return single.vote(self._state, learner, label)
+
     def _ask_beside(self, rows: EncodedRows, labels: Ints, answers: Floats, learning: bool) -> Future[None] | None:
         """Ask the experts, on another thread where that pays."""
         if self.is_empty:
@@ -156,7 +173,7 @@ class Panel:
             self._classes = roomy(n_classes)
             state = self._new_state(self._classes)
             state.take(self._state)
-            self._state = state
+            self._state, self._single = state, None
 
     @property
     def seen(self) -> int:
@@ -197,12 +214,74 @@ class Panel:
         """Continue from what `state` gave, with these experts."""
         if len(experts) != len(self.experts):
             raise ArchiveError(f"{len(experts)} places for {len(self.experts)} experts")
-        self.experts = experts
+        self.experts, self._single = experts, None
         self._make_room(n_classes)
         self._state.restore(arrays)
         present = [True, *(expert is not None for expert in experts)]
         if (self._state.experts.present > 0).tolist() != present or not 0 <= self._state.n_classes <= n_classes:
             raise ArchiveError("the vote knows other experts or classes")
+
+
+class Single:
+    """All that a vote on a single row needs, at hand: memory that is looked at anew for each.
+
+    Parameters
+    ----------
+    state
+        Of the panel.
+    n_columns
+        The columns of the row.
+    experts
+        Who sits in each place but the learner's.
+    """
+
+    def __init__(self, state: State, n_columns: int, experts: list[Expert | None]) -> None:
+        n_classes = state.dims["classes"]
+        self.row = np.full(n_columns, np.nan)
+        self._rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
+        self._answers = np.full((1 + len(experts), 1, n_classes), np.nan)
+        self._asked = np.ones(1, np.int64)
+        self._experts = [
+            (expert, answer, question(self._rows, self._asked, answer) if expert.has_arrays else None)
+            for expert, answer in zip(experts, self._answers[1:], strict=True)
+            if expert is not None
+        ]
+        self._places = [k for k, expert in enumerate(experts) if expert is not None]
+        self._labels, self._codes = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self._scores, self._errors, self._proba = np.zeros(1), np.zeros(1), np.zeros((1, n_classes))
+        self._ballot = State(kernels.BALLOT)
+        self._ballot.lend(
+            labels=self._labels,
+            answers=self._answers,
+            codes=self._codes,
+            scores=self._scores,
+            proba=self._proba,
+            errors=self._errors,
+        )
+
+    def ask(self, row: Floats, asked: list[bool]) -> None:
+        """Have the experts that are asked answer. Whoever has answered for this row already says the same again."""
+        if not np.array_equal(row, self.row, equal_nan=True):
+            self.row[:] = row
+            self._answers[1:] = np.nan
+        for k, (expert, answer, asking) in zip(self._places, self._experts, strict=True):
+            if not asked[k]:
+                answer[0, 0] = np.nan
+            elif answer[0, 0] != answer[0, 0]:
+                answer[:] = 0.0
+                if asking is None:
+                    expert.ask(self._rows, self._asked, answer)
+                else:
+                    expert.answer(asking)
+
+    def vote(self, state: State, learner: Floats, label: int) -> tuple[int, Floats, float]:
+        """Take the votes, and learn from a label."""
+        n = len(learner)
+        self._answers[0, 0, :n] = learner
+        self._answers[0, 0, n:] = 0.0
+        self._labels[0] = label
+        kernels.vote_on_rows(state, self._ballot)
+        return int(self._codes[0]), self._proba[0, :n], float(self._errors[0])
 
 
 def _again(n: int, arrays: dict[str, NDArray[Any]], experts: list[Expert | None], n_classes: int) -> Panel:

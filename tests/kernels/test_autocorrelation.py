@@ -75,7 +75,7 @@ def test_the_step_is_the_gradient_of_the_log_loss():
         by_power = (loss(1.3 * np.exp(1e-6), 0.4, label) - loss(1.3 * np.exp(-1e-6), 0.4, label)) / 2e-6 / 1.3
         by_trust = (loss(1.3, 0.4 + 1e-6, label) - loss(1.3, 0.4 - 1e-6, label)) / 2e-6
         loss(1.3, 0.4, label)
-        order.learn_trust(state, N_CLASSES, label, 1.0)
+        order.learn_trust(state, N_CLASSES, label)
         assert np.log(state.power / 1.3) == pytest.approx(step(by_power), abs=1e-7)
         assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=1e-7)
 
@@ -130,6 +130,15 @@ def test_late_labels_that_miss_one_turn_together_do_not_silence_it():
     assert heard(fresh(), labels, delay=7)[1_000:].all()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_late_labels_that_go_on_missing_silence_it(seed):
+    labels = np.arange(4_000) % 24 % N_CLASSES
+    labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
+    is_heard = heard(fresh(), labels, delay=7)
+    assert is_heard[1_000:2_000].all()
+    assert is_heard[2_000:].sum() < 100
+
+
 def test_a_new_order_is_heard_again():
     labels = np.concatenate([np.arange(2_000), -np.arange(2_000)]) % N_CLASSES
     is_heard = heard(fresh(), labels)
@@ -174,6 +183,7 @@ def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     for _ in range(20):
         order.note(state, nothing)
     order.learn_order(state, nothing, N_CLASSES, 0)
+    assert order.recall(state, 1.0) == order.NOW  # no predictions come: those before were of other events
     for i in range(1, 20):
         order.note(state, float(20 + i))
         assert order.recall(state, float(i)) == order.UNKNOWN

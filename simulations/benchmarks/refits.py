@@ -1,0 +1,336 @@
+"""Learners with refits beside themselves without: where nothing drifts, where it does, and what it costs.
+
+    python -m simulations.benchmarks.refits stay      where nothing drifts, and the ceiling: each solver on all rows
+    python -m simulations.benchmarks.refits drift     real streams, and generators with drift
+    python -m simulations.benchmarks.refits labels    labels for one event in ten, labels late, a start from history
+    python -m simulations.benchmarks.refits cost      throughput, single events while a window is solved, memory
+    python -m simulations.benchmarks.refits show      tables of what is kept
+
+Every event is predicted, then learned. What is done is kept in `simulations/benchmarks/results/refits.json` at once,
+and the same command goes on with the rest; `--only TEXT` keeps to cells with the text in their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulations import data, generators
+from simulations.benchmarks import keep, kept
+
+NAME = "refits"
+PACKAGES = ("river", "numpy", "numba", "scikit-learn")
+SOLVERS = ("trees", "cuts", "newton", "bcd")
+# Windows for streams on which nothing drifts are longer than the default.
+LONG = 100_000
+LATE, HISTORY, RARE = 1_000, 5_000, 10
+
+Stream = tuple[Any, list[Any]]
+
+
+# Streams --------------------------------------------------------------------------------------------------------------
+
+
+def shuffled(X: NDArray[np.float64], y: NDArray[Any], n: int) -> Stream:
+    """The first n rows in an order of chance."""
+    order = np.random.default_rng(0).permutation(len(y))[:n]
+    return np.ascontiguousarray(X[order]), y[order].tolist()
+
+
+def _covertype() -> Stream:
+    table, labels = _all_of("covtype.csv.gz")
+    return shuffled(np.column_stack(list(table.values())).astype(float), np.array(labels), 200_000)
+
+
+def _all_of(file: str) -> tuple[dict[str, Any], list[Any]]:
+    import connectors
+
+    source = connectors.open_source(str(data.folder() / file), label="label", batch_size=65_536)
+    parts = [(batch.features, batch.labels) for batch in source]
+    source.close()
+    table = {name: np.concatenate([features[name] for features, _ in parts]) for name in parts[0][0]}
+    return table, [label for _, labels in parts for label in labels]
+
+
+def _mnist() -> Stream:
+    X, y = data.load_digits("mnist.train")
+    return shuffled(X, y, 60_000)
+
+
+def _libsvm(file: str, d: int) -> Callable[[], Stream]:
+    def load() -> Stream:
+        X, y = data.load_libsvm(file, d)
+        return shuffled(np.asarray(X.todense()), y, len(y))
+
+    return load
+
+
+def _rbf() -> Stream:
+    from river.datasets import synth
+
+    stream = synth.RandomRBF(seed_model=7, seed_sample=7, n_classes=5, n_features=15, n_centroids=200)
+    rows = [(list(x.values()), y) for x, y in stream.take(50_000)]
+    return np.array([x for x, _ in rows]), [y for _, y in rows]
+
+
+STAY: dict[str, Callable[[], Stream]] = {
+    "covertype": _covertype,
+    "mnist": _mnist,
+    "ijcnn1": _libsvm("ijcnn1.train.libsvm.gz", 22),
+    "a9a": _libsvm("a9a.train.libsvm.gz", 123),
+    "RBF": _rbf,
+}
+DRIFT: dict[str, Callable[[], Stream]] = {
+    **{name: (lambda name=name: data.load_stream(name)) for name in data.STREAMS},
+    **{name: (lambda name=name: generators.load(name, 0)) for name in generators.GENERATORS},
+    **{
+        f"{name} #{seed}": (lambda name=name, seed=seed: generators.load(name, seed))
+        for name in ("RBF recurring", "STAGGER recurring", "sine recurring")
+        for seed in (1, 2)
+    },
+}
+
+
+# Running --------------------------------------------------------------------------------------------------------------
+
+
+def make(learner: str, solver: str | None, **settings: Any) -> Any:
+    """A learner by name, with refits unless `solver` is None."""
+    import streamsvm
+    from streamsvm import RefitClassifier
+
+    model = getattr(streamsvm, learner)()
+    return model if solver is None else RefitClassifier(model, solver, **settings)
+
+
+def part(X: Any, a: int, b: int) -> Any:
+    """Rows a to b of an array, a sparse matrix or a table."""
+    return {name: column[a:b] for name, column in X.items()} if isinstance(X, dict) else X[a:b]
+
+
+def run(model: Any, X: Any, y: list[Any]) -> tuple[NDArray[np.bool_], float]:
+    """Whether each event was predicted right, and the seconds."""
+    start, hits = time.perf_counter(), []
+    for a in range(0, len(y), 1_000):
+        predicted = model.test_then_train(part(X, a, a + 1_000), y[a : a + 1_000])
+        hits += [p == label for p, label in zip(predicted.tolist(), y[a : a + 1_000], strict=True)]
+    return np.array(hits), time.perf_counter() - start
+
+
+def measured(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
+    """What a model reaches on a stream."""
+    hits, seconds = run(model, X, y)
+    n = len(hits)
+    fifths = [float(np.mean(hits[k * n // 5 : (k + 1) * n // 5])) for k in range(5)]
+    found = {"accuracy": float(hits.mean()), "fifths": [round(f, 5) for f in fifths], "seconds": round(seconds, 2)}
+    refits = getattr(model, "refits", [])
+    if refits:
+        found["refits"] = len(refits)
+        found["solver_seconds"] = round(sum(refit["seconds"] for refit in refits), 2)
+        found["settings"] = refits[-1]["settings"]
+        found["failed"] = sum(refit["outcome"].startswith("failed") for refit in refits)
+        found["said"] = round(sum(leader["weight"] for leader in model.leaders() if "refit" in leader["member"]), 3)
+    return found
+
+
+def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Where nothing drifts."""
+    from streamsvm.refit import Growing, Latest
+
+    for stream, load in STAY.items():
+        window = Latest(LONG, max_bytes=1 << 30)
+        yield f"{stream} / without", lambda load=load: measured(make("StreamSVMClassifier", None), *load())
+        for solver in SOLVERS:
+            if (stream, solver) == ("mnist", "trees"):  # a quarter of an hour for each refit
+                continue
+            settings = {"window": window, "trigger": Growing(1_000, 2.0)}
+            yield (
+                f"{stream} / {solver}",
+                lambda load=load, solver=solver, settings=settings: measured(
+                    make("StreamSVMClassifier", solver, **settings), *load()
+                ),
+            )
+        for solver in SOLVERS:
+            if (stream, solver) != ("mnist", "trees"):
+                yield f"{stream} / {solver} ceiling", lambda load=load, solver=solver: ceiling(solver, *load())
+
+
+def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
+    """A solver fitted to the first four fifths at once, on the last."""
+    from streamsvm import CPMClassifier
+    from streamsvm.refit.experts import Expert
+    from streamsvm.refit.solvers import Task, solver_of
+    from streamsvm.refit.windows import Latest
+
+    n = len(y) * 4 // 5
+    learner = CPMClassifier()
+    rows, codes, weights = learner._prepare(X, y, None, False)
+    memory = Latest(n, max_bytes=4 << 30).begin()
+    memory.add(rows.part(0, n), codes[:n], weights[:n])
+    start = time.perf_counter()
+    solution = solver_of(solver).solve(Task(memory.snapshot(), len(learner._space)))
+    seconds, last = time.perf_counter() - start, rows.part(n, len(y))
+    proba = np.zeros((len(last), len(learner._codes)))
+    Expert(solution, 1).ask(last, np.ones(len(last), np.int64), proba)
+    accuracy = float((proba.argmax(axis=1) == codes[n:]).mean())
+    return {"accuracy": accuracy, "seconds": round(seconds, 2), "settings": solution.settings}
+
+
+def drift() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Where things drift."""
+    for stream, load in DRIFT.items():
+        for solver in (None, *SOLVERS):
+            yield (
+                f"{stream} / {solver or 'without'}",
+                lambda load=load, solver=solver: measured(make("StreamSVMClassifier", solver), *load()),
+            )
+
+
+# Labels that are rare or late -----------------------------------------------------------------------------------------
+
+
+def labels() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Labels for one event in ten, labels late, and a start from history."""
+    for stream in ("electricity", "insects abrupt", "posture", "SEA 50k"):
+        for how in (rare, late, history):
+            for solver in (None, "trees"):
+                yield (
+                    f"{stream} / {how.__name__} / {solver or 'without'}",
+                    lambda stream=stream, how=how, solver=solver: how(
+                        make("StreamSVMClassifier", solver), *data.load_stream(stream, 20_000)
+                    ),
+                )
+
+
+def rare(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
+    """Labels for one event in ten."""
+    given = [label if i % RARE == 0 else None for i, label in enumerate(y)]
+    predicted = model.test_then_train(X, given)
+    return {"accuracy": float(np.mean([p == label for p, label in zip(predicted.tolist(), y, strict=True)]))}
+
+
+def late(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
+    """Labels that come so many events later."""
+    rows, hits = data.rows_of(X), 0
+    for i, x in enumerate(rows):
+        hits += model.predict_one(x) == y[i]
+        if i >= LATE:
+            model.learn_one(rows[i - LATE], y[i - LATE])
+    return {"accuracy": hits / len(rows)}
+
+
+def history(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
+    """After so many events of history, on the next thousand."""
+    n = min(HISTORY, len(y) // 2)
+    model.learn_many(part(X, 0, n), y[:n])
+    hits, _ = run(model, part(X, n, n + 1_000), y[n : n + 1_000])
+    return {"accuracy": float(hits.mean())}
+
+
+# Cost -----------------------------------------------------------------------------------------------------------------
+
+
+def cost() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Throughput by batches, single events while a window is solved and while none is, and memory."""
+    for stream in ("electricity", "posture", "SEA 50k"):
+        for solver in (None, "trees", "cuts", "newton"):
+            yield (
+                f"{stream} / cost / {solver or 'without'}",
+                lambda stream=stream, solver=solver: expense(stream, solver),
+            )
+
+
+def expense(stream: str, solver: str | None) -> dict[str, Any]:
+    """In a process of its own, so that memory is its own."""
+    command = [sys.executable, "-m", "simulations.benchmarks.refits", "_expense", stream, str(solver)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = dict(pair.split("=") for pair in text.split())
+    return {name: float(value) for name, value in found.items()}
+
+
+def _expense(stream: str, solver: str | None) -> None:
+    X, y = data.load_stream(stream, 40_000)
+    warm = make("StreamSVMClassifier", solver)
+    run(warm, part(X, 0, 2_000), y[:2_000])
+    model = make("StreamSVMClassifier", solver)
+    _, seconds = run(model, X, y)
+    print(f"events_per_second={len(y) / seconds:.1f}")
+    print(f"solver_share={sum(r['seconds'] for r in getattr(model, 'refits', [])) / seconds:.3f}")
+    single = make("StreamSVMClassifier", solver)
+    while_solved, while_not = [], []
+    for x, label in zip(data.rows_of(part(X, 0, 20_000)), y[:20_000], strict=True):
+        solving = getattr(single, "_job", None) is not None
+        start = time.perf_counter()
+        single.predict_one(x)
+        single.learn_one(x, label)
+        (while_solved if solving else while_not).append(time.perf_counter() - start)
+    for name, times in (("solving", while_solved), ("idle", while_not)):
+        if times:
+            for q in (50, 99, 99.9, 100):
+                print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
+    print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+
+
+# What is kept ---------------------------------------------------------------------------------------------------------
+
+PARTS = {"stay": stay, "drift": drift, "labels": labels, "cost": cost}
+
+
+def do(what: str, only: str) -> None:
+    """Measure what is missing."""
+    for key, measure in PARTS[what]():
+        results = kept(NAME)
+        if key in results or only not in key:
+            continue
+        results[key] = measure()
+        keep(NAME, results, PACKAGES, lines=True)
+        print(key, results[key], flush=True)
+
+
+def show() -> None:
+    """Tables of what is kept."""
+    results = kept(NAME)
+    for what, cells in PARTS.items():
+        print(f"\n{what}")
+        for key, _ in cells():
+            if key in results:
+                print(f"  {key:45} {_line(key, results)}")
+
+
+def _line(key: str, results: dict[str, Any]) -> str:
+    entry = results[key]
+    *stream, _ = key.split(" / ")
+    base = results.get(" / ".join([*stream, "without"]), {})
+    if "accuracy" not in entry:
+        return " ".join(f"{name}={value:g}" for name, value in entry.items())
+    gain = f"{100 * (entry['accuracy'] - base['accuracy']):+6.2f}" if "accuracy" in base else "      "
+    last = f"last fifth {100 * entry['fifths'][-1]:6.2f}" if "fifths" in entry else ""
+    more = f"{entry['refits']} refits of {entry['solver_seconds']:g} s" if "refits" in entry else ""
+    return f"{100 * entry['accuracy']:6.2f} {gain} {last} in {entry.get('seconds', 0):g} s {more}"
+
+
+def main() -> None:
+    """The command line."""
+    if sys.argv[1:2] == ["_expense"]:
+        _expense(sys.argv[2], None if sys.argv[3] == "None" else sys.argv[3])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*PARTS, "show"])
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    if given.what == "show":
+        show()
+    else:
+        do(given.what, given.only)
+
+
+if __name__ == "__main__":
+    main()

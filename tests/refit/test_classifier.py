@@ -1,0 +1,441 @@
+"""A learner with refits: what is solved and when, who is heard, and that it is the same whatever happens to the run."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+from river import checks
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+import streamsvm
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, SampledCuts, StreamSVMClassifier
+from streamsvm.models import ArchiveError
+from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since
+from streamsvm.refit.experts import Expert, question
+from streamsvm.refit.solvers import SOLVERS, Task, solver_of, trees_of
+from tests.learners import dicts
+
+Rows = NDArray[np.float64]
+
+
+def events(n: int, seed: int = 0, d: int = 4) -> tuple[Rows, list[str]]:
+    """Three classes that no line separates, of strings."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    codes = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0.8)
+    return X, [f"class {code}" for code in codes]
+
+
+def cheap(solver: Any = "newton", learner: Any = None, **settings: Any) -> RefitClassifier:
+    own: dict[str, Any] = {"trigger": Growing(200, 1.5), "delay": 70}
+    return RefitClassifier(learner or BSGDClassifier(budget=20), solver, **(own | settings))
+
+
+def in_parts(model: Any, X: Any, y: list[Any], cuts: tuple[int, ...]) -> tuple[list[Any], Rows]:
+    """What a model predicts, rows cut into batches."""
+    found: list[Any] = []
+    probabilities = []
+    for a, b in zip((0, *cuts), (*cuts, len(y)), strict=True):
+        predicted, proba = model.test_then_train(X[a:b], y[a:b], proba=True)
+        found += predicted.tolist()
+        probabilities.append(proba)
+    widest = max(proba.shape[1] for proba in probabilities)
+    return found, np.vstack([np.pad(proba, ((0, 0), (0, widest - proba.shape[1]))) for proba in probabilities])
+
+
+def assert_same_refits(one: RefitClassifier, other: RefitClassifier) -> None:
+    """Both had the same refits, clock times aside."""
+    assert [{**refit, "seconds": 0} for refit in one.refits] == [{**refit, "seconds": 0} for refit in other.refits]
+
+
+# The same, whatever happens -------------------------------------------------------------------------------------------
+
+LEARNERS = {
+    "blend": lambda: StreamSVMClassifier(budget=20),
+    "cpm": lambda: CPMClassifier(),
+    "bsgd": lambda: BSGDClassifier(budget=20),
+}
+
+
+@pytest.mark.parametrize("solver", ["trees", "newton", "cuts", "bcd"])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_batches_cut_anywhere_are_a_loop(learner, solver):
+    X, y = events(1_100)
+    whole, parts, loop = (cheap(solver, LEARNERS[learner]()) for _ in range(3))
+    predicted, proba = whole.test_then_train(X, y, proba=True)
+    assert sum(refit["outcome"] == "votes" for refit in whole.refits) == 3
+    assert in_parts(parts, X, y, (1, 40, 271, 800))[0] == predicted.tolist()
+    shares, found = [], []
+    for x, label in zip(dicts(X), y, strict=True):
+        shares.append(loop.predict_proba_one(x))
+        found.append(loop.predict_one(x))
+        loop.learn_one(x, label)
+    assert found == predicted.tolist()
+    np.testing.assert_array_equal([[share.get(c, 0.0) for c in whole.classes_] for share in shares], proba)
+    assert_same_refits(whole, loop)
+    np.testing.assert_array_equal(whole.predict_proba_many(X[:50]), parts.predict_proba_many(X[:50]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"trigger": EveryTime(300.0), "window": Since(250.0)}, id="time"),
+        pytest.param({"trigger": OnDrift(__import__("river").drift.ADWIN(delta=0.05), gather=100)}, id="drift"),
+        pytest.param({"trigger": FirstOf(Every(150), EveryTime(90.0)), "window": Adaptive(400)}, id="adaptive"),
+    ],
+)
+def test_what_depends_on_times_and_errors_is_the_same_too(settings):
+    X, y = events(1_200)
+    y = y[:600] + y[599::-1]  # labels that have nothing to do with their rows
+    times = np.arange(1_200.0)
+    whole, loop = cheap(**settings), cheap(**settings)
+    predicted = whole.test_then_train(X, y, times=times).tolist()
+    assert whole.refits
+    found = []
+    for x, label, time in zip(dicts(X), y, times.tolist(), strict=True):
+        found.append(loop.predict_one(x))
+        loop.learn_one(x, label, time=time)
+    assert found == predicted
+    assert_same_refits(whole, loop)
+
+
+def test_sparse_rows_late_columns_and_strings():
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(900, 300, 0.03, random_state=0, format="csr")
+    y = np.where(np.asarray(X[:, :150].sum(axis=1)).ravel() > np.asarray(X[:, 150:].sum(axis=1)).ravel(), 1, 0).tolist()
+    one, other = cheap(), cheap()
+    predicted = one.test_then_train(X, y).tolist()
+    assert in_parts(other, X, y, (333, 334, 800))[0] == predicted
+    mixed, loop = cheap(), cheap()
+    rows = [
+        {"a": rng.normal(), "b": rng.choice(["x", "y", None])} | ({"late": i / 9} if i > 400 else {})
+        for i in range(700)
+    ]
+    labels = [str(row["b"]) + ("+" if row["a"] > 0 else "-") for row in rows]
+    predicted = mixed.test_then_train(rows, labels).tolist()
+    found = []
+    for x, label in zip(rows, labels, strict=True):
+        found.append(loop.predict_one(x))
+        loop.learn_one(x, label)
+    assert found == predicted
+
+
+@pytest.mark.parametrize("solver", ["trees", "newton", LogisticRegression(C=0.5), GaussianNB()], ids=str)
+@pytest.mark.parametrize("at", [210, 330, 905], ids=["being solved", "heard", "several"])
+def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
+    X, y = events(1_100)
+    whole, saved = cheap(solver), cheap(solver)
+    predicted, proba = whole.test_then_train(X, y, proba=True)
+    first = saved.test_then_train(X[:at], y[:at]).tolist()
+    saved.save(tmp_path / "model")
+    for again in (streamsvm.load(tmp_path / "model"), copy.deepcopy(saved), pickle.loads(pickle.dumps(saved))):
+        second, rest = again.test_then_train(X[at:], y[at:], proba=True)
+        assert first + second.tolist() == predicted.tolist()
+        np.testing.assert_array_equal(rest, proba[at:])
+        assert_same_refits(whole, again)
+
+
+def test_a_damaged_archive_is_refused():
+    X, y = events(600)
+    model = cheap("trees", trigger=Every(200))
+    model.learn_many(X, y)
+    header, arrays = model.state()
+    RefitClassifier.from_state(header, arrays)
+    assert header["job"] is not None
+    wrong: list[tuple[str, Any]] = [
+        *((name, array[:-1]) for name, array in arrays.items() if array.ndim and len(array)),
+        ("expert1.left", arrays["expert1.left"] * 0),
+        ("expert1.feature", arrays["expert1.feature"] + 1_000),
+        ("job.columns", arrays["job.columns"] + 1_000),
+        ("job.codes", arrays["job.codes"] + 1_000),
+        ("stray", np.zeros(1)),
+    ]
+    for name, array in wrong:
+        with pytest.raises(ArchiveError):
+            RefitClassifier.from_state(header, arrays | {name: array})
+    for change in (
+        {"solver": {"class": ["os", "system"], "params": {}}},
+        {"solver": "nothing"},
+        {"window": {"kind": "x"}},
+    ):
+        with pytest.raises(ArchiveError):
+            RefitClassifier.from_state({**header, "params": {**header["params"], **change}}, arrays)
+
+
+def test_a_solver_of_others_is_not_kept_on_disk(tmp_path):
+    model = cheap(Failing(0))
+    model.learn_many(*events(20))
+    with pytest.raises(TypeError, match="Failing cannot be kept on disk"):
+        model.save(tmp_path / "model")
+
+
+# What is solved, and when ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_refit_is_the_solver_called_by_hand_on_the_same_rows(name):
+    X, y = events(1_000)
+    model = cheap(name, window=Latest(300), trigger=Every(900), learner=CPMClassifier())
+    model.learn_many(X, y)
+    (refit,) = model.refits
+    assert (refit["event"], refit["events"]) == (900, 300)
+    codes = np.array([model.classes_.index(label) for label in y])
+    memory = Latest(300).begin()
+    rows = model.model._space.encode(X[600:900])
+    memory.add(rows, codes[600:900])
+    by_hand = solver_of(name).solve(Task(memory.snapshot(), 4))
+    assert by_hand.settings == refit["settings"]
+    (expert,) = [expert for expert in model._panel.experts if expert is not None]
+    for array, other in zip(*(vars_of(m) for m in (expert.model, by_hand.model)), strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
+def vars_of(model: Any) -> list[Rows]:
+    return [
+        value for name in sorted(model.__dataclass_fields__) if isinstance(value := getattr(model, name), np.ndarray)
+    ]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_an_expert_says_what_its_model_does(name, n_classes):
+    X, labels = events(700)
+    X[::7, 1] = np.nan
+    codes = np.minimum([int(label[-1]) for label in labels], n_classes - 1) * 2  # the learner knows others in between
+    memory = Latest(700).begin()
+    learner = CPMClassifier()
+    memory.add(learner._space.encode(X, np.ones(700, bool)), codes)
+    solution = solver_of(name).solve(Task(memory.snapshot(), 4))
+    expert, proba = Expert(solution, 1), np.zeros((700, 6))
+    expert.ask(learner._space.encode(X), np.ones(700, np.int64), proba)
+    scores = solution.model.decision_function(X)
+    terms = np.exp(scores - scores.max(axis=1, keepdims=True))
+    expected = np.zeros((700, 6))
+    expected[:, solution.model.classes] = terms / terms.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(proba, expected, atol=2e-5)
+    assert (np.array(solution.model.classes)[scores.argmax(axis=1)] == codes).mean() > 0.6
+    # Listed one by one, and only some of them, they are the same to the bit.
+    some, one_by_one = np.arange(700) % 3 == 0, np.zeros((700, 6))
+    for i in np.flatnonzero(some):
+        expert.ask(learner._space.encode(X[i : i + 1]), np.ones(1, np.int64), one_by_one[i : i + 1])
+    partly = np.zeros((700, 6))
+    expert.answer(question(learner._space.encode(X), some.astype(np.int64), partly))
+    np.testing.assert_array_equal(partly, one_by_one)
+    np.testing.assert_array_equal(partly[some], proba[some])
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2, np.linspace(0, 2, n_classes - 1))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = HistGradientBoostingClassifier(max_iter=20).fit(X, y)
+    scores = trees_of(model).decision_function(X)
+    if n_classes == 2:
+        np.testing.assert_allclose(scores[:, 1] - scores[:, 0], model.decision_function(X))
+    else:
+        np.testing.assert_allclose(scores, model.decision_function(X))
+
+
+def test_a_model_enters_at_its_event_however_long_it_takes():
+    X, y = events(400)
+    model = cheap(Slow(0.3), trigger=Every(200), delay=90)
+    model.learn_many(X[:289], y[:289])
+    assert model.refits == []
+    model.learn_one(dicts(X[289:290])[0], y[289])
+    assert [(refit["event"], refit["outcome"]) for refit in model.refits] == [(200, "votes")]
+
+
+def test_on_demand():
+    X, y = events(500)
+    model = cheap(trigger=OnDemand())
+    model.learn_many(X[:300], y[:300])
+    model.refit()
+    model.learn_many(X[300:], y[300:])
+    assert [refit["event"] for refit in model.refits] == [301]
+
+
+# Who is heard ---------------------------------------------------------------------------------------------------------
+
+
+class Told(ClassifierMixin, BaseEstimator):
+    """Says what a function of the first column does; with 'wrong', never the right class."""
+
+    def __init__(self, wrong: bool = False) -> None:
+        self.wrong = wrong
+
+    def fit(self, X: Any, y: Any) -> Told:
+        self.classes_, self.n_features_in_ = np.unique(y), X.shape[1]
+        return self
+
+    def predict_proba(self, X: Any) -> Rows:
+        right = np.abs(X[:, 0]).astype(int) % 2 == 1
+        return np.where((right ^ self.wrong)[:, None], [0.02, 0.98], [0.98, 0.02])
+
+
+class Slow(Told):
+    """Takes its time."""
+
+    def __init__(self, seconds: float = 0.0, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.seconds = seconds
+
+    def fit(self, X: Any, y: Any) -> Told:
+        __import__("time").sleep(self.seconds)
+        return super().fit(X, y)
+
+
+class Failing(Told):
+    """Fails so many times."""
+
+    def __init__(self, times: int = 1, wrong: bool = False) -> None:
+        super().__init__(wrong)
+        self.times = times
+
+    def fit(self, X: Any, y: Any) -> Told:
+        raise ValueError("the solver does not want to")
+
+
+def hidden(n: int, seed: int = 0) -> tuple[Rows, list[int]]:
+    """Which of two classes is the parity of a column with many values: nothing an online learner finds soon."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.integers(0, 1_000, n), rng.normal(size=n)]).astype(float)
+    return X, (X[:, 0].astype(int) % 2).tolist()
+
+
+def test_an_expert_that_is_right_takes_over_within_200_events():
+    X, y = hidden(2_000)
+    model = cheap(Told(), trigger=Every(600), delay=64)
+    predicted = model.test_then_train(X, y)
+    right = predicted == np.array(y, object)
+    assert right[:664].mean() < 0.6
+    assert right[864:].mean() > 0.99
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_an_expert_that_is_wrong_changes_nothing(learner):
+    X, y = hidden(2_000)
+    X[:, 1] += np.where(y, 2.0, -2.0)
+    alone = LEARNERS[learner]()
+    expected, proba = alone.test_then_train(X, y, proba=True)
+    model = cheap(Told(wrong=True), LEARNERS[learner](), trigger=Every(300), delay=64)
+    predicted, shares = model.test_then_train(X, y, proba=True)
+    assert {refit["outcome"] for refit in model.refits} == {"votes"}
+    assert (predicted == expected).mean() > 0.995
+    assert (predicted == np.array(y, object)).mean() >= (expected == np.array(y, object)).mean() - 0.002
+    assert np.abs(shares - proba)[-500:].max() < 0.02
+
+
+def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9_000, 6))
+    centres = rng.normal(size=(2, 12, 6))
+    nearest = [((X[:, None] - centre) ** 2).sum(axis=2).argmin(axis=1) % 3 for centre in centres]
+    concept = np.arange(9_000) // 1_500 % 2
+    y = np.where(concept == 0, *nearest).tolist()
+    settings: dict[str, Any] = {"window": Adaptive(5_000), "trigger": Growing(400, 1.5, 700), "experts": 6}
+    alone = CPMClassifier().test_then_train(X, y)
+    model = RefitClassifier(CPMClassifier(), "trees", delay=100, **settings)
+    predicted = model.test_then_train(X, y)
+    back = slice(6_000, 6_400)  # the third time of the first concept
+    assert (predicted == y)[back].mean() > (alone == y)[back].mean() + 0.1
+
+
+def test_the_leader_is_named():
+    X, y = hidden(1_500)
+    model = cheap(Told(), trigger=Every(600), learner=StreamSVMClassifier(budget=20))
+    model.learn_many(X, y)
+    leaders = model.leaders()
+    assert (leaders[0]["member"], leaders[0]["head"]) == ("refit 1", "Told")
+    assert leaders[0]["accuracy"] > 0.9
+    assert sum(leader["weight"] for leader in leaders) == pytest.approx(1.0)
+
+
+# What may go wrong ----------------------------------------------------------------------------------------------------
+
+
+def test_a_solver_that_fails_leaves_everything_as_it_is(caplog):
+    X, y = events(1_000)
+    alone = BSGDClassifier(budget=20).test_then_train(X, y).tolist()
+    model = cheap(Failing(), trigger=Every(200))
+    with caplog.at_level(logging.WARNING):
+        assert model.test_then_train(X, y).tolist() == alone
+    assert [refit["outcome"] for refit in model.refits] == ["failed: ValueError: the solver does not want to"] * 4
+    (record,) = caplog.records
+    assert "after 200 events by Failing failed, and is tried again at the next trigger" in record.message
+
+
+def test_a_window_of_one_class_is_no_failure_of_the_stream():
+    X, _ = events(500)
+    model = cheap(trigger=Every(200))
+    model.learn_many(X, [1] * 500)
+    assert "has not two classes" in model.refits[0]["outcome"]
+    assert model.predict_one(dicts(X[:1])[0]) == 1
+
+
+def test_a_solver_that_takes_too_long_is_given_up():
+    X, y = events(300)
+    model = cheap(Slow(20.0), trigger=Every(200), timeout=0.01)
+    model.learn_many(X, y)
+    assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
+
+
+def test_a_solver_that_holds_the_lock_runs_elsewhere():
+    X, y = events(600)
+    assert solver_of(GaussianNB()).holds_lock
+    assert not solver_of(SampledCuts()).holds_lock
+    model = cheap(GaussianNB(), trigger=Every(200))
+    model.learn_many(X, y)
+    assert {refit["outcome"] for refit in model.refits} == {"votes"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learner": LogisticRegression()}, "`learner` must be"),
+        ({"solver": "svm"}, "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
+        ({"solver": LogisticRegression}, "`solver` must be a name or a classifier"),
+        ({"window": 1_000}, "`window` must be a window"),
+        ({"trigger": 1_000}, "`trigger` must be a trigger"),
+        ({"hand_over": "swap"}, "`hand_over` must be one of"),
+        ({"experts": 0}, "`experts` must be an integer of at least 1"),
+        ({"delay": 10}, "`delay` must be an integer of at least 64"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        RefitClassifier(**({"learner": CPMClassifier()} | settings))
+
+
+def test_a_bad_event_is_refused_and_nothing_learned():
+    model = cheap()
+    X, y = events(300)
+    model.learn_many(X, y)
+    before = model.n_events_learned
+    for x in ({0: float("inf"), 1: 0.0, 2: 0.0, 3: 0.0}, {0: object()}):
+        with pytest.raises((TypeError, ValueError)):
+            model.learn_one(x, "class 0")
+    assert model.n_events_learned == before
+
+
+MODELS = [RefitClassifier(**params) for params in RefitClassifier._unit_test_params()]
+
+
+@pytest.mark.parametrize(
+    ("model", "number"),
+    [(m, k) for m in MODELS for k in range(len(list(checks.yield_checks(m))))],
+    ids=lambda value: str(value) if isinstance(value, int) else value.solver,
+)
+def test_river(model, number):
+    list(checks.yield_checks(model))[number](model.clone())
