@@ -530,7 +530,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         expert = Expert(solution, refit.number)
         if not expert.has_arrays:
             expert.task = refit.task
-        self._panel.enter(expert)
+        self._panel.enter(expert, int(self._model._state.n_classes))
         return "votes"
 
     def _judge(self) -> None:

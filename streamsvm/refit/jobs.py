@@ -157,8 +157,11 @@ def main() -> None:
         try:
             found = solver.solve(task)
         except Exception as error:  # told to the process that asked
-            found = RuntimeError(f"{type(error).__name__}: {error}")
-        _write(answers, found)
+            found = error
+        try:
+            _write(answers, found)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            _write(answers, RuntimeError(f"{found!r} cannot be handed over: {error}"))
 
 
 if __name__ == "__main__":

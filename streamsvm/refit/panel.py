@@ -63,8 +63,10 @@ class Panel:
     def _is_asleep(self, k: int) -> bool:
         return bool(self._state.experts[k].asleep)
 
-    def enter(self, expert: Expert) -> Expert | None:
-        """Give an expert a place; who has to leave for it is returned."""
+    def enter(self, expert: Expert, n_classes: int) -> Expert | None:
+        """Give an expert a place, where the learner knows so many classes; who has to leave for it is returned."""
+        self._make_room(n_classes)
+        self._state.n_classes = n_classes
         free = [k for k, one in enumerate(self.experts, start=1) if one is None]
         k = free[0] if free else self._least_missed()
         left, self.experts[k - 1] = self.experts[k - 1], expert
