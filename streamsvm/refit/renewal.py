@@ -27,8 +27,11 @@ from streamsvm.refit.windows import WindowRows
 
 # Positives are assigned to faces, and the faces solved, at most so many times in turn.
 ROUNDS = 3
-# A learner goes on at a pace of at least and at most so much, with constant steps of at most so much.
-LEAST_PACE, MOST_PACE, MOST_RATE = 0.01, 100.0, 1.0
+# A learner goes on at a pace of at least and at most so much. However often that is, steps stay so large that a drift is
+# followed within thousands of events: with smaller ones SEA lost two points.
+LEAST_PACE, MOST_PACE = 0.01, 100.0
+LEAST_HORIZON, MOST_HORIZON = 100.0, 20_000.0
+LEAST_RATE, MOST_RATE = 0.01, 1.0
 # The C of sampled cuts an event; larger ones take long, and cut to a budget they are no better.
 LEAST_C, MOST_C = 0.01, 10.0
 
@@ -186,7 +189,7 @@ def _pace(learner: BSGDClassifier, pace: float) -> None:
     most = min(MOST_RATE, 0.5 / learner.l2)
 
     def rate(one: float | None) -> float | None:
-        return None if one is None else _bounded(one * pace, one, 1e-6, most)
+        return None if one is None else _bounded(one * pace, one, LEAST_RATE, most)
 
     learner.horizon = _horizon(learner.horizon, pace)
     learner.learning_rate = rate(learner.learning_rate)
@@ -196,7 +199,7 @@ def _pace(learner: BSGDClassifier, pace: float) -> None:
 
 
 def _horizon(horizon: float, pace: float) -> int:
-    return round(_bounded(horizon / pace, horizon, 100.0, 1e8))
+    return round(_bounded(horizon / pace, horizon, LEAST_HORIZON, MOST_HORIZON))
 
 
 def _bounded(value: float, before: float, low: float, high: float) -> float:
