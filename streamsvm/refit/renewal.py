@@ -27,8 +27,8 @@ from streamsvm.refit.windows import WindowRows
 
 # Positives are assigned to faces, and the faces solved, at most so many times in turn.
 ROUNDS = 3
-# A learner goes on at a pace of at least and at most so much. However often that is, steps stay so large that a drift is
-# followed within thousands of events: with smaller ones SEA lost two points.
+# A learner goes on at a pace of at least and at most so much. However often that is, its steps stay so large that it
+# follows a drift within thousands of events: with smaller ones two points were lost on SEA.
 LEAST_PACE, MOST_PACE = 0.01, 100.0
 LEAST_HORIZON, MOST_HORIZON = 100.0, 20_000.0
 LEAST_RATE, MOST_RATE = 0.01, 1.0
