@@ -80,36 +80,36 @@ class ArrayLines:
     def _split(self, data: bytes) -> bytes:
         """The same bytes with one element a line."""
         codes = np.frombuffer(data, np.uint8).copy()
-        places = np.flatnonzero(_STRUCTURE[codes])
-        marks = codes[places]
+        positions = np.flatnonzero(_STRUCTURE[codes])
+        marks = codes[positions]
         newline = marks == _NEWLINE
-        quotes = np.cumsum(self._opens_or_closes(codes, places, marks), dtype=np.int64) + self._in_text
+        quotes = np.cumsum(self._opens_or_closes(codes, positions, marks), dtype=np.int64) + self._in_text
         # No text goes past the end of a line, so that a quote left open does no harm beyond.
         outside = (quotes - np.maximum.accumulate(np.where(newline, quotes, 0))) % 2 == 0
         steps = np.where(outside, _DEPTH[marks], 0)
         depth = self._depth + np.cumsum(steps, dtype=np.int64)
         closed = np.flatnonzero((depth <= 0) & (steps < 0))[:1]
-        last = int(closed[0]) if len(closed) else len(places)
+        last = int(closed[0]) if len(closed) else len(positions)
         outside[last + 1 :] = newline[last + 1 :] = False
-        codes[places[newline]] = _SPACE
-        codes[places[outside & (steps > 0) & (depth == 1) & (marks == ord("["))]] = _SPACE
-        codes[places[outside & (marks == _COMMA) & (depth == 1)]] = _NEWLINE
+        codes[positions[newline]] = _SPACE
+        codes[positions[outside & (steps > 0) & (depth == 1) & (marks == ord("["))]] = _SPACE
+        codes[positions[outside & (marks == _COMMA) & (depth == 1)]] = _NEWLINE
         if len(closed):
-            codes[places[last]] = _NEWLINE
-            self._end = self._at + int(places[last]) + 1
-        elif len(places):
+            codes[positions[last]] = _NEWLINE
+            self._end = self._at + int(positions[last]) + 1
+        elif len(positions):
             self._depth, self._in_text = int(depth[-1]), not outside[-1]
         return codes.tobytes()
 
     def _opens_or_closes(
-        self, codes: NDArray[np.uint8], places: NDArray[np.intp], marks: NDArray[np.uint8]
+        self, codes: NDArray[np.uint8], positions: NDArray[np.intp], marks: NDArray[np.uint8]
     ) -> NDArray[np.bool_]:
         """Which marks are quotes that no backslash makes a part of a text."""
         quotes: NDArray[np.bool_] = marks == _QUOTE
         other = np.flatnonzero(codes != _BACKSLASH)
         if self._backslashes or len(other) < len(codes):
-            before = np.searchsorted(other, places) - 1  # of each place, the last byte before it that is no backslash
-            run = places - 1 - np.where(before < 0, -1 - self._backslashes, other[before] if len(other) else 0)
+            before = np.searchsorted(other, positions) - 1  # of each, the last byte before it that is no backslash
+            run = positions - 1 - np.where(before < 0, -1 - self._backslashes, other[before] if len(other) else 0)
             quotes &= run % 2 == 0
         self._backslashes = len(codes) - 1 - int(other[-1]) if len(other) else self._backslashes + len(codes)
         return quotes

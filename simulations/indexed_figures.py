@@ -255,13 +255,13 @@ def over_support() -> None:
     figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 4.0), squeeze=False, layout="constrained")
     for axis, (title, curves) in zip(axes.flat, panels.items(), strict=True):
         names, support, errors = zip(*curves["by s"], strict=True)
-        places = np.arange(len(names))
-        axis.bar(places, np.array(support) / 1000.0, color="0.8", label="support vectors (left)")
+        positions = np.arange(len(names))
+        axis.bar(positions, np.array(support) / 1000.0, color="0.8", label="support vectors (left)")
         axis.set_ylabel("support vectors (thousands)")
         other = axis.twinx()
-        other.plot(places, 100.0 * np.array(errors), "C3o-", label="test error (right)")
+        other.plot(positions, 100.0 * np.array(errors), "C3o-", label="test error (right)")
         other.set_ylabel("test error (%)")
-        axis.set_xticks(places, ["convex" if s == math.inf else f"{s:g}" for s in names])
+        axis.set_xticks(positions, ["convex" if s == math.inf else f"{s:g}" for s in names])
         axis.set_xlabel("s")
         axis.set_title(title, fontsize=10)
     handles = [*axis.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]

@@ -60,7 +60,7 @@ def _cycles(_):
 
 @njit(nogil=True)
 def run_timed(state, values, columns, indptr, labels):
-    """Learn all rows; returns the cycles spent in all, and in making room."""
+    """Learn all rows; returns the cycles spent in all, and in keeping the budget."""
     values, columns, indptr = rows.borrow(values), rows.borrow(columns), rows.borrow(indptr)
     start, merging = _cycles(), 0
     for i in range(indptr.size - 1):
@@ -69,7 +69,7 @@ def run_timed(state, values, columns, indptr, labels):
         budgeted.step(state, m, labels[i], 1.0)
         if state.n_vectors > state.budget:
             before = _cycles()
-            call(state.make_room, (address_of(state),))
+            call(state.maintain, (address_of(state),))
             merging += _cycles() - before
         rows.observe(state.rows, values, columns, indptr[i], indptr[i + 1], False)
     return _cycles() - start, merging
@@ -105,7 +105,7 @@ def exact(split: Split, C: float, gamma: float) -> dict[str, Any]:
 
 
 def run(split: Split, C: float, gamma: float, budget: int, merges: int, average: int, seed: int) -> list[float]:
-    """One epoch in a random order: test accuracy, seconds, and the share of them spent in making room."""
+    """One epoch in a random order: test accuracy, seconds, and the share of them spent in keeping the budget."""
     X, y, X_test, y_test = split
     n = len(y)
     model = BSGDClassifier(
@@ -124,7 +124,7 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, average:
     order = np.random.default_rng(seed).permutation(n)
     encoded = model._space.encode(X[order], np.ones(n, bool))
     codes = np.array([model._code(label) for label in y[order].tolist()])
-    model._make_room()
+    model._grow()
     arguments = (model._state, encoded.values, encoded.columns, encoded.indptr, codes)
     start = time.perf_counter()
     total, merging = run_timed(*arguments)

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -41,8 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guarded(arguments: list[str], started: float) -> int:
-    from connectors.events import ConnectorError, UnreachableError
-    from streamsvm.run.errors import RunError, SetupError
+    try:
+        from connectors.events import ConnectorError, UnreachableError
+        from streamsvm.run.errors import RunError, SetupError
+    except ImportError as error:
+        return _complain(f"a package that streamsvm needs is missing: {error}: install streamsvm again", 2)
 
     try:
         args = _parse(arguments)
@@ -105,13 +109,9 @@ def _complain(error: object, code: int) -> int:
 
 def _check_connectors() -> None:
     """Say so where a foreign package stands in the place of ours: the name is a common one."""
-    try:
-        found = importlib.util.find_spec("connectors.events")
-    except ImportError:
-        found = None
-    if found is not None:
-        return
     spec = importlib.util.find_spec("connectors")
+    if spec is not None and PathFinder.find_spec("connectors.events", spec.submodule_search_locations or []):
+        return  # ours, whatever it lacks itself
     if spec is None:
         sys.exit(_complain("the package `connectors`, a part of streamsvm, is missing: install streamsvm again", 2))
     place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")

@@ -78,7 +78,7 @@ class EncodedRows:
 
 
 @dataclass(slots=True)
-class Watch:
+class Recurrence:
     """What was seen of the strings under a name: do they come again?
 
     Parameters
@@ -151,7 +151,7 @@ class FeatureSpace:
         self.is_indicator: list[bool] = []
         self.n_refused = 0
         self.left_out: dict[Hashable, str] = {}
-        self.watched: dict[Hashable, Watch] = {}
+        self.watched: dict[Hashable, Recurrence] = {}
         self._closed: set[Hashable] = set()  # names whose new strings take no columns
         self._categories = set(categories)
         self._numbers: dict[Hashable, int] = {}
@@ -195,7 +195,7 @@ class FeatureSpace:
         else:
             strings = self._strings.setdefault(name, {})
             if name not in self._categories and _is_time_to_watch(len(strings) + 1):
-                self.watched[name] = Watch(len(strings))
+                self.watched[name] = Recurrence(len(strings))
             strings[string] = column
             self.names.append((name, string))
         self.is_indicator.append(string is not None)
@@ -207,7 +207,7 @@ class FeatureSpace:
         is_indicator: Iterable[bool],
         n_refused: int,
         left_out: Mapping[Hashable, str] | None = None,
-        watched: Mapping[Hashable, Watch] | None = None,
+        watched: Mapping[Hashable, Recurrence] | None = None,
     ) -> None:
         """Take the columns another space had, and what it had noticed of them."""
         for name, indicator in zip(names, is_indicator, strict=True):
@@ -218,9 +218,9 @@ class FeatureSpace:
             if kind not in (IDENTIFIERS, TIMES):
                 raise ValueError(f"{name!r} is left out as {kind!r}")
             self._leave_out(name, kind)
-        for name, watch in self.watched.items():
-            watch.check(len(self._strings.get(name, ())))
-        self._closed |= {name for name, watch in self.watched.items() if watch.seen >= FIRST}
+        for name, recurrence in self.watched.items():
+            recurrence.check(len(self._strings.get(name, ())))
+        self._closed |= {name for name, recurrence in self.watched.items() if recurrence.seen >= FIRST}
         self._set_fast_path()
 
     # Strings that say nothing ------------------------------------------------------------------------------------
@@ -247,18 +247,18 @@ class FeatureSpace:
         """Look at a learned event's strings under the names that are watched."""
         watched = [name for name, value in x.items() if name in self.watched and isinstance(value, str)]
         for name in sorted(watched, key=_name_key):
-            watch, strings = self.watched[name], self._strings[name]
-            watch.seen += 1
-            if watch.seen > FIRST and (column := strings.get(str(x[name]), -1)) >= 0:
-                watch.again.add(column)
-            if watch.seen == FIRST and all(map(_is_time, strings)):
+            recurrence, strings = self.watched[name], self._strings[name]
+            recurrence.seen += 1
+            if recurrence.seen > FIRST and (column := strings.get(str(x[name]), -1)) >= 0:
+                recurrence.again.add(column)
+            if recurrence.seen == FIRST and all(map(_is_time, strings)):
                 self._leave_out(name, TIMES)
-            elif watch.seen == FIRST and len(strings) - watch.before >= DOUBTFUL:
+            elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
                 self._closed.add(name)
-            elif watch.seen == FIRST or len(watch.again) == AGAIN:
+            elif recurrence.seen == FIRST or len(recurrence.again) == AGAIN:
                 del self.watched[name]
                 self._closed.discard(name)
-            elif watch.seen == LAST:
+            elif recurrence.seen == LAST:
                 self._leave_out(name, IDENTIFIERS)
             if name in self.left_out:
                 logger.warning("%s", _notice(name, self.left_out[name]))

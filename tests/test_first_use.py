@@ -63,6 +63,7 @@ def test_the_environment_says_in_how_many_processes(monkeypatch, asked, jobs):
 
 def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(streamsvm.online, "_KERNELS", (linear,))
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
+    find = cli.importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
     assert cli.main(["warmup", "--jobs", "1"]) == 0
     assert capsys.readouterr().out.strip() == str(cache_folder())

@@ -23,7 +23,7 @@ import pytest
 
 import streamsvm
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, read_archive, write_archive
-from streamsvm.online.base import ROOM_BYTES, OnlineClassifier
+from streamsvm.online.base import SPARE_BYTES, OnlineClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 
@@ -298,7 +298,7 @@ def test_headers_that_do_not_fit_their_arrays_are_refused(saved, case):
     if isinstance(params, dict) and params:
         params = header["params"] | params
     write_archive(saved, header | HEADERS[case] | ({"params": params} if "params" in HEADERS[case] else {}), arrays)
-    check_refused(saved, beyond=ROOM_BYTES)  # a learner of such settings is made, on memory that nothing is written to
+    check_refused(saved, beyond=SPARE_BYTES)  # a learner of such settings is made, on memory that nothing is written to
 
 
 @pytest.mark.parametrize(

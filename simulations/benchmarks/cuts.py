@@ -8,6 +8,7 @@
     python -m simulations.benchmarks.cuts classes     MNIST's ten classes and Covertype's seven, with these settings
     python -m simulations.benchmarks.cuts budget      what a cut to 200, 500, 1000 vectors costs, and what it saves
     python -m simulations.benchmarks.cuts program     the small quadratic program beside Clarabel
+    python -m simulations.benchmarks.cuts few         sets of 200 to 4,000 rows, all by default, beside SVC
 
 Every figure is the mean and the spread (standard deviation) over seeds. Seconds are of the clock; beside them stand the
 seconds of this process's processor, which other processes on the machine disturb less. Results are kept in
@@ -30,7 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 from sklearn.kernel_approximation import Nystroem
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
@@ -50,9 +53,9 @@ FEW_SEEDS = range(2)
 # Problems --------------------------------------------------------------------------------------------------------
 
 
-def noise(places: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float64]:
+def noise(indices: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float64]:
     """Uniform numbers that depend on a row's place alone: splitmix64 of place, column and seed."""
-    z = places.astype(np.uint64) * np.uint64(64) + np.uint64(column) + np.uint64(seed << 40)
+    z = indices.astype(np.uint64) * np.uint64(64) + np.uint64(column) + np.uint64(seed << 40)
     z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -60,7 +63,7 @@ def noise(places: NDArray[np.int64], column: int, seed: int) -> NDArray[np.float
 
 
 class Board:
-    """A noisy checkerboard of k x k cells, rows made from their places."""
+    """A noisy checkerboard of k x k cells, rows made from their indices."""
 
     def __init__(self, n: int, k: int, seed: int) -> None:
         self.n, self.k, self.seed = n, k, seed
@@ -68,11 +71,11 @@ class Board:
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, places: NDArray[np.int64]) -> tuple[Any, Any]:
-        x = np.column_stack([noise(places, j, self.seed) for j in range(2)]) * self.k
+    def __getitem__(self, indices: NDArray[np.int64]) -> tuple[Any, Any]:
+        x = np.column_stack([noise(indices, j, self.seed) for j in range(2)]) * self.k
         y = np.floor(x).sum(axis=1).astype(np.int64) % 2
-        size = np.sqrt(-2.0 * np.log(1.0 - noise(places, 2, self.seed)))
-        turn = 2.0 * np.pi * noise(places, 3, self.seed)
+        size = np.sqrt(-2.0 * np.log(1.0 - noise(indices, 2, self.seed)))
+        turn = 2.0 * np.pi * noise(indices, 3, self.seed)
         x += 0.08 * size[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
         return x / self.k, y
 
@@ -90,14 +93,14 @@ class Teacher:
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, places: NDArray[np.int64]) -> tuple[Any, Any]:
-        x = np.column_stack([noise(places, j, self.seed) for j in range(8)])
+    def __getitem__(self, indices: NDArray[np.int64]) -> tuple[Any, Any]:
+        x = np.column_stack([noise(indices, j, self.seed) for j in range(8)])
         score = np.empty(len(x), np.float32)
         for first in range(0, len(x), 500):
             part = x[first : first + 500].astype(np.float32)
             square = (part**2).sum(axis=1)[:, None] + self.squares - 2.0 * part @ self.centres.T
             score[first : first + 500] = np.exp(-6.0 * square) @ self.signs
-        y = (score > 0.0) ^ (noise(places, 8, self.seed) < 0.05)
+        y = (score > 0.0) ^ (noise(indices, 8, self.seed) < 0.05)
         return x, y.astype(np.int64)
 
 
@@ -182,8 +185,8 @@ class Pegasos:
         t = 0
         while time.process_time() - start < self.seconds:
             t += 1
-            places = rng.integers(len(y), size=self.size)
-            rows, sign = self.similarity.prepare(X[places]), 2.0 * y[places] - 1.0
+            indices = rng.integers(len(y), size=self.size)
+            rows, sign = self.similarity.prepare(X[indices]), 2.0 * y[indices] - 1.0
             # After step t each vector taken at s has the coefficient C y / (size t), whatever s <= t is.
             weights = (signs * (self.C / self.size / max(t - 1, 1))).astype(np.float32)[:, None]
             lose = sign * self.similarity.decide(vectors, weights, rows)[0] < 1.0 if t > 1 else np.ones(self.size, bool)
@@ -480,9 +483,78 @@ def program() -> None:
     keep("cuts-program", result, PACKAGES)
 
 
+def standardised(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9))
+
+
+def libsvm(name: str, n_features: int) -> tuple[Any, Any]:
+    X, y = data.load_libsvm(f"{name}.libsvm.gz", n_features)
+    return X.toarray(), y
+
+
+def stream(name: str, n: int) -> tuple[Any, Any]:
+    table, labels = data.load_stream(name, n)
+    columns = np.column_stack([np.asarray(column, np.float64) for column in table.values()])  # type: ignore[union-attr]
+    return standardised(columns[:n]), np.array(labels[:n])
+
+
+def some(X: Any, y: Any, n: int) -> tuple[Any, Any]:
+    chosen = np.random.default_rng(0).permutation(len(y))[:n]
+    return X[chosen], y[chosen]
+
+
+FEW: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "sonar": lambda: libsvm("sonar_scale", 60),
+    "heart": lambda: libsvm("heart_scale", 13),
+    "australian": lambda: libsvm("australian_scale", 14),
+    "diabetes": lambda: libsvm("diabetes_scale", 8),
+    "fourclass": lambda: libsvm("fourclass_scale", 2),
+    "german": lambda: libsvm("german.numer_scale", 24),
+    "splice": lambda: libsvm("splice_scale", 60),
+    "svmguide3": lambda: libsvm("svmguide3", 21),
+    "digits": lambda: load_digits(return_X_y=True),
+    "keystroke": lambda: stream("keystroke", 1600),
+    "insects 2013, 2,000": lambda: stream("insects 2013", 2000),
+    "board 4 x 4, 1,000": lambda: Board(1000, 4, 0)[np.arange(1000)],
+    "board 4 x 4, 4,000": lambda: Board(4000, 4, 0)[np.arange(4000)],
+    "USPS, 2,000": lambda: some(*data.load_digits("usps.train"), 2000),
+    "MNIST, 2,000": lambda: some(*data.load_digits("mnist.train"), 2000),
+    "Covertype, 2,000": lambda: some(*covertype_classes()[:2], 2000),
+    "Covertype, 4,000": lambda: some(*covertype_classes()[:2], 4000),
+}
+
+
+def few() -> None:
+    """All by default, the fits in turns: the least seconds of the processor, and accuracies by five folds."""
+    result: dict[str, Any] = {}
+    SampledCuts().fit(*FEW["heart"]())  # have all compiled
+    for name, load in FEW.items():
+        X, y = load()
+        X, y = some(X, y, len(y))
+        C = SampledCuts().fit(X, y).C_ / len(y)
+        grid = {"C": [0.1, 1.0, 10.0, 100.0, 1000.0]}
+        kinds: dict[str, Callable[[], Any]] = {
+            "sampled cuts": SampledCuts,
+            "SVC": SVC,
+            "SVC of that C": lambda C=C: SVC(C=C),
+            "SVC, C by search": lambda grid=grid: GridSearchCV(SVC(), grid, cv=3),
+        }
+        seconds: dict[str, list[float]] = {which: [] for which in kinds}
+        for _ in SEEDS:
+            for which, make in kinds.items():
+                seconds[which].append(timed(make().fit, X, y)[1])
+        row: dict[str, float] = {"rows": len(y), "C a row": C}
+        row |= {f"{which}, seconds": min(found) for which, found in seconds.items()}
+        row |= {f"{which}, accuracy": float(cross_val_score(kinds[which](), X, y).mean()) for which in list(kinds)[:2]}
+        row["times SVC"] = row["sampled cuts, seconds"] / row["SVC, seconds"]
+        result[name] = rounded(row)
+        print(name, result[name], flush=True)
+        keep("cuts-few", result, PACKAGES)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {f.__name__: f for f in (growth, peers, linear, plain, settings, classes, budget, program)}
+    parts = {f.__name__: f for f in (growth, peers, linear, plain, settings, classes, budget, program, few)}
     parser.add_argument("part", choices=parts)
     with threadpool_limits(1):
         parts[parser.parse_args().part]()

@@ -85,7 +85,7 @@ def time_steps(X: Any, positive: Any, n_faces: int, n_steps: int, entropy: float
     model = CPMClassifier(n_faces=n_faces, l2=l2, horizon=10**12, entropy=entropy, scaling="none")
     rows = model._space.encode(X, np.ones(X.shape[0], bool))
     model._code(True)
-    model._make_room()
+    model._grow()
     kernels.open_classes(model._state, 1)
     n = X.shape[0]
     pairs = np.zeros(len(rows.values) + n, np.int64), np.zeros(len(rows.values) + n), np.zeros(n + 1, np.int64)

@@ -2,9 +2,9 @@
 
 An event is scaled once in each way (standardised, and by ranks) and handed over to the members, each with a state of
 its own. A member has one or more *heads*, each an expert with scores of its own. Every expert votes with its
-probabilities, weighted by exp(VOTE_SHARPNESS * accuracy), the accuracy decayed by `expert_decay`. The vote's
-probabilities are raised to the power `sharpness` (the inverse of a temperature), learned by their log loss. A second
-vote is heard where it is more often right (`stacking`). Last comes what the order of labels says (`autocorrelation`).
+probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy), the accuracy decayed by `expert_decay`. The vote's
+probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
+is more often right (`stacking`). Last comes what the order of labels says (`autocorrelation`).
 
 A member far less accurate than the best becomes dormant: it does not vote, and learns from one event in DORMANT_SAMPLE.
 It wakes when it has come nearer, or when the blend is wrong more often than it was.
@@ -30,7 +30,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.requests import REQUEST, answer
-from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, load, observe, single_event
+from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, load, observe, single_event
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
 
@@ -38,7 +38,7 @@ from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i
 # for LEARN + t.
 ALL, SCALE, VOTE_ON, LEARN = range(4)
 
-VOTE_SHARPNESS = 100.0
+VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies begin as if an expert had been wrong on so many events.
 VOTE_CAUTION = 30.0
 # Experts with less than this share of the vote are not heard.
@@ -56,8 +56,8 @@ NOW_RATE, LONG_RATE, DRIFT = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 LEAST_LOG = math.log(LEAST)
 # No probability is taken for less than this.
 LEAST_PROBABILITY = 1e-6
-# The step of the sharpness of the probabilities, and how far it goes.
-SHARPNESS_RATE, LEAST_SHARPNESS, MOST_SHARPNESS, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
+# The step of the inverse temperature, and how far it goes.
+CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
 
 _SHARE = (0.0, 1.0)
 
@@ -66,6 +66,8 @@ BLEND = Declaration(
     {
         "rows": Part(ROWS, "rows on their way, standardised"),
         "ranks": Part(ROWS, "rows on their way, by ranks"),
+        "whole": Part(REQUEST, "what is asked of a single event that has all columns"),
+        "listed": Part(REQUEST, "what is asked of one that lists its columns"),
         "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
         "stack": Part(STACK, "the second vote"),
         "order": Part(AUTOCORRELATION, "what the order of labels says"),
@@ -80,8 +82,11 @@ BLEND = Declaration(
             i64,
         ),
         "expert_decay": Number("of the experts' accuracies"),
-        "sharpness": Number(
-            "the power of the vote's probabilities", start=1.0, saved=True, within=(LEAST_SHARPNESS, MOST_SHARPNESS)
+        "inverse_temperature": Number(
+            "the power of the vote's probabilities",
+            start=1.0,
+            saved=True,
+            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
         ),
         "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
         "right_long": Number("the same over longer", saved=True, within=_SHARE),
@@ -90,7 +95,7 @@ BLEND = Declaration(
             "the heads of all members",
             accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
             weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
-            sharpness=Number("how many f its probabilities are the softmax of"),
+            inverse_temperature=Number("how many f its probabilities are the softmax of"),
         ),
         "last": Array(("columns",), "the values of the event last predicted"),
         "last_columns": Array(("columns",), "the columns it listed", i64),
@@ -163,12 +168,12 @@ def observe_event(state, values, columns, start, end, shared):
 
 
 @kernel
-def spread(state, k):
+def find_proba(state, k):
     """The probabilities of all classes, from the scores for row k of members that are awake."""
     n, proba, block = state.n_classes, state.proba, state.block
     if n == 0:
         return
-    room, scores, logs = proba.size, block.scores[k], state.stack.logs
+    capacity, scores, logs = proba.size, block.scores[k], state.stack.logs
     for c in range(n):
         proba[c] = 0.0
     for i in range(block.members.size):
@@ -176,13 +181,13 @@ def spread(state, k):
         for h in range(member.first, member.first + member.n_heads):
             if member.dormant == 0.0:
                 expert = state.experts[h]
-                add_vote(scores, h * room, n, expert.sharpness, expert.weight, proba, logs[h])
+                add_vote(scores, h * capacity, n, expert.inverse_temperature, expert.weight, proba, logs[h])
             else:
                 for c in range(n):
                     logs[h, c] = 0.0
-    total, power = 0.0, state.sharpness
+    total, beta = 0.0, state.inverse_temperature
     for c in range(n):
-        proba[c] = exp_below(power * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
+        proba[c] = exp_below(beta * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
         total += proba[c]
     scale_terms(proba, 0, n, 1.0 / total)
     if n < 2:
@@ -193,29 +198,29 @@ def spread(state, k):
 
 
 @inlined
-def add_vote(scores, at, n, sharpness, weight, proba, logs):
+def add_vote(scores, at, n, beta, weight, proba, logs):
     """Add the softmax of an expert's scores, times its weight; its logarithms go where `stack` finds them."""
     top = scores[at + best_class(scores, at, n)]
-    total = fast_softmax_terms(scores, at, n, sharpness, logs, 0)
+    total = fast_softmax_terms(scores, at, n, beta, logs, 0)
     if weight > LEAST_VOTE:
         share = weight / total
         for c in range(n):
             proba[c] += share * logs[c]
     less = math.log(total)
     for c in range(n):
-        logs[c] = max(sharpness * (scores[at + c] - top) - less, LEAST_LOG)
+        logs[c] = max(beta * (scores[at + c] - top) - less, LEAST_LOG)
 
 
 @kernel
 def count(state, label, k):
-    """Take how well row k of the block was predicted into the votes, the sharpness, and what is known of the order."""
+    """Take how well row k of the block was predicted into votes, temperature, and what is known of the order."""
     n, row = state.n_classes, state.block.rows[k]
     if n >= 2:
         right = 1.0 if best_class(state.proba, 0, n) == label else 0.0
         count_votes(state, label, k, row.seen)
-        watch(state, right, row.seen)
+        detect_drift(state, right, row.seen)
         if label < n:
-            sharpen(state, n, label)
+            calibrate(state, n, label)
             learn_stack(state.stack, n, label)
     if state.is_ordering:
         learn_order(state.order, row.key, n, label)
@@ -228,18 +233,18 @@ def count_votes(state, label, k, seen):
     n, block, experts = state.n_classes, state.block, state.experts
     # At first accuracies are means, a little below what they will be.
     rate = max(1.0 - state.expert_decay, 1.0 / (seen + VOTE_CAUTION))
-    room, scores, top = state.proba.size, block.scores[k], 0.0
+    capacity, scores, top = state.proba.size, block.scores[k], 0.0
     for i in range(block.members.size):
         member, is_present = block.members[i], takes_part(block, i, True, seen)
         own_rate = min(DORMANT_RATE * rate, 1.0) if member.dormant > 0.0 else rate
         for h in range(member.first, member.first + member.n_heads):
             if is_present:
-                right = 1.0 if best_class(scores, h * room, n) == label else 0.0
+                right = 1.0 if best_class(scores, h * capacity, n) == label else 0.0
                 experts[h].accuracy += own_rate * (right - experts[h].accuracy)
             top = max(top, experts[h].accuracy)
     total = 0.0
     for h in range(experts.size):
-        experts[h].weight = exp_below(VOTE_SHARPNESS * (experts[h].accuracy - top))
+        experts[h].weight = exp_below(VOTE_INVERSE_TEMPERATURE * (experts[h].accuracy - top))
         total += experts[h].weight
     share = 1.0 / total
     for h in range(experts.size):
@@ -247,8 +252,8 @@ def count_votes(state, label, k, seen):
 
 
 @inlined
-def sharpen(state, n, label):
-    """A step of the sharpness: up where the label is likelier than the entropy has it, else down.
+def calibrate(state, n, label):
+    """A step of the inverse temperature: up where the label is likelier than the entropy has it, else down.
 
     With q the probabilities the gradient of log q_label in the logarithm of the power is log q_label + entropy(q).
     """
@@ -257,22 +262,23 @@ def sharpen(state, n, label):
     for c in range(n):
         gradient -= proba[c] * logs[c]
     gradient = max(gradient, -MOST_SURPRISE)
-    state.sharpness = min(max(state.sharpness * math.exp(SHARPNESS_RATE * gradient), LEAST_SHARPNESS), MOST_SHARPNESS)
+    wanted = state.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
+    state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
 # Dormant members --------------------------------------------------------------------------------------------------
 
 
 @kernel
-def watch(state, right, seen):
+def detect_drift(state, right, seen):
     """Take whether the blend was right into its accuracies; after BLOCK events wake members or let them rest."""
     seen += 1.0
     state.right_now += max(NOW_RATE, 1.0 / seen) * (right - state.right_now)
     state.right_long += max(LONG_RATE, 1.0 / seen) * (right - state.right_long)
     if int(seen) % BLOCK != 0:
         return
-    spread_of = state.right_long * (1.0 - state.right_long) * NOW_RATE / (2.0 - NOW_RATE)
-    if state.right_now < state.right_long - DRIFT * math.sqrt(spread_of):
+    variance = state.right_long * (1.0 - state.right_long) * NOW_RATE / (2.0 - NOW_RATE)
+    if state.right_now < state.right_long - DRIFT * math.sqrt(variance):
         members = state.block.members
         for i in range(members.size):
             if members[i].dormant > 0.0:
@@ -331,13 +337,14 @@ def scale_block(state, request, first):
     """
     values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
     rows, block = state.rows, state.block
-    room, at, n_block = block.scaled.shape[1], 0, 0
+    capacity, at, n_block = block.scaled.shape[1], 0, 0
     for i in range(first, min(first + block.rows.size, indptr.size - 1)):
         start, end = indptr[i], indptr[i + 1]
-        if at + end - start + 1 > room:
+        if at + end - start + 1 > capacity:
             break
         seen, label = rows.seen, request.labels[i]
-        bad = add_to_block(state, values, columns, start, end, shared, label, request.weights[i], n_block, at, False)
+        weight, at_hand = request.weights[i], request.at_hand > 0
+        bad = add_to_block(state, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
         if bad < 0:
             return bad if n_block == 0 else n_block
         n_block += 1
@@ -366,7 +373,7 @@ def vote_on(state, predicting, k, at_hand):
     """Predict row k of the block from the scores of all members; returns the class."""
     n = state.n_classes
     if not at_hand:
-        spread(state, k)
+        find_proba(state, k)
     if predicting and state.is_ordering:
         note(state.order, state.block.rows[k].key)
     return best_class(state.proba, 0, n) if n > 0 else -1
@@ -375,10 +382,10 @@ def vote_on(state, predicting, k, at_hand):
 @inlined
 def vote_on_block(state, request, first, n_block):
     """Predict the rows of a block, say so where that is asked for, and count how well it went."""
-    predicting = request.predicting > 0
+    predicting, at_hand = request.predicting > 0, request.at_hand > 0
     for k in range(n_block):
         label = state.block.rows[k].label
-        best = vote_on(state, predicting, k, False)
+        best = vote_on(state, predicting, k, at_hand)
         if request.answering > 0:
             request.codes[first + k] = best
             if best >= 0 and request.scores.size > 0:
@@ -398,20 +405,29 @@ def vote_on_rows(address, request_address):
 
 @kernel
 def event(state, label, weight):
-    """Predict or learn the single event, as `polytope.event` does."""
+    """Predict or learn the single event, as `polytope.event` does; its probabilities are there with its class.
+
+    It is a request for one row: what that takes is compiled already.
+    """
+    if label == PROBA:
+        return 0
     row, columns, n, shared = single_event(state.rows)
+    request = state.whole if shared else state.listed
     at_hand = is_at_hand(state, row, columns, n, shared)
     state.at_hand = 0
-    bad = add_to_block(state, row, columns, 0, n, shared, label, weight, 0, 0, at_hand)
-    if bad < 0:
-        return bad - 1
+    request.shared, request.at_hand = int(shared), int(at_hand)
+    request.predicting = request.answering = int(label == PREDICT)
+    request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
+    addresses = address_of(state), address_of(request)
+    call(state.scale, addresses)
+    if request.n_block < 0:
+        return request.n_block - 1
     for i in range(state.block.members.size):
         call_member(state.block, i, 1, at_hand)
-    best = vote_on(state, label == PREDICT, 0, at_hand)
+    call(state.vote, addresses)
     if label == PREDICT:
         keep_at_hand(state, row, columns, n, shared)
-        return best
-    count(state, label, 0)
+        return request.codes[0]
     return 0
 
 
@@ -423,12 +439,12 @@ def run_rows(state, request, what):
     `request.n_block` rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next
     begins.
     """
-    block, n_rows, places = state.block, request.indptr.size - 1, (address_of(state), address_of(request))
+    block, n_rows, addresses = state.block, request.indptr.size - 1, (address_of(state), address_of(request))
     if what < LEARN:
         state.at_hand = 0
     while request.first < n_rows:
         if what in (ALL, SCALE):
-            call(state.scale, places)
+            call(state.scale, addresses)
             if what == SCALE:
                 return request.n_block
             if request.n_block < 0:
@@ -438,7 +454,7 @@ def run_rows(state, request, what):
                 if what == ALL or block.members[i].thread == what - LEARN:
                     call_member(block, i, request.n_block, False)
         if what in (ALL, VOTE_ON):
-            call(state.vote, places)
+            call(state.vote, addresses)
         if what != ALL:
             return request.first + request.n_block
         request.first += request.n_block

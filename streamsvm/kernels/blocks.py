@@ -80,7 +80,7 @@ def keep_pairs(block, way, at, rows, m):
 
 @inlined
 def hand_over(block, k, way, rows):
-    """Make the k-th row of the block a member's event in hand: as many pairs, which it returns, as it has room for."""
+    """Make the k-th row of the block a member's event in hand: as many pairs, which it returns, as it can hold."""
     row = block.rows[k]
     kept_rows, kept = block.weight_rows, block.scaled
     taken, taken_rows = rows.scaled, rows.own_rows

@@ -1,7 +1,7 @@
 """The budgeted kernel machine: one step of stochastic gradient descent on a kernel expansion.
 
 An event that violates its margin joins the support vectors of the `expansion`, or is taken in by one near to it; when
-there are more than the budget allows, `maintenance` makes room. Which columns matter is learned by the `metric`.
+there are more than the budget allows, `maintenance` makes them fewer. Which columns matter is learned by the `metric`.
 
 Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 """
@@ -29,31 +29,31 @@ from streamsvm.kernels.expansion import (
     write_vector,
 )
 from streamsvm.kernels.exponential import ONE, exp_below
-from streamsvm.kernels.losses import best_class, find_update, sharpness, softmax_terms
+from streamsvm.kernels.losses import best_class, find_update, inverse_temperature, softmax_terms
 from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
-from streamsvm.kernels.rows import PREDICT, in_hand, load, observe, single_event, u
+from streamsvm.kernels.rows import PREDICT, PROBA, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import f32
 
-__all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows", "spread"]
+__all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
 
 # Changes of coefficients are cut here, so that their squares do not overflow in float32, whatever an event weighs.
 LARGEST_CHANGE = 1e15
-# Heads weigh exp(VOTE_SHARPNESS * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
-VOTE_SHARPNESS, VOTE_DECAY = 60.0, 0.998
+# Heads weigh exp(VOTE_INVERSE_TEMPERATURE * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
+VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
 
 block_at = state_at(BLOCK)
 
 
 @kernel
-def spread(state):
+def find_proba(state):
     """The probabilities of all classes, from the scores last computed: each head's, times its weight."""
-    n, room, proba, scores, terms = state.n_classes, state.classes.size, state.proba, deciding(state), state.update
+    n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, deciding(state), state.update
     for c in range(n):
         proba[c] = 0.0
     for h in range(state.n_heads):
-        head, at = state.heads[h], h * room
-        total = softmax_terms(scores, at, n, sharpness(head.loss), terms, at)
+        head, at = state.heads[h], h * capacity
+        total = softmax_terms(scores, at, n, inverse_temperature(head.loss), terms, at)
         for c in range(n):
             proba[c] += head.weight * terms[at + c] / total
 
@@ -67,7 +67,7 @@ def predict(state, m):
     evaluate(state, m, state.average > 0.0)
     if state.n_heads == 1:
         return best_class(deciding(state), 0, n)
-    spread(state)
+    find_proba(state)
     return best_class(state.proba, 0, n)
 
 
@@ -82,7 +82,7 @@ def step(state, m, label, weight):
     """
     if label >= state.n_classes:
         open_classes(state, label + 1)
-    n, room, own = state.n_classes, state.classes.size, state.classes[label]
+    n, capacity, own = state.n_classes, state.classes.size, state.classes[label]
     own.learned += 1.0
     weight *= own.weight
     if state.balanced > 0.0:
@@ -100,7 +100,7 @@ def step(state, m, label, weight):
         vote(state, label)
     acting = False
     for h in range(state.n_heads):
-        acting |= find_update(state.scores, state.update, h * room, n, label, state.heads[h].loss)
+        acting |= find_update(state.scores, state.update, h * capacity, n, label, state.heads[h].loss)
     if acting and state.metric_rate > 0.0:
         relearn_metric(state, m)
     for h in range(state.n_heads):
@@ -117,7 +117,7 @@ def learn(state, m, label, weight):
     """Learn the event in hand, which has been evaluated."""
     step(state, m, label, weight)
     if state.n_vectors > state.budget:
-        call(state.make_room, (address_of(state),))
+        call(state.maintain, (address_of(state),))
 
 
 @inlined
@@ -139,7 +139,7 @@ def vote(state, label):
         top = max(top, heads[h].accuracy)
     total = 0.0
     for h in range(n_heads):
-        heads[h].weight = exp_below(VOTE_SHARPNESS * (heads[h].accuracy - top))
+        heads[h].weight = exp_below(VOTE_INVERSE_TEMPERATURE * (heads[h].accuracy - top))
         total += heads[h].weight
     for h in range(n_heads):
         heads[h].weight /= total
@@ -155,8 +155,8 @@ def shrink(state, h):
     head.steps += 1.0
     head.scale *= 1.0 - head.eta * state.l2
     if head.scale < SMALLEST:
-        room, coefs, scale = state.classes.size, state.coefs, f32(head.scale)
-        for c in range(h * room, (h + 1) * room):
+        capacity, coefs, scale = state.classes.size, state.coefs, f32(head.scale)
+        for c in range(h * capacity, (h + 1) * capacity):
             for b in range(coefs.shape[1]):
                 coefs[u(c), u(b)] *= scale
         head.mean_v /= head.scale
@@ -179,10 +179,10 @@ def find_slot(state, m):
 @inlined
 def add_update(state, slot, weight):
     """Add each head's step times its update to the coefficients of a slot, and to the biases."""
-    room, n, update = state.classes.size, state.n_classes, state.update
+    capacity, n, update = state.classes.size, state.n_classes, state.update
     coefs, averaged, biases = state.coefs, state.averaged, state.biases
     for h in range(state.n_heads):
-        head, at = state.heads[h], h * room
+        head, at = state.heads[h], h * capacity
         change = weight * head.eta
         for c in range(at + first_class(state), at + n):
             if update[c] != 0.0:
@@ -198,9 +198,9 @@ def add_update(state, slot, weight):
 @kernel
 def average(state):
     """Let mean_v V + mean_u U forget a share, and V join it."""
-    room, n, biases, means = state.classes.size, state.n_classes, state.biases, state.mean_biases
+    capacity, n, biases, means = state.classes.size, state.n_classes, state.biases, state.mean_biases
     for h in range(state.n_heads):
-        head, at = state.heads[h], h * room
+        head, at = state.heads[h], h * capacity
         share = max(1.0 / (head.steps + 1.0), 1.0 / state.average)
         head.mean_v *= 1.0 - share
         head.mean_u *= 1.0 - share
@@ -215,9 +215,9 @@ def average(state):
 @kernel
 def settle_average(state, h):
     """Write the average of a head into U alone."""
-    head, room, coefs, averaged = state.heads[h], state.classes.size, state.coefs, state.averaged
+    head, capacity, coefs, averaged = state.heads[h], state.classes.size, state.coefs, state.averaged
     p, q = f32(head.mean_v), f32(head.mean_u)
-    for c in range(h * room, (h + 1) * room):
+    for c in range(h * capacity, (h + 1) * capacity):
         for b in range(coefs.shape[1]):
             averaged[u(c), u(b)] = p * coefs[u(c), u(b)] + q * averaged[u(c), u(b)]
     head.mean_v, head.mean_u = 0.0, 1.0
@@ -235,6 +235,9 @@ def votes_on_means(state):
 @kernel
 def event(state, label, weight):
     """Predict or learn the single event, as `polytope.event` does."""
+    if label == PROBA:
+        find_proba(state)
+        return 0
     rows = state.rows
     row, columns, n, shared = single_event(rows)
     m = load(rows, row, columns, 0, n, shared)
@@ -263,7 +266,7 @@ def run_rows(state, request):
             best = predict(state, m)
             request.codes[i] = best
             if best >= 0 and request.scores.size > 0:
-                spread(state)
+                find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
             elif best < 0 and learning:
                 evaluate(state, m, False)

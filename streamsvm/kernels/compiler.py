@@ -1,6 +1,6 @@
 """How kernels are compiled: once for each source, kept on disk, and large parts apart.
 
-This is the one place that touches what numba does not promise to keep.
+This, and `linkage`, are the places that touch what numba does not promise to keep.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -20,6 +21,15 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+try:
+    from streamsvm.kernels.linkage import Exported, Internal, link_internally
+except ImportError:  # numba's inside has changed: all works as before, but takes longer to compile
+    _EXPORTED: dict[str, Any] = {}
+else:
+    _EXPORTED = {"pipeline_class": Exported}
+
+logger = logging.getLogger(__name__)
 
 # Compiled code is removed where it was not used for so long: several versions may live beside one another.
 UNUSED_S = 7 * 86_400.0
@@ -52,26 +62,60 @@ def _remove_unused(folder: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
+class _Keeping:
+    """Whether what is compiled can be kept on disk."""
+
+    failed = False
+
+
+def is_kept() -> bool:
+    """Whether all that this process compiled is kept on disk."""
+    return not _Keeping.failed
+
+
+def _cannot_keep(error: OSError) -> None:
+    """Say so once: this run goes on."""
+    if not _Keeping.failed:
+        _Keeping.failed = True
+        logger.warning(
+            "compiled code cannot be kept in %s: %s; it is compiled anew each time until there is space, or "
+            "NUMBA_CACHE_DIR names another place",
+            cache_folder(),
+            error.strerror or error,
+        )
+
+
 def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_folder())
     try:
         return compiler(*arguments, cache=True, **options)(function)
-    except (OSError, RuntimeError):  # the folder cannot be written: numba finds a place, or compiles every time
-        numba.config.CACHE_DIR = before
-        return compiler(*arguments, **options)(function)
+    except OSError as error:
+        _cannot_keep(error)
+    except RuntimeError:  # the folder cannot be written
+        pass
     finally:
         numba.config.CACHE_DIR = before
+    return compiler(*arguments, **options)(function)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    compiled = _cached(numba.njit, function, nogil=True, **options)
-    template = getattr(compiled, "get_call_template", None)
-    if template is not None:
-        # Numba compiles a function anew for each constant it is called with, which more than doubles the time. Where
-        # its inside has changed that is so, and no more.
-        compiled.get_call_template = lambda args, kws: template(tuple(map(types.unliteral, args)), kws)
-    return compiled
+    exported = _cached(numba.njit, function, nogil=True, **_EXPORTED, **options)
+    if numba.config.DISABLE_JIT:
+        return exported
+    compile_and_keep = exported.compile
+
+    def compile_function(signature: Any) -> Any:
+        try:
+            return compile_and_keep(signature)
+        except OSError as error:
+            _cannot_keep(error)
+            return compile_and_keep(signature)  # it is compiled by now
+
+    exported.compile = compile_function
+    if _EXPORTED:
+        link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
+    return exported
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -115,7 +159,7 @@ def apart(function: Callable[..., Any], n_arguments: int) -> Any:
     """
     if numba.config.DISABLE_JIT:
         return _Plain(function)
-    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments))
+    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments), **_EXPORTED)
 
 
 def _typed_call(_: Any, address: Any, arguments: Any) -> Any:

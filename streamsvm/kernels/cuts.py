@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from streamsvm.kernels import fused, inlined, kernel
+from streamsvm.kernels import fused, inlined, kernel, reduction
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.merging import degradation, ratio_of, refine
 
@@ -186,7 +186,7 @@ def solve_dual(G, h, n, most, ridge, tol, alpha, L, active, p, work):
     Parameters
     ----------
     G, h, n
-        Of the n cuts; the arrays may have room for more.
+        Of the n cuts; the arrays may be longer.
     most, ridge, tol
         The bound on the sum, what is added to the diagonal, and how far a cut may be violated at the end.
     alpha
@@ -318,98 +318,290 @@ def merge_into(vectors, coefs, sizes, a, b):
 # All rows at once ------------------------------------------------------------------------------------------------
 
 
-# Rows whose part of the gap is less than so much of the mean are left for a later sweep.
-SMALL = 0.3
+# The gap is looked at every so many steps.
+LOOK = 8
+# Of the curvature that a row has by itself, so much is left beside another at least: less is rounding.
+LEAST = np.float32(1e-6)
+TINY, LARGE = np.float32(1e-30), np.float32(1e30)
+ZERO, HALF, ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
+# Rows that gain so much of what the best one does take a step by themselves too, so many for each class.
+NEAR, MORE = np.float32(0.05), 4
+# The largest of many is looked for in so many lanes: a compiler finds no largest of several at once.
+LANES = 128
 
 
 @kernel
-def sweep(gram, codes, cost, rescaled, most, order, n_sweeps, tol, weights, scores):
-    """Ascend the dual of the whole problem along pairs of labels of one row after another.
+def ascend(gram, share, codes, costs, rescaled, most, n_steps, tol, weights, scores):
+    """Ascend the dual of the whole problem: each step moves weight from label to label at two rows.
+
+    The first row is that which gains most by itself, the second that which gains most beside the first, to second
+    order and within the weight there is; both then go as far as is best for the two together.
 
     Parameters
     ----------
-    gram
-        The kernel values of all pairs of rows.
-    codes, cost
-        The true classes, and cost[y, c].
+    gram, share
+        The kernel values of all pairs of rows, and what they are multiplied by.
+    codes, costs
+        The true classes, and what each label costs a row, shape (n_classes, n).
     rescaled
         Whether slack is rescaled, not the margin.
     most
         What the weights of a row sum up to.
-    order
-        The rows in the order to go through them.
-    n_sweeps, tol
-        The end comes after so many sweeps, or where the gap, as each row's part was when its turn came, is no more.
+    n_steps, tol
+        The end comes after so many steps, or where the gap is no more.
     weights
-        Of each row's labels, shape (n, n_classes); that of the true one is what is left. Changed.
+        Of each label and row, shape (n_classes, n). Changed.
     scores
-        The scores that belong to them, shape (n_classes, n), or (1, n) for the difference of two. Changed.
+        Those that belong to the weights, shape (n_classes, n). Left behind.
+
+    Returns
+    -------
+    n_steps
+        How many steps were made.
     """
-    least = tol / max(order.size, 1)
-    for _ in range(n_sweeps):
-        gap = 0.0
-        for i in order:
-            if len(scores) == 1:
-                gap += improve_two(gram[i], i, codes[i], cost, rescaled, most[i], least, weights[i], scores[0])
-            else:
-                gap += improve(gram[i], i, codes[i], cost, rescaled, most[i], least, weights[i], scores)
-        if gap <= tol:
-            break
-        least = max(tol, SMALL * gap) / order.size
+    n_classes, n = weights.shape
+    high, low, up, down = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int32), np.empty(n, np.int32)
+    room, back = np.empty(n, np.float32), np.empty(n, np.float32)
+    squares, shared = np.empty(n, np.float32), np.empty(n, np.float32)
+    gains, beside = np.zeros(n + -n % LANES, np.float32), np.zeros(n + -n % LANES, np.float32)
+    lanes = np.empty(LANES, np.float32)
+    first, second = np.empty(n_classes, np.float32), np.empty(n_classes, np.float32)
+    # With the margin rescaled losses are known up to what is the same for all labels of a row, and change as scores do.
+    losses = costs + scores
+    moving = scores.copy() if rescaled else losses
+    for step in range(n_steps):
+        if rescaled:
+            rescale(costs, moving, codes, losses)
+        highest(losses, weights, high, up, back)
+        lowest(losses, weights, high, up, low, down, room)
+        if step % LOOK == 0 and gap_of(losses, weights, high, most) <= tol:
+            return step
+        if rescaled or step == 0:
+            curvatures(gram, share, costs, up, down, rescaled, squares)
+        gain_alone(high, low, room, squares, gains)
+        i = largest(gains, lanes)
+        if gains[i] <= ZERO:
+            return step
+        direction(costs, codes[i], up[i], down[i], i, rescaled, first)
+        if rescaled:
+            together_rescaled(gram[i], share, first, codes, costs, up, down, shared)
+        else:
+            together(gram[i], share, up[i], down[i], up, down, shared)
+        slope, square = high[i] - low[i], squares[i]
+        alone = min(slope / square, room[i])
+        inverse = ONE / square if alone < room[i] else ZERO
+        gain_beside(high, low, room, back, squares, shared, alone, inverse, beside)
+        beside[i] = ZERO
+        j = largest(beside, lanes)
+        if beside[j] > ZERO:
+            direction(costs, codes[j], up[j], down[j], j, rescaled, second)
+            of_i, of_j = best_steps(
+                slope, high[j] - low[j], square, squares[j], shared[j], -back[i], room[i], -back[j], room[j]
+            )
+            move(gram[i], share, first, up[i], down[i], i, of_i, weights, moving)
+            move(gram[j], share, second, up[j], down[j], j, of_j, weights, moving)
+        else:
+            move(gram[i], share, first, up[i], down[i], i, alone, weights, moving)
+        least, k, left = NEAR * gains[i], i, MORE * n_classes
+        for _ in range(n - 1):
+            k = k + 1 if k + 1 < n else 0
+            if gains[k] > least and k != j:
+                step_alone(gram[k], share, codes[k], costs, rescaled, k, first, weights, moving)
+                left -= 1
+                if left == 0:
+                    break
+    return n_steps
+
+
+@reduction
+def rescale(costs, scores, codes, losses):
+    """The losses of all labels with the slack rescaled."""
+    for c in range(len(costs)):
+        loss, cost, score = losses[u(c)], costs[u(c)], scores[u(c)]
+        for i in range(codes.size):
+            loss[u(i)] = cost[u(i)] * (ONE + score[u(i)] - scores[codes[u(i)], u(i)])
+
+
+@reduction
+def highest(losses, weights, high, up, back):
+    """Of each row the label of the largest loss, that loss, and the weight."""
+    high[:] = -LARGE
+    up[:] = 0
+    for c in range(len(losses)):
+        loss, label = losses[u(c)], np.int32(c)
+        for i in range(high.size):
+            up[u(i)] = label if loss[u(i)] > high[u(i)] else up[u(i)]
+            high[u(i)] = loss[u(i)] if loss[u(i)] > high[u(i)] else high[u(i)]
+    for c in range(len(losses)):
+        weight, label = weights[u(c)], np.int32(c)
+        for i in range(high.size):
+            back[u(i)] = weight[u(i)] if up[u(i)] == label else back[u(i)]
+
+
+@reduction
+def lowest(losses, weights, high, up, low, down, room):
+    """The same with the least loss, among labels with weight; that of the largest where no other is."""
+    low[:] = high
+    down[:] = up
+    room[:] = ZERO
+    for c in range(len(losses)):
+        loss, weight, label = losses[u(c)], weights[u(c)], np.int32(c)
+        for i in range(low.size):
+            at, least = loss[u(i)] if weight[u(i)] > ZERO else LARGE, low[u(i)]
+            down[u(i)] = label if at < least else down[u(i)]
+            room[u(i)] = weight[u(i)] if at < least else room[u(i)]
+            low[u(i)] = at if at < least else least
 
 
 @kernel
-def improve(values, i, y, cost, rescaled, most, least, weights, scores):
-    """Move weight from the label of row i with the least loss to that with the largest; the row's part of the gap.
+def gap_of(losses, weights, high, most):
+    """What the largest losses are above the weighted ones."""
+    gap = 0.0
+    for i in range(high.size):
+        gap += np.float64(most[u(i)]) * high[u(i)]
+    for c in range(len(losses)):
+        loss, weight = losses[u(c)], weights[u(c)]
+        for i in range(high.size):
+            gap -= np.float64(weight[u(i)]) * loss[u(i)]
+    return gap
 
-    Nothing is moved where that part is no more than `least`.
-    """
-    up, down, high, low, mean = y, y, 0.0, math.inf, 0.0
-    if weights[y] > 0.0:
-        low = 0.0
-    for c in range(weights.size):
-        if c == y:
-            continue
-        behind = scores[c, i] - scores[y, i]
-        loss = cost[y, c] * (1.0 + behind) if rescaled else cost[y, c] + behind
-        mean += weights[c] * loss
+
+@inlined
+def factors(costs, up, down, i, rescaled):
+    """What the differences of the scores of the two labels from that of the true one are multiplied by."""
+    return (costs[up, i], costs[down, i]) if rescaled else (ONE, ONE)
+
+
+@kernel
+def curvatures(gram, share, costs, up, down, rescaled, squares):
+    """What the dual loses with the square of a step, for each row's."""
+    for i in range(squares.size):
+        of_up, of_down = factors(costs, up[i], down[i], i, rescaled)
+        square = (of_up - of_down) ** 2 + of_up**2 + of_down**2
+        squares[i] = max(square * share * gram[i, i], TINY)
+
+
+@inlined
+def direction(costs, y, up, down, i, rescaled, out):
+    """How the coefficients of a row change, by class, as its weight goes from label `down` to label `up`."""
+    of_up, of_down = factors(costs, up, down, i, rescaled)
+    out[:] = ZERO
+    out[y] += of_up - of_down
+    out[up] -= of_up
+    out[down] += of_down
+
+
+@reduction
+def together(values, share, a, b, up, down, shared):
+    """What the dual loses with the product of a row's step and that of the first one, which goes from b to a."""
+    for i in range(shared.size):
+        to, off = up[u(i)], down[u(i)]
+        same = (ONE if to == a else ZERO) + (ONE if off == b else ZERO)
+        opposed = (ONE if to == b else ZERO) + (ONE if off == a else ZERO)
+        shared[u(i)] = (same - opposed) * share * values[u(i)]
+
+
+@kernel
+def together_rescaled(values, share, first, codes, costs, up, down, shared):
+    """The same with the slack rescaled, where `first` is how the first row's coefficients change."""
+    for i in range(shared.size):
+        a, b, y = up[i], down[i], codes[i]
+        product = (first[y] - first[a]) * costs[a, i] - (first[y] - first[b]) * costs[b, i]
+        shared[i] = product * share * values[i]
+
+
+@reduction
+def gain_alone(high, low, room, squares, gains):
+    """What the best step of each row gains."""
+    for i in range(high.size):
+        slope, square = high[u(i)] - low[u(i)], squares[u(i)]
+        step = slope / square
+        step = step if step < room[u(i)] else room[u(i)]
+        gains[u(i)] = step * (slope - HALF * step * square)
+
+
+@reduction
+def gain_beside(high, low, room, back, squares, shared, alone, inverse, gains):
+    """What the best step of each row, or step back, gains after that of the first, which goes on where it can."""
+    for i in range(high.size):
+        slope = high[u(i)] - low[u(i)] - alone * shared[u(i)]
+        square = squares[u(i)] - shared[u(i)] * (shared[u(i)] * inverse)
+        least = LEAST * squares[u(i)]
+        square = square if square > least else least
+        step = slope / square
+        step = step if step > -back[u(i)] else -back[u(i)]
+        step = step if step < room[u(i)] else room[u(i)]
+        gains[u(i)] = step * (slope - HALF * step * square)
+
+
+@reduction
+def largest(values, lanes):
+    """The place of the largest value, where there are a multiple of `lanes`."""
+    lanes[:] = values[:LANES]
+    for first in range(LANES, values.size, LANES):
+        part = values[first : first + LANES]
+        for k in range(LANES):
+            lanes[u(k)] = part[u(k)] if part[u(k)] > lanes[u(k)] else lanes[u(k)]
+    place = 0
+    for k in range(1, LANES):
+        if lanes[k] > lanes[place]:
+            place = k
+    top = lanes[place]
+    while values[place] < top:
+        place += LANES
+    return place
+
+
+@kernel
+def best_steps(slope_a, slope_b, square_a, square_b, shared, least_a, most_a, least_b, most_b):
+    """The two steps, each between its least and most, that gain most together."""
+    determinant = np.float64(square_a) * square_b - np.float64(shared) * shared
+    if determinant > LEAST * square_a * square_b:
+        a = (np.float64(slope_a) * square_b - np.float64(slope_b) * shared) / determinant
+        b = (np.float64(slope_b) * square_a - np.float64(slope_a) * shared) / determinant
+        if least_a <= a <= most_a and least_b <= b <= most_b:
+            return a, b
+    best_a, best_b, best = 0.0, 0.0, 0.0
+    for edge in range(4):
+        if edge < 2:
+            a = np.float64(least_a if edge == 0 else most_a)
+            b = min(max((slope_b - shared * a) / square_b, least_b), most_b)
+        else:
+            b = np.float64(least_b if edge == 2 else most_b)
+            a = min(max((slope_a - shared * b) / square_a, least_a), most_a)
+        gain = a * (slope_a - 0.5 * a * square_a - b * shared) + b * (slope_b - 0.5 * b * square_b)
+        if gain > best:
+            best_a, best_b, best = a, b, gain
+    return best_a, best_b
+
+
+@kernel
+def step_alone(values, share, y, costs, rescaled, i, change, weights, moving):
+    """The best step of a row."""
+    up, down, high, low = 0, 0, -LARGE, LARGE
+    for c in range(len(costs)):
+        loss = costs[c, i] * (ONE + moving[c, i] - moving[y, i]) if rescaled else moving[c, i]
         if loss > high:
             up, high = c, loss
-        if weights[c] > 0.0 and loss < low:
+        if weights[c, i] > ZERO and loss < low:
             down, low = c, loss
-    gap = most * high - mean
-    if gap <= least or high <= low:
-        return gap
-    gains = (cost[y, up] if rescaled else 1.0) if up != y else 0.0
-    loses = (cost[y, down] if rescaled else 1.0) if down != y else 0.0
-    curvature = ((gains - loses) ** 2 + gains * gains + loses * loses) * values[i]
-    step = weights[down]
-    if curvature > 0.0:
-        step = min(step, (high - low) / curvature)
-    weights[down] -= step
-    weights[up] += step
-    add_scaled(scores[y], values, step * (gains - loses))
-    add_scaled(scores[up], values, -step * gains)
-    add_scaled(scores[down], values, step * loses)
-    return gap
+    if high > low:
+        direction(costs, y, up, down, i, rescaled, change)
+        square = ZERO
+        for c in range(change.size):
+            square += change[c] * change[c]
+        step = min((high - low) / max(square * share * values[i], TINY), weights[down, i])
+        move(values, share, change, up, down, i, step, weights, moving)
 
 
 @kernel
-def improve_two(values, i, y, cost, rescaled, most, least, weights, scores):
-    """The same for two classes, whose scores differ by `scores`."""
-    other, sign = 1 - y, 2.0 * y - 1.0
-    factor = cost[y, other] if rescaled else 1.0
-    loss = cost[y, other] - factor * sign * scores[i]
-    gap = most * max(loss, 0.0) - weights[other] * loss
-    if gap <= least:
-        return gap
-    curvature = factor * factor * values[i]
-    weight = most if loss > 0.0 else 0.0
-    if curvature > 0.0:
-        weight = min(max(weights[other] + loss / curvature, 0.0), most)
-    add_scaled(scores, values, sign * factor * (weight - weights[other]))
-    weights[other], weights[y] = weight, most - weight
-    return gap
+def move(values, share, change, up, down, i, step, weights, moving):
+    """Move the weight of a row, and the scores of all rows with it."""
+    step = np.float32(step)
+    weights[down, i] = max(weights[down, i] - step, ZERO)
+    weights[up, i] = max(weights[up, i] + step, ZERO)
+    for c in range(change.size):
+        add_scaled(moving[c], values, change[c] * step * share)
 
 
 @fused

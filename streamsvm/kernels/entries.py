@@ -19,6 +19,7 @@ from numba import config, types
 from numba.core import event
 
 from streamsvm.kernels import apart, cache_folder
+from streamsvm.kernels.compiler import is_kept
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Entry:
 
     @cached_property
     def name(self) -> str:
-        """Its module in this room, and its own name."""
+        """Its module of this package, and its own name."""
         return name_of(_plain(self.function))
 
     @property
@@ -60,8 +61,9 @@ class Entry:
             compiled = self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
         else:
             compiled = self.function.compile(self.arguments)
-        with contextlib.suppress(OSError):
-            self._mark.touch()
+        if is_kept():
+            with contextlib.suppress(OSError):
+                self._mark.touch()
         return compiled
 
     def reached(self) -> set[str]:
@@ -72,7 +74,7 @@ class Entry:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The module of a function in this room, and its own name."""
+    """The module of a function in this package, and its own name."""
     return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
 
 

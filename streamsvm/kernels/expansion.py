@@ -67,7 +67,7 @@ BSGD = Declaration(
         "gamma_factor": Number("see gamma"),
         "merges": Number("how many vectors are merged into one", i64),
         "search": Number("how the best point between two vectors is found", i64),
-        "make_room": address("how room is made: see `maintenance`"),
+        "maintain": address("how the budget is kept: see `maintenance`"),
         "gamma_now": Number("gamma", saved=True, within=(0.0, 1e300)),
         "sum_of_squares": Number("the sum of square norms it follows", saved=True, within=(0.0, 1e300)),
         "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, within=_VALUE),
@@ -212,7 +212,7 @@ def dot_vectors(vectors, n, rows, values, m, out):
 def first_largest(row, n, sign, tops):
     """Where the first of the largest of n values times a sign is; values times 1 are not negative.
 
-    Passes vectorise; `tops` is room for half as many.
+    Passes vectorise; `tops` holds half as many.
     """
     half = padded(n) // 2
     for b in range(n, 2 * half):
@@ -289,11 +289,11 @@ def kernel_row(state, m):
 def evaluate(state, m, averaging):
     """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
     kernel_row(state, m)
-    room, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
+    capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     row, sums, scores, means = state.kernel, state.work[0], state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
     for h in range(state.n_heads):
-        head, at = state.heads[h], h * room
+        head, at = state.heads[h], h * capacity
         scores[at] = means[at] = 0.0
         for c in range(at + first, at + n):
             s = dot(coefs, c, row, slots, sums)
@@ -397,10 +397,10 @@ def log_kernel_between(state, a, b):
 @kernel
 def open_classes(state, n):
     """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
-    room, coefs, averaged = state.classes.size, state.coefs, state.averaged
+    capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
     before = state.n_classes
     for h in range(state.n_heads):
-        at = h * room
+        at = h * capacity
         for c in range(at + before, at + n):
             state.scores[c] = state.mean_scores[c] = 0.0
         if before == 2 and n > 2:

@@ -38,9 +38,9 @@ def step(state, rows, values, m, label, weight):
     """One step of logistic regression for each head, on an event of m pairs whose scores are at hand."""
     state.n_classes = max(state.n_classes, label + 1)
     n, rates, scores, update = state.n_classes, state.rates, state.scores, state.update
-    room = scores.size // rates.size
+    capacity = scores.size // rates.size
     for h in range(rates.size):
-        at = h * room
+        at = h * capacity
         total = fast_softmax_terms(scores, at, n, 1.0, update, at)
         # An event that weighs much takes no longer step than one that follows it wholly.
         change = min(weight, 1.0 / rates[h]) * rates[h]

@@ -1,7 +1,8 @@
 """The losses: which update of the classes' scores follows from each, and which probabilities.
 
 A loss is chosen by its id. The update u is the negative gradient of the loss in the scores f; a step adds it, times the
-step's length, to what the scores are made of. Another loss is another branch of `find_update` and `sharpness`.
+step's length, to what the scores are made of. Another loss is another branch of `find_update` and
+`inverse_temperature`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ HINGE, LOG = 0, 1
 # would bring a vector, and the memory would be short.
 LEAST_ERROR = 0.3
 # Probabilities are the softmax of f for the log loss, and of so many f for the hinge.
-HINGE_SHARPNESS = 3.0
+HINGE_INVERSE_TEMPERATURE = 3.0
 
 
 @inlined
@@ -31,21 +32,21 @@ def best_class(scores, at, n):
 
 
 @inlined
-def softmax_terms(scores, at, n, sharpness, out, to):
-    """out[to + c] = exp(sharpness * (f_c - the largest)) for n scores; returns their sum: divided by it, a softmax."""
+def softmax_terms(scores, at, n, beta, out, to):
+    """out[to + c] = exp(beta * (f_c - the largest)) for n scores; returns their sum: divided by it, a softmax."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        out[to + c] = math.exp(sharpness * (scores[at + c] - top))
+        out[to + c] = math.exp(beta * (scores[at + c] - top))
         total += out[to + c]
     return total
 
 
 @inlined
-def fast_softmax_terms(scores, at, n, sharpness, out, to):
+def fast_softmax_terms(scores, at, n, beta, out, to):
     """`softmax_terms` to single precision."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        out[to + c] = exp_below(sharpness * (scores[at + c] - top))
+        out[to + c] = exp_below(beta * (scores[at + c] - top))
         total += out[to + c]
     return total
 
@@ -58,9 +59,9 @@ def scale_terms(out, at, n, share):
 
 
 @inlined
-def sharpness(loss):
+def inverse_temperature(loss):
     """How many f the probabilities of a loss are the softmax of."""
-    return 1.0 if loss == LOG else HINGE_SHARPNESS
+    return 1.0 if loss == LOG else HINGE_INVERSE_TEMPERATURE
 
 
 @inlined

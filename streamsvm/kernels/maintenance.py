@@ -1,4 +1,4 @@
-"""Making room: one or several support vectors fewer, so that the scores change least.
+"""Budget maintenance: one or several support vectors fewer, so that the scores change least.
 
 Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018; removal and
 projection: Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
@@ -38,15 +38,15 @@ LOOKUP, GOLDEN = 0, 1
 MOST_BOUND, BOUND_SAFETY, TABLE_ERROR = np.float32(0.74), np.float32(0.99), np.float32(1e-3)
 
 
-def make_room_by_merging(address):
-    """Merge the smallest vector with others, one after another (MM-BSGD); each way to make room is compiled apart."""
+def maintain_by_merging(address):
+    """Merge the smallest vector with others, one after another (MM-BSGD); each way is compiled apart."""
     state = bsgd_at(address)
     n_chosen = choose_or_remove(state)
     if n_chosen > 1:
         merge_in_turn(state, n_chosen)
 
 
-def make_room_by_merging_at_once(address):
+def maintain_by_merging_at_once(address):
     """Merge the smallest vector with others into the best point for all (MM-GD)."""
     state = bsgd_at(address)
     n_chosen = choose_or_remove(state)
@@ -54,13 +54,13 @@ def make_room_by_merging_at_once(address):
         merge_at_once(state, n_chosen)
 
 
-def make_room_by_removing(address):
+def maintain_by_removing(address):
     """Remove the smallest vector."""
     state = bsgd_at(address)
     remove(state, find_smallest(state))
 
 
-def make_room_by_projecting(address):
+def maintain_by_projecting(address):
     """Project the smallest vector onto the others."""
     state = bsgd_at(address)
     smallest = find_smallest(state)
@@ -94,8 +94,8 @@ def head_weight(state, h):
 @inlined
 def coef_range(state, h):
     """The rows of a head's coefficients."""
-    room = state.classes.size
-    return range(h * room + first_class(state), h * room + state.n_classes)
+    capacity = state.classes.size
+    return range(h * capacity + first_class(state), h * capacity + state.n_classes)
 
 
 # Choosing ---------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def find_cost(state, i, b, sizes, far):
     ratio, share = ratio_of(sizes[u(b)], size), sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
     cosine, kappa = state.work[0, u(b)], state.work[4, u(b)]
     if state.search == GOLDEN:
-        h = golden_section(ratio, cosine, -far[u(b)])
+        h = golden_section(ratio, float(cosine), float(-far[u(b)]))
     elif is_plain(state):
         return f32(look_up(state.table, LOST, share, kappa))
     else:
@@ -363,15 +363,15 @@ def find_mix(state, count):
 @kernel
 def kept_at(state, weights, count):
     """The square norm kept at z, and the kernel values between z and the chosen, left in the last row of `mix`."""
-    far, near, kernels, spread_of = state.far, state.near, state.mix[2], 0.0
+    far, near, kernels, variance = state.far, state.near, state.mix[2], 0.0
     for p in range(count):
         kernels[p] = 0.0
         for q in range(count):
             kernels[p] += weights[q] * far[p, q]
-        spread_of += 0.5 * weights[p] * kernels[p]
+        variance += 0.5 * weights[p] * kernels[p]
     value = 0.0
     for p in range(count):
-        kernels[p] = math.exp(-max(kernels[p] - spread_of, 0.0))
+        kernels[p] = math.exp(-max(kernels[p] - variance, 0.0))
         for q in range(p):
             value += 2.0 * near[p, q] * kernels[p] * kernels[q]
         value += near[p, p] * kernels[p] * kernels[p]
@@ -414,9 +414,9 @@ def remove(state, slot):
 @inlined
 def clear_coefs(state, coefs, slot):
     """Set the coefficients of a slot to zero."""
-    room = state.classes.size
+    capacity = state.classes.size
     for h in range(state.n_heads):
-        for c in range(h * room, h * room + state.n_classes):
+        for c in range(h * capacity, h * capacity + state.n_classes):
             coefs[c, slot] = ZERO
 
 
@@ -454,8 +454,8 @@ def project(state, i):
 
 
 ENTRIES = {
-    "merge": Entry(make_room_by_merging, (types.int64,)),
-    "merge-at-once": Entry(make_room_by_merging_at_once, (types.int64,)),
-    "remove": Entry(make_room_by_removing, (types.int64,)),
-    "project": Entry(make_room_by_projecting, (types.int64,)),
+    "merge": Entry(maintain_by_merging, (types.int64,)),
+    "merge-at-once": Entry(maintain_by_merging_at_once, (types.int64,)),
+    "remove": Entry(maintain_by_removing, (types.int64,)),
+    "project": Entry(maintain_by_projecting, (types.int64,)),
 }

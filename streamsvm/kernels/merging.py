@@ -146,9 +146,11 @@ def table() -> NDArray[np.float32]:
             return found
     computed = np.zeros((2, GRID, GRID), np.float32)
     fill_table(computed)
-    with contextlib.suppress(OSError):
-        part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
         with open(part, "wb") as file:
             np.save(file, computed)
         os.replace(part, path)
+    except OSError:  # it is computed anew next time
+        part.unlink(missing_ok=True)
     return computed

@@ -81,12 +81,12 @@ def relearn_metric(state, m):
 @inlined
 def pull(state, out):
     """out[b] = k_b sum over heads and classes of the head's weight * u_c A_cb."""
-    room, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
+    capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
     coefs, row, update = state.coefs, state.kernel, state.update
     for b in range(slots):
         out[u(b)] = ZERO
     for h in range(state.n_heads):
-        head, at = state.heads[h], h * room
+        head, at = state.heads[h], h * capacity
         for c in range(at + first, at + n):
             weight = f32(head.weight * head.scale * update[c])
             if weight != ZERO:

@@ -20,7 +20,7 @@ from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import softmax_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
-from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, borrow, in_hand, load, observe, single_event, u
+from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, borrow, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
 # Scalars are folded back into their arrays below this.
@@ -175,8 +175,8 @@ def score_averaged(state, rows, values, m):
         state.f[c] = f
 
 
-@kernel
-def spread(state):
+@inlined
+def find_proba(state):
     """The probabilities of all classes, from the f of the event in hand: their softmax, monotone in f."""
     n, proba = state.n_classes, state.proba
     total = softmax_terms(state.f, 0, n, 1.0, proba, 0)
@@ -376,11 +376,14 @@ def open_classes(state, n):
 
 @kernel
 def event(state, label, weight):
-    """Predict the single event where `label` is PREDICT, else learn it.
+    """Predict the single event where `label` is PREDICT, else learn it; PROBA asks for the probabilities of the last.
 
     Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used: nothing
-    has changed then.
+    has changed then. Probabilities are left in `proba`.
     """
+    if label == PROBA:
+        find_proba(state)
+        return 0
     rows = state.rows
     row, columns, n, shared = single_event(rows)
     m = load(rows, row, columns, 0, n, shared)
@@ -411,7 +414,7 @@ def run_rows(state, request):
             best = predict(state, event_rows, scaled, m)
             request.codes[i] = best
             if best >= 0 and request.scores.size > 0:
-                spread(state)
+                find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
         elif learning:
             score(state, event_rows, scaled, m)

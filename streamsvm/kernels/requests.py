@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamsvm.kernels import inlined
-from streamsvm.kernels.state import Array, Declaration, Number, i64
+from streamsvm.kernels.state import Array, Declaration, Number, State, i64
 
 REQUEST = Declaration(
     "request",
@@ -11,6 +14,7 @@ REQUEST = Declaration(
         "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
         "predicting": Number("whether rows are predicted, as somebody who takes heed of it would", i64),
         "answering": Number("whether codes, and what else is asked for, are wanted", i64),
+        "at_hand": Number("whether the first row is scaled already, and members have its scores", i64),
         "first": Number("the first row of the block in hand", i64),
         "n_block": Number("how many rows it has", i64),
         "values": Array(("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", lent=True),
@@ -23,6 +27,22 @@ REQUEST = Declaration(
         "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", lent=True),
     },
 )
+
+
+def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
+    """A request for a single event, whose values and columns come to stand in these arrays."""
+    request = State(REQUEST)
+    request.lend(
+        values=values,
+        columns=columns,
+        indptr=np.zeros(2, i64),
+        labels=np.zeros(1, i64),
+        weights=np.zeros(1),
+        codes=np.zeros(1, i64),
+        scores=np.zeros(0),
+        proba=np.zeros((0, 0)),
+    )
+    return request
 
 
 @inlined

@@ -19,8 +19,9 @@ from streamsvm.kernels.state import Array, Declaration, Number, i64
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
 u = np.uint64
 
-# What is asked of a single event: a class to learn it with, or a prediction.
-PREDICT = -1
+# What is asked of a single event: a class to learn it with, or a prediction; of the event last predicted, the
+# probabilities.
+PREDICT, PROBA = -1, -2
 
 # How values are scaled.
 NONE, STANDARD, RANK = 0, 1, 2

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,11 @@ class Array:
         return tuple(tuple(dim.split("*")) for dim in self.dims)
 
     @cached_property
+    def addresses(self) -> frozenset[str]:
+        """The fields of records that are addresses."""
+        return frozenset(name for name, number in (self.fields or {}).items() if number.is_address)
+
+    @cached_property
     def element(self) -> np.dtype[Any]:
         """The type of an element."""
         fields: Any = [(name, number.dtype) for name, number in (self.fields or {}).items()]
@@ -149,9 +154,14 @@ class Declaration:
         DECLARED[self.name] = self
 
     @cached_property
-    def numbers(self) -> frozenset[str]:
-        """The names of all numbers."""
-        return frozenset(name for name, _ in self.of(Number))
+    def numbers(self) -> dict[str, tuple[int, bool]]:
+        """Where each number stands in the record, in words of eight bytes, and whether it is a float."""
+        return {name: (self.offset(name) // 8, number.dtype is f64) for name, number in self.of(Number)}
+
+    @cached_property
+    def taken(self) -> NDArray[np.intp]:
+        """Where the numbers stand that another state takes over."""
+        return np.array([self.numbers[name][0] for name, number in self.of(Number) if not number.is_address], np.intp)
 
     @cached_property
     def own_arrays(self) -> dict[str, Array]:
@@ -159,15 +169,10 @@ class Declaration:
         return {name: array for name, array in self.of(Array) if not array.lent}
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def words(self) -> dict[str, int]:
         """Where the address of an array or part stands in the record, in words of eight bytes."""
         names = (name for name, entry in self.entries.items() if not isinstance(entry, Number))
         return {name: self.offset(f"{name}@") // 8 for name in names}
-
-    @cached_property
-    def number_starts(self) -> list[tuple[str, float]]:
-        """Numbers that do not begin with 0."""
-        return [(name, number.start) for name, number in self.of(Number) if number.start]
 
     @cached_property
     def array_starts(self) -> list[tuple[str, str | None, float]]:
@@ -224,6 +229,54 @@ def _address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+class _Span(NamedTuple):
+    """Where an array is in the memory of a state, and what it looks like."""
+
+    start: int
+    end: int
+    shape: tuple[int, ...]
+    array: Array
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where everything is in a state of certain dimensions.
+
+    Parameters
+    ----------
+    n_bytes
+        How large it is.
+    record
+        The record it begins with, addresses counted from there.
+    addresses
+        The words of it that are addresses.
+    spans
+        The arrays that take memory.
+    """
+
+    n_bytes: int
+    record: NDArray[np.int64]
+    addresses: list[int]
+    spans: dict[str, _Span]
+
+
+@lru_cache(maxsize=1024)
+def _layout(declaration: Declaration, dims: tuple[tuple[str, int], ...]) -> _Layout:
+    sizes, spans = dict(dims), dict[str, _Span]()
+    record = np.zeros(1, declaration.record)
+    for name, number in declaration.of(Number):
+        record[name] = number.start
+    words, addresses = record.view(i64), []
+    at = -(-declaration.record.itemsize // ALIGNMENT) * ALIGNMENT
+    for name, array in declaration.own_arrays.items():
+        shape, word = _joined(array, sizes), declaration.words[name]
+        spans[name] = _Span(at, at + math.prod(shape) * array.element.itemsize, shape, array)
+        words[word : word + 1 + len(shape)] = (at, *shape)
+        addresses.append(word)
+        at += _n_bytes(array, sizes)
+    return _Layout(at, words, addresses, spans)
+
+
 _most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
 
 
@@ -253,7 +306,7 @@ class State:
     """
 
     __slots__ = (
-        *("__weakref__", "_arrays", "_block", "_numbers", "_record", "_words"),
+        *("__weakref__", "_arrays", "_block", "_floats", "_layout", "_words"),
         *("address", "declaration", "dims", "parts"),
     )
 
@@ -263,8 +316,8 @@ class State:
     address: int
     _arrays: dict[str, NDArray[Any]]
     _block: NDArray[np.uint8]
-    _numbers: frozenset[str]
-    _record: Any
+    _floats: NDArray[np.float64]
+    _layout: _Layout
     _words: NDArray[np.int64]
 
     def __init__(
@@ -275,73 +328,78 @@ class State:
         parts: Mapping[str, State] | None = None,
     ) -> None:
         sizes, own = dict(dims or {}), object.__setattr__
+        layout = _layout(declaration, tuple(sizes.items()))
+        if layout.n_bytes > _most_bytes.get():
+            raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
+        # Memory that nothing is written to takes none of the machine's.
+        block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
+        first = -_address(block) % ALIGNMENT
+        block = block[first : first + layout.n_bytes]
+        words = block[: declaration.record.itemsize].view(i64)
+        address = _address(block)
+        words[:] = layout.record
+        words[layout.addresses] += address
         own(self, "declaration", declaration)
         own(self, "dims", sizes)
         own(self, "parts", dict(parts or {}))
-        own(self, "_numbers", declaration.numbers)
-        arrays = declaration.own_arrays
-        head = -(-declaration.record.itemsize // ALIGNMENT) * ALIGNMENT
-        lengths = [_n_bytes(array, sizes) for array in arrays.values()]
-        size = head + sum(lengths)
-        if size > _most_bytes.get():
-            raise ValueError(f"a state of {size} bytes, of which at most {_most_bytes.get()} are allowed")
-        # Memory that nothing is written to takes no room.
-        block = np.zeros(size + ALIGNMENT, np.uint8)
-        block = block[-_address(block) % ALIGNMENT :][:size]
+        own(self, "address", address)
+        own(self, "_layout", layout)
         own(self, "_block", block)
-        own(self, "_record", block[: declaration.record.itemsize].view(declaration.record))
-        own(self, "_words", block[: declaration.record.itemsize].view(i64))
-        own(self, "address", _address(block))
+        own(self, "_words", words)
+        own(self, "_floats", words.view(f64))
         own(self, "_arrays", {})
-        at = head
-        for (name, array), length in zip(arrays.items(), lengths, strict=True):
-            shape, element = _joined(array, sizes), array.element
-            flat = block[at : at + math.prod(shape) * element.itemsize].view(element).reshape(shape)
-            self._place(name, flat.view(np.recarray) if array.fields else flat, self.address + at)
-            at += length
         for name, part in self.parts.items():
             if name in declaration.entries:
-                self._words[declaration.places[name]] = part.address
-        self._begin()
-        LIVING[self.address] = self
-
-    def _place(self, name: str, array: NDArray[Any], address: int) -> None:
-        """Note an array, and its address and shape, which stand in the record one behind the other."""
-        self._arrays[name] = array
-        place = self.declaration.places[name]
-        self._words[place : place + 1 + array.ndim] = (address, *array.shape)
-
-    def _begin(self) -> None:
-        for name, start in self.declaration.number_starts:
-            self._record[name] = start
-        for name, key, start in self.declaration.array_starts:
-            array = self._arrays[name]
+                words[declaration.words[name]] = part.address
+        for name, key, start in declaration.array_starts:
+            array = self._array(name)
             (array if key is None else array[key])[...] = start
+        LIVING[address] = self
+
+    def _array(self, name: str) -> NDArray[Any]:
+        """A view of an array, made when it is first asked for."""
+        found = self._arrays.get(name)
+        if found is None:
+            start, end, shape, array = self._layout.spans[name]
+            found = self._block[start:end].view(array.element).reshape(shape)
+            self._arrays[name] = found = found.view(np.recarray) if array.fields else found
+        return found
+
+    def _number(self, name: str) -> NDArray[Any]:
+        """A view of a number."""
+        word, is_float = self.declaration.numbers[name]
+        return (self._floats if is_float else self._words)[word : word + 1].reshape(())
 
     def __getattr__(self, name: str) -> Any:
         if name in self._arrays:
             return self._arrays[name]
-        if name in self._numbers:
-            return self._record[name][0]
+        if name in self.declaration.numbers:
+            word, is_float = self.declaration.numbers[name]
+            return (self._floats if is_float else self._words)[word]
         if name in self.parts:
             return self.parts[name]
+        if name in self._layout.spans:
+            return self._array(name)
         raise AttributeError(f"a state of {self.declaration.name} has no {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._numbers:
+        if name not in self.declaration.numbers:
             raise AttributeError(f"a state of {self.declaration.name} has no number {name!r}")
-        self._record[name] = value
+        word, is_float = self.declaration.numbers[name]
+        (self._floats if is_float else self._words)[word] = value
 
     def lend(self, **arrays: NDArray[Any]) -> None:
-        """Put arrays that live elsewhere in their places."""
+        """Take arrays that live elsewhere for its own: their addresses and shapes stand in the record."""
         for name, array in arrays.items():
-            self._place(name, array, _address(array))
+            self._arrays[name] = array
+            word = self.declaration.words[name]
+            self._words[word : word + 1 + array.ndim] = (_address(array), *array.shape)
 
     def split(self, name: str) -> NDArray[Any]:
         """An array with each named dimension by itself."""
         entry = self.declaration.entries[name]
         assert isinstance(entry, Array)
-        return self._arrays[name].reshape(_split(entry, self.dims))
+        return self._array(name).reshape(_split(entry, self.dims))
 
     @property
     def n_bytes(self) -> int:
@@ -349,12 +407,13 @@ class State:
         return self._block.nbytes + sum(part.n_bytes for part in self.parts.values())
 
     def take(self, other: State) -> None:
-        """Take over all that another state holds, as far as there is room."""
-        for name, number in self.declaration.of(Number):
-            if not number.is_address:
-                self._record[name] = other._record[name]
-        for name, array in self.declaration.of(Array):
-            if not array.lent:
+        """Take over all that another state holds, as far as this one is large enough."""
+        taken = self.declaration.taken
+        self._words[taken] = other._words[taken]
+        for name, array in self.declaration.own_arrays.items():
+            if self._layout.spans[name].shape == other._layout.spans[name].shape and not array.addresses:
+                self._array(name)[...] = other._array(name)
+            else:
                 _copy_common(array, self.split(name), other.split(name))
         for name, part in self.parts.items():
             part.take(other.parts[name])
@@ -365,8 +424,8 @@ class State:
         """What is saved: its name, a view of it, and the bounds it keeps."""
         for name, entry in self.declaration.entries.items():
             if isinstance(entry, Number) and entry.saved:
-                yield name, self._record[name].reshape(()), entry.within
-            elif isinstance(entry, Array) and entry.saved and self._arrays[name].size:
+                yield name, self._number(name), entry.within
+            elif isinstance(entry, Array) and entry.saved and self._array(name).size:
                 yield name, self.split(name), entry.within
             elif isinstance(entry, Array):
                 for key, number in (entry.fields or {}).items():
@@ -418,11 +477,8 @@ class State:
 
 def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:
     """A state that others can take over from: its own addresses are not valid."""
-    state = State(declaration, dims, parts=parts)
-    head = declaration.record.itemsize
-    numbers = block[:head].view(declaration.record)
-    for name, _ in declaration.of(Number):
-        state._record[name] = numbers[name]
+    state, head = State(declaration, dims, parts=parts), declaration.record.itemsize
+    state._words[declaration.taken] = block[:head].view(i64)[declaration.taken]
     first = -(-head // ALIGNMENT) * ALIGNMENT
     state._block[first:] = block[first:]
     return state
@@ -430,11 +486,10 @@ def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, St
 
 def _copy_common(array: Array, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
     common = tuple(slice(0, min(a, b)) for a, b in zip(mine.shape, theirs.shape, strict=True))
-    addresses = [name for name, number in (array.fields or {}).items() if number.is_address]
-    if not addresses:
+    if not array.addresses:
         mine[common] = theirs[common]
         return
     assert array.fields is not None
     for name in array.fields:
-        if name not in addresses:
+        if name not in array.addresses:
             mine[name][common] = theirs[name][common]

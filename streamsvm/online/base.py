@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Watch, is_nan
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.requests import REQUEST
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
 MANY_CLASSES = 250
 # What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
-ROOM_BYTES, ROOM_TIMES = 64 << 20, 32
+SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -51,7 +51,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
     them. Predicting while another thread learns is not safe: copy the model, or take turns.
 
-    A subclass names its kernel file, `_kernels`, with `event`, `spread` and `run_rows`, and gives `_new_state`.
+    A subclass names its kernel file, `_kernels`, with `event` and `run_rows`, and gives `_new_state`.
     """
 
     _kernels: ClassVar[ModuleType]
@@ -66,7 +66,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     @abstractmethod
     def _new_state(self, n_columns: int, n_classes: int) -> State:
-        """An empty state with room for so many columns and classes, and with this learner's settings."""
+        """An empty state for so many columns and classes, and with this learner's settings."""
 
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
@@ -89,8 +89,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._many_classes_at = 0
         self._answers: list[Any] = [None]
         self._n_prepared = 0
-        self._room = (min(16, self.max_features), 2)
-        self._use(self._new_state(*self._room))
+        self._capacity = (min(16, self.max_features), 2)
+        self._use(self._new_state(*self._capacity))
 
     @property
     def classes_(self) -> list[Any]:
@@ -124,13 +124,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._rows.row_length = len(space)
         self._fast = (space.plain_length, space.packer, memoryview(self._row), space.getter, self._state)
 
-    def _make_room(self) -> None:
-        """See that all columns and classes known have their place."""
+    def _grow(self) -> None:
+        """See that there is capacity for all columns and classes known."""
         n_columns, n_classes = len(self._space), len(self._codes)
-        if n_columns > self._room[0] or n_classes > self._room[1]:
-            columns = max(self._room[0], min(roomy(n_columns), self.max_features))
-            self._room = (columns, max(self._room[1], roomy(n_classes)))
-            state = self._new_state(*self._room)
+        if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
+            columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
+            self._capacity = (columns, max(self._capacity[1], capacity_for(n_classes)))
+            state = self._new_state(*self._capacity)
             state.take(self._state)
             self._use(state)
         if n_columns > self._n_prepared:
@@ -154,7 +154,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             code = len(self._codes)
             self._codes[label] = code
             self._answers.insert(code, label)
-            self._make_room()
+            self._grow()
             self._weight_class(label, code)
         return code
 
@@ -221,7 +221,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             n_classes = len(self._codes)
             code = self._code(y)
             self._doubt_labels(n_classes, [y])
-            self._make_room()
+            self._grow()
             self._list(*entries)
             self._event(self._state, code, w)
 
@@ -253,12 +253,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return {}
         self.predict_one(x)
-        self._spread()
+        self._event(self._state, scaling.PROBA, 1.0)
         return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
-
-    def _spread(self) -> None:
-        """Bring the probabilities up to the event last predicted."""
-        self._kernels.spread(self._state)
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
@@ -275,7 +271,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
         if self._event(self._state, scaling.PREDICT, 1.0) < -1:
             return False
-        self._spread()
+        self._event(self._state, scaling.PROBA, 1.0)
         return True
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
@@ -410,7 +406,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         else:
             numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
             numbers[~learn] = -1
-        self._make_room()
+        self._grow()
         return rows, numbers, weights
 
     def _run(
@@ -471,8 +467,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             "n_refused": space.n_refused,
             "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
             "watched": [
-                [encode_label(name), watch.before, watch.seen, *sorted(watch.again)]
-                for name, watch in space.watched.items()
+                [encode_label(name), found.before, found.seen, *sorted(found.again)]
+                for name, found in space.watched.items()
             ],
             "many_classes_at": self._many_classes_at,
         }
@@ -487,7 +483,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         ArchiveError
             Where header or arrays are not those of such a learner.
         """
-        most = ROOM_BYTES + ROOM_TIMES * sum(array.nbytes for array in arrays.values())
+        most = SPARE_BYTES + SPARE_TIMES * sum(array.nbytes for array in arrays.values())
         try:
             with at_most(most):
                 return cls._from_state(header, arrays)
@@ -506,7 +502,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         for label in decode_labels(header["classes"]):
             self._answers.insert(len(self._codes), label)
             self._codes[label] = len(self._codes)
-        self._room = (max(len(self._space), 1), max(len(self._codes), 1))
+        self._capacity = (max(len(self._space), 1), max(len(self._codes), 1))
         state = self._new_state(len(self._space), len(self._codes))
         check_names(arrays, {*state.names(), "is_indicator"})
         state.restore(arrays)
@@ -514,8 +510,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             raise ArchiveError("there are more classes than labels")
         check_statistics(state.rows, self._space)
         self._check_restored(state)
-        if self._room != (len(self._space), len(self._codes)):
-            tight, state = state, self._new_state(*self._room)
+        if self._capacity != (len(self._space), len(self._codes)):
+            tight, state = state, self._new_state(*self._capacity)
             state.take(tight)
         self._n_prepared = len(self._space)
         self._use(state)
@@ -542,7 +538,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             n_refused,
             {decode_label(name): kind for name, kind in header["left_out"]},
             {
-                decode_label(name): Watch(int(before), int(seen), set(map(int, again)))
+                decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
                 for name, before, seen, *again in header["watched"]
             },
         )
@@ -587,7 +583,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self.__dict__.update(state)
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
-        fresh = self._new_state(*self._room)
+        fresh = self._new_state(*self._capacity)
         fresh.take(memory)
         self._use(fresh)
 
@@ -609,7 +605,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _adopt_scaler(self, scaler: Scaler) -> None:
         """Take over columns and statistics, into a state with nothing learned."""
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
-        self._make_room()
+        self._grow()
         adopt_statistics(scaler, self._rows)
 
 
@@ -645,8 +641,8 @@ def check_categories(categories: Any) -> tuple[Hashable, ...] | None:
     return tuple(categories) or None
 
 
-def roomy(n: int) -> int:
-    """How many columns or classes room is made for, where n are asked for."""
+def capacity_for(n: int) -> int:
+    """How many columns or classes there is capacity for, where n are asked for."""
     return 1 << max(n - 1, 0).bit_length()
 
 

@@ -18,6 +18,7 @@ from streamsvm.kernels import autocorrelation, budgeted, linear, losses, mainten
 from streamsvm.kernels import blend as kernels
 from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
 from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.requests import one_event
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
@@ -176,9 +177,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
             str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None))
             for i, kind in enumerate(kinds, start=1)
         }
+        rows = new_rows(n_columns, "standard")
         own = {
-            "rows": new_rows(n_columns, "standard"),
+            "rows": rows,
             "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0),
+            "whole": one_event(rows.row, rows.all_rows),
+            "listed": one_event(rows.row, rows.row_columns),
             "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
             "order": State(
@@ -197,7 +201,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         state.is_ranking, state.is_ordering = ranking, self.label_order
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
-        state.experts.sharpness[:] = [s for kind in kinds for s in kind.sharpness]
+        state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
         state.stack.weights[experts] = 1.0
         return state
 
@@ -244,7 +248,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             raise ArchiveError("members either are dormant or are not")
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
-        """The memory of a model of so many columns and classes; None: of those it has room for now.
+        """The memory of a model of so many columns and classes; None: of its capacity now.
 
         Nothing else grows with the stream, but the names of columns and the labels.
 
@@ -253,18 +257,15 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1e6
         True
         """
-        columns, classes = self._room
+        columns, classes = self._capacity
         if n_features is not None:
             check_number("n_features", n_features, 1, whole=True)
-            columns = max(min(16, self.max_features), min(base.roomy(n_features), self.max_features))
+            columns = max(min(16, self.max_features), min(base.capacity_for(n_features), self.max_features))
         if n_classes is not None:
             check_number("n_classes", n_classes, 1, whole=True)
-            classes = max(2, base.roomy(n_classes))
-        state = self._new_state(columns, classes) if (columns, classes) != self._room else self._state
+            classes = max(2, base.capacity_for(n_classes))
+        state = self._new_state(columns, classes) if (columns, classes) != self._capacity else self._state
         return state.n_bytes
-
-    def _spread(self) -> None:
-        """Predicting has done it."""
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which the order of labels takes note.
@@ -467,7 +468,7 @@ class _Member(Protocol):
         """The `run_member` of its kernels, and what else is compiled apart."""
 
     heads: list[str]
-    sharpness: list[float]
+    inverse_temperature: list[float]
     on_ranks: bool
     has_metric: bool
     cost: float  # about, in support vectors
@@ -505,7 +506,7 @@ class _KernelMember:
             budget=budget, gamma_factor=gamma_factor, heads=HEADS, scaling="none", absorb=0.95, max_features=1
         )
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
-        self.sharpness = [losses.HINGE_SHARPNESS if loss == "hinge" else 1.0 for loss, _ in HEADS]
+        self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
         self.on_ranks = on_ranks
         self.cost = float(budget)
 
@@ -522,7 +523,7 @@ class _KernelMember:
 class _PolytopeMember:
     entries = (polytope.ENTRIES["run_member"],)
     heads: ClassVar[list[str]] = ["hinge"]
-    sharpness: ClassVar[list[float]] = [2.0]
+    inverse_temperature: ClassVar[list[float]] = [2.0]
     on_ranks = has_metric = False
     cost = 20.0
 
@@ -542,7 +543,7 @@ class _PolytopeMember:
 class _LinearMember:
     entries = (linear.ENTRIES["run_member"],)
     heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
-    sharpness: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
+    inverse_temperature: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
     on_ranks = has_metric = False
     cost = 10.0
 

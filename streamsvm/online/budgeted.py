@@ -254,9 +254,9 @@ class BSGDClassifier(base.OnlineClassifier):
         }
         state = State(expansion.BSGD, sizes, parts={"rows": own})
         state.lend(table=merging.table())
-        make_room = maintenance.ENTRIES[self.maintenance]
-        prepare([make_room])
-        state.make_room = make_room.compile().address
+        maintain = maintenance.ENTRIES[self.maintenance]
+        prepare([maintain])
+        state.maintain = maintain.compile().address
         state.heads.weight[:] = 1.0 / len(heads)
         state.gamma_now = 1.0 if self.gamma is None else self.gamma
         state.gamma = self.gamma or 0.0
@@ -397,7 +397,7 @@ class BSGDClassifier(base.OnlineClassifier):
         self._adopt_scaler(model.scaler)
         for label in model.classes:
             self._code(label)
-        self._make_room()
+        self._grow()
         state = self._state
         kernels.open_classes(state, c)
         state.classes.learned[:c] = self.n_events_learned / c

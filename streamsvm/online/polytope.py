@@ -212,7 +212,7 @@ class CPMClassifier(base.OnlineClassifier):
         self._reset()  # all is checked: what was learned is given up
         self._space = space
         codes = np.array([self._code(label) for label in labels], np.int64)
-        self._make_room()
+        self._grow()
         n = len(labels)
         entries = rows.values, rows.columns, rows.indptr, rows.shared
         scaling.observe_rows(self._rows, *entries)
@@ -268,7 +268,7 @@ class CPMClassifier(base.OnlineClassifier):
         self._adopt_scaler(model.scaler)
         for label in model.classes:
             self._code(label)
-        self._make_room()
+        self._grow()
         kernels.open_classes(self._state, n_classes)
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         self._take_faces(np.arange(n_classes), model.faces, model.biases)

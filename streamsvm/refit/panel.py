@@ -16,7 +16,7 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import panel as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
-from streamsvm.online.base import roomy
+from streamsvm.online.base import capacity_for
 from streamsvm.refit.experts import Expert, question
 
 # Experts are asked on a thread of their own where there are so many rows.
@@ -65,7 +65,7 @@ class Panel:
 
     def enter(self, expert: Expert, n_classes: int) -> Expert | None:
         """Give an expert a place, where the learner knows so many classes; who has to leave for it is returned."""
-        self._make_room(n_classes)
+        self._grow(n_classes)
         self._state.n_classes = n_classes
         free = [k for k, one in enumerate(self.experts, start=1) if one is None]
         k = free[0] if free else self._least_missed()
@@ -111,7 +111,7 @@ class Panel:
         codes, scores, probabilities, errors
         """
         n = len(rows)
-        self._make_room(n_classes)
+        self._grow(n_classes)
         answers = np.zeros((1 + len(self.experts), n, n_classes))
         answers[1:] = np.nan
         asking = self._ask_beside(rows, labels, answers, learning)
@@ -139,7 +139,7 @@ class Panel:
         -------
         code, probabilities, error
         """
-        self._make_room(len(learner))
+        self._grow(len(learner))
         single = self._single
         if single is None or len(single.row) != len(row):
             single = self._single = Single(self._state, len(row), self.experts)
@@ -170,9 +170,9 @@ class Panel:
             return None
         return _executor().submit(ask)
 
-    def _make_room(self, n_classes: int) -> None:
+    def _grow(self, n_classes: int) -> None:
         if n_classes > self._classes:
-            self._classes = roomy(n_classes)
+            self._classes = capacity_for(n_classes)
             state = self._new_state(self._classes)
             state.take(self._state)
             self._state, self._single = state, None
@@ -217,7 +217,7 @@ class Panel:
         if len(experts) != len(self.experts):
             raise ArchiveError(f"{len(experts)} places for {len(self.experts)} experts")
         self.experts, self._single = experts, None
-        self._make_room(n_classes)
+        self._grow(n_classes)
         self._state.restore(arrays)
         present = [True, *(expert is not None for expert in experts)]
         if (self._state.experts.present > 0).tolist() != present or not 0 <= self._state.n_classes <= n_classes:

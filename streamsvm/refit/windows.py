@@ -25,7 +25,7 @@ from streamsvm.kernels.rows import LARGEST, MOST_EVENTS
 from streamsvm.kernels.state import State
 from streamsvm.models import DAMAGED, ArchiveError, check_names
 from streamsvm.online.archive import within
-from streamsvm.online.base import roomy
+from streamsvm.online.base import capacity_for
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
 
 _MAX_BYTES = 256 << 20
@@ -406,7 +406,7 @@ class WindowMemory:
 
     def _grow_classes(self, n: int) -> None:
         old = self._state
-        self._state = self._new_state(min(roomy(n), int(old.most_classes)))
+        self._state = self._new_state(min(capacity_for(n), int(old.most_classes)))
         self._state.take(old)
         self._lend(old.values)
         if len(old.values) > self._most_words:

@@ -273,10 +273,10 @@ class Runner:
     def _take(self, batch: Batch) -> None:
         rest, begun = self._begun.split(batch)
         metrics = self.report.metrics
-        room = self.max_events - metrics.taken
-        if len(rest) > room:
+        most = self.max_events - metrics.taken
+        if len(rest) > most:
             # A source cannot be resumed inside a batch: the position stays, and beside it what was taken after it.
-            part, self._begun = self._begun.first(rest, int(room))
+            part, self._begun = self._begun.first(rest, int(most))
             self._process(part)
             return
         self._process(rest)
@@ -486,8 +486,8 @@ def prediction_table(answers: Answers, classes: Sequence[Any], class_names: Clas
 
 def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
     """Events set aside as a table: reason, raw text, and where they stood."""
-    places = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
-    return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **places}
+    origins = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
+    return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **origins}
 
 
 @contextlib.contextmanager

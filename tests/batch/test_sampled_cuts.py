@@ -24,7 +24,7 @@ from streamsvm.kernels import cuts as kernels
 from streamsvm.models import ArchiveError, KernelExpansion
 
 # A test below has C and gamma given, and the precision that there is.
-REASON = "C=None and gamma='scale' go by the number of rows, samples by their places; values are of single precision"
+REASON = "C=None and gamma='scale' go by the number of rows, samples by their indices; values are of single precision"
 UNEQUAL = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
     "check_sample_weight_equivalence_on_sparse_data": REASON,
@@ -205,8 +205,8 @@ def test_cuts_that_are_dropped_stay_in_the_average():
         if t in (15, 30):
             cuts.drop(cuts.idle[: cuts.n] > 0)
             assert 0 < cuts.n < t
-    places, coefs = cuts.expansion(True)
-    np.testing.assert_allclose(coefs[:, 0] @ np.array(planes)[places], total / (40.0 * 41.0 / 2.0), rtol=1e-5)
+    indices, coefs = cuts.expansion(True)
+    np.testing.assert_allclose(coefs[:, 0] @ np.array(planes)[indices], total / (40.0 * 41.0 / 2.0), rtol=1e-5)
 
 
 # The solver ------------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_sparse_rows_are_as_dense_ones():
 
 
 class Drawn:
-    """Rows made from their places."""
+    """Rows made from their indices."""
 
     def __init__(self, n, spoil=None):
         self.n, self.spoil, self.largest = n, spoil, 0
@@ -394,13 +394,13 @@ class Drawn:
     def __len__(self):
         return self.n
 
-    def __getitem__(self, places):
-        self.largest = max(self.largest, len(places))
-        X = np.column_stack([(places * 0.754877666) % 1.0, (places * 0.569840291) % 1.0])
+    def __getitem__(self, indices):
+        self.largest = max(self.largest, len(indices))
+        X = np.column_stack([(indices * 0.754877666) % 1.0, (indices * 0.569840291) % 1.0])
         y = np.floor(4 * X).sum(axis=1).astype(int) % 2
         if self.spoil == "value":
-            X[places % 100 == 0] = np.nan
-        return X, np.where((self.spoil == "label") & (places % 100 == 0), 7, y)
+            X[indices % 100 == 0] = np.nan
+        return X, np.where((self.spoil == "label") & (indices % 100 == 0), 7, y)
 
 
 def test_rows_are_drawn_as_they_are_needed():

@@ -38,9 +38,9 @@ def at_address(function, address):
     call(function, (address,))
 
 
-def make_room(model):
-    """Make room as the learner would."""
-    at_address(model._state.make_room, model._state.address)
+def maintain(model):
+    """Keep the budget as the learner would."""
+    at_address(model._state.maintain, model._state.address)
 
 
 def gram(a, b, gamma):
@@ -162,10 +162,10 @@ def best_single(vectors, coefs, gamma):
 
 
 def merged(vectors, coefs, gamma, **settings):
-    """What is lost by making room where one vector too many is held, and the learner afterwards."""
+    """What is lost by keeping the budget where one vector too many is held, and the learner afterwards."""
     model = learner_with(vectors, coefs, gamma, merges=len(vectors), **settings)
     before = expansion_of(model)
-    make_room(model)
+    maintain(model)
     return distance(before, expansion_of(model), gamma), model
 
 
@@ -217,7 +217,7 @@ def test_merging_in_turn_is_near_merging_at_once():
 def test_of_the_same_sign_the_nearest_are_merged():
     vectors = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.5], [5.0, 5.0], [0.05, 0.0]])
     model = learner_with(vectors, np.array([0.5, 1.0, 1.0, 1.0, -1.0]), merges=3)
-    make_room(model)
+    maintain(model)
     kept = model.model.vectors
     assert model.n_support_vectors == 3
     assert [5.0, 5.0] in kept.tolist()
@@ -227,19 +227,19 @@ def test_of_the_same_sign_the_nearest_are_merged():
 def test_where_no_other_has_the_sign_the_smallest_is_removed():
     vectors = np.array([[0.0], [1.0], [2.0]])
     model = learner_with(vectors, np.array([1.0, -0.1, 2.0]))
-    make_room(model)
+    maintain(model)
     assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 2.0]
 
 
 def test_classes_of_opposite_directions_do_not_merge():
     model = learner_with(np.zeros((3, 1)), np.array([[1.0, -1.0, 0.1], [-1.0, 1.0, 0.0], [0.0, 0.0, -0.1]]))
-    make_room(model)
+    maintain(model)
     assert model.n_support_vectors == 2
 
 
 def test_removal_takes_the_smallest():
     model = learner_with(np.arange(4.0)[:, None], np.array([1.0, 0.5, -0.2, 3.0]), maintenance="remove")
-    make_room(model)
+    maintain(model)
     assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 1.0, 3.0]
 
 
@@ -248,7 +248,7 @@ def test_projection_is_that_of_least_squares():
     vectors, coefs = rng.normal(size=(6, 2)), np.array([1.0, -1.0, 2.0, 0.3, 1.5, -2.0])
     model = learner_with(vectors, coefs, maintenance="project")
     before = expansion_of(model)
-    make_room(model)
+    maintain(model)
     rest = np.delete(np.arange(6), 3)
     k = gram(vectors, vectors, 0.5)
     beta = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, 3])
@@ -260,7 +260,7 @@ def test_averaged_coefficients_ride_along():
     vectors = np.array([[0.0, 0.0], [0.01, 0.0], [3.0, 0.0]])
     model = learner_with(vectors, np.array([0.5, 1.0, 1.0]), merges=2, average=10)
     scores = model.model.decision_function(np.zeros((1, 2)))
-    make_room(model)
+    maintain(model)
     assert model.n_support_vectors == 2
     assert model.model.decision_function(np.zeros((1, 2))) == pytest.approx(scores, rel=1e-3)
 
@@ -301,9 +301,9 @@ class Twin:
             self.a = np.hstack([self.a, eta * u[:, None]])
             self.b += self.bias * eta * u
         if len(self.v) > self.budget:
-            self.make_room()
+            self.maintain()
 
-    def make_room(self):
+    def maintain(self):
         sizes = np.linalg.norm(self.a, axis=0)
         i = int(sizes.argmin())
         costs = {}

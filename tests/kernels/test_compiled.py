@@ -11,10 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import config
+from numba.core import event
 
 from streamsvm.kernels import apart, call, compiler, entries, kernel, polytope
 from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.state import Array, Declaration, State
+
+needs_compiler = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 
 
 @kernel
@@ -42,9 +46,58 @@ def fill_apart(address, state, value):
     call(address, (address_of(state), value))
 
 
-def test_a_function_is_compiled_once_whatever_constants_it_is_called_with():
-    assert plus_constants(10) == 23
-    assert len(plus.signatures) <= 1  # none where the caller's code is on disk
+@needs_compiler
+def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
+    with event.install_recorder("numba:compile") as recorder:
+        assert kernel(plus_constants.py_func)(10) == 23
+    compiled = [step.data["dispatcher"].py_func for _, step in recorder.buffer if step.is_end]
+    assert compiled == [plus.py_func, plus_constants.py_func]
+
+
+@needs_compiler
+def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
+    assert kernel(plus_constants.py_func)(10) == 23
+    assert not list(tmp_path.rglob("*.plus-*"))
+    assert list(tmp_path.rglob("*.plus_constants-*"))
+
+
+@needs_compiler
+def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
+    code = """if True:
+        import numpy as np
+        from streamsvm.kernels import inlined, kernel
+        @inlined
+        def get(x, i):
+            return x[i]
+        @kernel
+        def get_next(x, i):
+            return get(x, i + 1)
+        get_next(np.zeros(3), 2)
+    """
+    (tmp_path / "beyond.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "beyond.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr.endswith("IndexError: index is out of bounds\n")
+
+
+@needs_compiler
+def test_where_the_inside_of_numba_has_changed_functions_are_compiled_as_numba_does(tmp_path):
+    code = """if True:
+        import sys
+        sys.modules["streamsvm.kernels.linkage"] = None
+        from tests.kernels.test_compiled import plus, plus_constants
+        print(plus_constants(10), len(plus.signatures) > 0)
+    """
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "23 True\n"
 
 
 def test_what_is_apart_is_called_by_its_address():
@@ -57,6 +110,7 @@ def test_what_is_apart_is_compiled_once():
     assert apart(fill, 2) is apart(fill, 2)
 
 
+@needs_compiler
 def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
     entry = polytope.ENTRIES["event"]
     assert {"polytope.event", "polytope.step", "rows.load", "rows.renew"} <= entry.reached()

@@ -8,11 +8,11 @@ import pytest
 from streamsvm.kernels import stacking
 from streamsvm.kernels.state import State
 
-N_HEADS, N_CLASSES, ROOM = 3, 3, 4
+N_HEADS, N_CLASSES, CAPACITY = 3, 3, 4
 
 
 def fresh():
-    state = State(stacking.STACK, {"inputs": N_HEADS + 1, "classes": ROOM})
+    state = State(stacking.STACK, {"inputs": N_HEADS + 1, "classes": CAPACITY})
     state.weights[N_HEADS] = 1.0
     return state
 

@@ -546,7 +546,7 @@ def test_a_dormant_member_that_has_not_met_the_latest_class_is_saved_and_loaded(
 
 
 DAMAGES = [
-    ("sharpness", (), 1e100, "sharpness"),
+    ("inverse_temperature", (), 1e100, "inverse_temperature"),
     ("experts.accuracy", 0, -1e300, "experts.accuracy"),
     ("ranks.present", 0, -1e300, "ranks.present"),
     ("ranks.present", 0, 0.0, "statistics"),

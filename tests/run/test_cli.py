@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -469,6 +470,18 @@ def test_a_foreign_package_in_the_way(monkeypatch: pytest.MonkeyPatch, capsys: p
         cli.main(["run"])
     assert ended.value.code == 2
     assert "/home/me/connectors/__init__.py stands in the way of the package `connectors`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["orjson", "connectors.files"])
+def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path, name: str) -> None:
+    code = f"import sys; sys.modules[{name!r}] = None; from streamsvm import cli; sys.exit(cli.main(['run']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert done.stderr.startswith("streamsvm: error: a package that streamsvm needs is missing: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_help_and_version(streamsvm: Streamsvm) -> None:

@@ -166,6 +166,17 @@ def test_a_full_disk_says_which_file_of_which_purpose(
     assert not list(tmp_path.glob(".*"))
 
 
+def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 30)
+    empty = environment() | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    result = streamsvm("run", "in.csv", "--label", "y", *CPM, preexec_fn=full_disk, env=empty)
+    assert result.returncode == 0, result.stderr
+    assert "30 events" in result.stdout
+    assert result.stderr.count(f"compiled code cannot be kept in {tmp_path}/cache/") == 1
+    assert ": File too large; it is compiled anew each time until there is space" in result.stderr
+    assert not list(tmp_path.rglob("*.compiled"))
+
+
 def test_a_report_that_finds_no_room_is_no_traceback(tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
     arguments = command("run", "in.csv", "--label", "y", *CPM)

@@ -60,7 +60,7 @@ VARIANTS: dict[str, Variant] = {
     "no large budget": _without("standard-large", "ranks-large"),
     "no small standard": _without("standard"),
     "votes over all events": Variant({"vote_window": 1e15}),
-    "equal votes": Variant(compiled={"streamsvm.kernels.blend.VOTE_SHARPNESS": 0.0}),
+    "equal votes": Variant(compiled={"streamsvm.kernels.blend.VOTE_INVERSE_TEMPERATURE": 0.0}),
     "no second vote": Variant(compiled={"streamsvm.kernels.stacking.MARGIN": math.inf}),
     "none dormant": Variant(compiled={"streamsvm.kernels.blend.DORMANT_GAP": math.inf}),
     "no linear members": _without("linear"),

@@ -182,18 +182,18 @@ class FileBlocks:
         _, _, X = next(self.read(i, i + 1))
         size = bytes_of(X)
         if size <= self.memory:
-            self._make_room(self.memory - size)
+            self._evict(self.memory - size)
             self._kept[i] = X
             self.bytes_kept += size
         return X
 
-    def _make_room(self, memory: int) -> None:
+    def _evict(self, memory: int) -> None:
         while self.bytes_kept > memory:
             self.bytes_kept -= bytes_of(self._kept.popitem(last=False)[1])
 
     def keep(self, memory: int) -> int:
         self.memory, before = memory, self.memory
-        self._make_room(memory)
+        self._evict(memory)
         return before
 
     def take(self, positions: Ints) -> Any:

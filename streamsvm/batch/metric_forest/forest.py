@@ -149,9 +149,9 @@ class MetricForest:
     def take(self, positions: Ints) -> Any:
         """Rows at ascending positions; those of the sample are read where they lie together."""
         if len(self.sample_positions):
-            places = np.minimum(np.searchsorted(self.sample_positions, positions), len(self.sample_positions) - 1)
-            if np.array_equal(self.sample_positions[places], positions):
-                return self.blocks.take(self.shape[0] + places)
+            indices = np.minimum(np.searchsorted(self.sample_positions, positions), len(self.sample_positions) - 1)
+            if np.array_equal(self.sample_positions[indices], positions):
+                return self.blocks.take(self.shape[0] + indices)
         return self.blocks.take(positions)
 
     @contextmanager

@@ -49,7 +49,7 @@ class Cuts:
     def add(self, offset: float, rows: Singles, indices: Ints, coefs: Singles, products: Floats) -> None:
         """Add a cut; `products` are those with all cuts before it and with itself."""
         t, v, m = self.n, self.n_vectors, len(rows)
-        self._make_room(t + 1, v + m)
+        self._grow(t + 1, v + m)
         self.vectors[v : v + m], self.coefs[v : v + m], self.indices[v : v + m] = rows, coefs, indices
         self.owners[v : v + m] = t
         self.products[t, : t + 1] = self.products[: t + 1, t] = products
@@ -57,7 +57,7 @@ class Cuts:
         self.largest = max(self.largest, float(products[t]))
         self.n, self.n_vectors = t + 1, v + m
 
-    def _make_room(self, n: int, n_vectors: int) -> None:
+    def _grow(self, n: int, n_vectors: int) -> None:
         have = len(self.alpha)
         if n > have:
             more = max(64, have)

@@ -101,7 +101,7 @@ class SampledCuts(BatchClassifier):
     sample_size
         Rows of a cut. Where classes overlap little, or are many, hundreds of small cuts do better than few large ones.
         None for 500; but with sampling="constant" and at most 4,000 rows that `fit` is given, the whole problem is
-        solved, without cuts: by coordinate ascent on its dual, with all kernel values in memory (64 MB).
+        solved, without cuts: by ascent on its dual [3]_, with all kernel values in memory (64 MB).
     tol
         With all rows looked through: the end comes where the mean loss is above that of the cuts by no more than
         this, or the objective of the average above their bound. Else where the average's loss at rows set aside is no
@@ -173,6 +173,8 @@ class SampledCuts(BatchClassifier):
     .. [1] C.-N. J. Yu, T. Joachims: Training structural SVMs with kernels using sampled cuts, KDD 2008.
     .. [2] S. Lacoste-Julien, M. Schmidt, F. Bach: A simpler approach to obtaining an O(1/t) convergence rate for the
        projected stochastic subgradient method, 2012 (arXiv 1212.2002), for the weights.
+    .. [3] I. Steinwart, D. Hush, C. Scovel: Training SVMs without offset, JMLR 2011; R.-E. Fan, P.-H. Chen, C.-J. Lin:
+       Working set selection using second order information, JMLR 2005.
     """
 
     def __init__(

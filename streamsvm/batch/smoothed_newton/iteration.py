@@ -47,7 +47,7 @@ def run(
         The number of iterations.
     """
     k, n = len(problems), matrix.shape[0]
-    room, spare = np.empty((k, n)), np.empty((k, n))
+    scratch, spare = np.empty((k, n)), np.empty((k, n))
     if scores is None:
         scores = matrix.scores(np.array([problem.w for problem in problems]), np.empty((k, n)))
     for problem, z in zip(problems, scores, strict=True):
@@ -56,7 +56,7 @@ def run(
             problem.center(tol)
     for n_iter in range(1, max_iter + 1):
         active = _not_done(problems)
-        assess(matrix, active, room)
+        assess(matrix, active, scratch)
         for problem in active:
             problem.is_done = problem.is_solved(tol)
         stop = report()
@@ -65,7 +65,7 @@ def run(
             return n_iter
         moving = _not_done([problem for problem in active if not _sharpen(problem, tol, floor, problem.is_settled)])
         if moving:
-            _move(matrix, moving, tol, floor, rng, room, spare)
+            _move(matrix, moving, tol, floor, rng, scratch, spare)
             if not _not_done(problems):
                 return n_iter
     return max_iter
@@ -75,11 +75,11 @@ def _not_done(problems: Sequence[Problem]) -> list[Problem]:
     return [problem for problem in problems if not problem.is_done]
 
 
-def assess(matrix: Matrix, problems: Sequence[Problem], room: Floats) -> None:
-    """Objectives, bounds and gradients at the margins of all problems; `room` has a row for each."""
-    for problem, r in zip(problems, room, strict=False):
+def assess(matrix: Matrix, problems: Sequence[Problem], scratch: Floats) -> None:
+    """Objectives, bounds and gradients at the margins of all problems; `scratch` has a row for each."""
+    for problem, r in zip(problems, scratch, strict=False):
         problem.measure(r)
-    for problem, v, r in zip(problems, matrix.adjoint(room[: len(problems)]), room, strict=False):
+    for problem, v, r in zip(problems, matrix.adjoint(scratch[: len(problems)]), scratch, strict=False):
         problem.assess(v, r)
 
 
@@ -89,12 +89,12 @@ def _move(
     tol: float,
     floor: float,
     rng: np.random.Generator,
-    room: Floats,
+    scratch: Floats,
     spare: Floats,
 ) -> None:
     """One step of each problem."""
-    steps = [problem.direction(matrix, h, rng) for problem, h in zip(problems, room, strict=False)]
-    dz = matrix.scores(np.array([step.w for step in steps]), room[: len(problems)])
+    steps = [problem.direction(matrix, h, rng) for problem, h in zip(problems, scratch, strict=False)]
+    dz = matrix.scores(np.array([step.w for step in steps]), scratch[: len(problems)])
     descents = [problem.descent(step) for problem, step in zip(problems, steps, strict=True)]
     _foresee(matrix, problems, steps, dz, descents, spare, tol)
     for problem, step, along, descent in zip(problems, steps, dz, descents, strict=True):
@@ -111,18 +111,18 @@ def _foresee(
     steps: Sequence[Step],
     dz: Floats,
     descents: Sequence[float],
-    room: Floats,
+    scratch: Floats,
     tol: float,
 ) -> None:
     """The dual points go where the steps lead them; of the last steps, these give bounds before the steps are made.
 
     The gradients there are those of the model of second order, however far from quadratic the loss is.
     """
-    sums = [problem.foresee(step, z, r) for problem, step, z, r in zip(problems, steps, dz, room, strict=False)]
+    sums = [problem.foresee(step, z, r) for problem, step, z, r in zip(problems, steps, dz, scratch, strict=False)]
     near = [k for k, problem in enumerate(problems) if -descents[k] <= FORESEEN * tol * problem.best.objective]
     if not near:
         return
-    some = room[near]
+    some = scratch[near]
     for k, v, r in zip(near, matrix.adjoint(some), some, strict=True):
         problems[k].prove(DualPoint(r, v, *sums[k]))
 
