@@ -169,7 +169,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space, self.categories, self._many_classes_at = other._space, other.categories, other._many_classes_at
         for label in other.classes_[len(self._codes) :]:
             self._code(label)
-        self._make_room()
+        self._grow()
         self._follow_space()
 
     def _doubt_labels(self, n_before: int, labels: Sequence[Any]) -> None:
