@@ -7,7 +7,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from itertools import compress, repeat
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Self
@@ -157,6 +157,20 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._grow()
             self._weight_class(label, code)
         return code
+
+    def _branch(self) -> Self:
+        """A learner that knows the same, and goes its own way."""
+        twin = copy(self)
+        twin._codes, twin._answers = dict(self._codes), list(self._answers)
+        return twin
+
+    def _follow(self, other: OnlineClassifier) -> None:
+        """Be ready for rows and classes as another learner, of which this is a branch, has numbered them."""
+        self._space, self.categories, self._many_classes_at = other._space, other.categories, other._many_classes_at
+        for label in other.classes_[len(self._codes) :]:
+            self._code(label)
+        self._grow()
+        self._follow_space()
 
     def _doubt_labels(self, n_before: int, labels: Sequence[Any]) -> None:
         """Warn where with these labels, the next to be learned, very many classes have come: there were n_before."""

@@ -318,6 +318,11 @@ class BSGDClassifier(base.OnlineClassifier):
     @property
     def model(self) -> KernelExpansion:
         """What it predicts with, as plain arrays, with the scaling they live in; of several heads, the leading one."""
+        model = self._held_model()
+        return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
+
+    def _held_model(self) -> KernelExpansion:
+        """The same in the units that values are held in."""
         state = self._state
         d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
         head = int(state.heads.weight.argmax())
@@ -330,8 +335,7 @@ class BSGDClassifier(base.OnlineClassifier):
             coefs = fields.scale * coefs
         if c == 2:
             coefs[0], biases[0] = -coefs[1], -biases[1]
-        scaler = self._scaler()
-        model = KernelExpansion(
+        return KernelExpansion(
             self.classes_[:c],
             state.vectors[:d, :n].T.astype(float),
             coefs,
@@ -339,9 +343,8 @@ class BSGDClassifier(base.OnlineClassifier):
             float(state.gamma_now),
             # A column in which no value other than zero was learned has no part in the distance yet.
             self._relevances() * (np.arange(d) < state.n_known),
-            scaler,
+            self._scaler(),
         )
-        return model.scaled_by(without_units(scaler)) if self._has_units(scaler) else model
 
     def adopt(self, model: KernelExpansion) -> None:
         """Forget all, and go on from another expansion with its scaling; every head takes it over.
@@ -397,15 +400,6 @@ class BSGDClassifier(base.OnlineClassifier):
         self._grow()
         state = self._state
         kernels.open_classes(state, c)
-        coefs, biases = model.coefs, model.biases
-        if c == 2:
-            coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
-        state.vectors[:d, :n] = model.vectors.T
-        state.split("coefs")[:, :c, :n] = coefs
-        state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
-        if self.average:
-            state.split("averaged")[:, :c, :n] = coefs
-        state.heads.steps[:] = self.horizon
         state.classes.learned[:c] = self.n_events_learned / c
         state.gamma_now = model.gamma
         state.gamma = model.gamma if held else self.gamma or 0.0
@@ -415,7 +409,23 @@ class BSGDClassifier(base.OnlineClassifier):
             state.theta[:d] = np.log(np.maximum(model.relevance, 1e-300)).clip(
                 expansion.LEAST_THETA, expansion.MOST_THETA
             )
-        state.n_vectors, state.n_known = n, known
+        state.n_known = known
+        self._take_vectors(model.vectors, model.coefs, model.biases)
+
+    def _take_vectors(self, vectors: Floats, coefs: Floats, biases: Floats) -> None:
+        """Put other support vectors in the place of all, for every head, at the step of a long stream."""
+        state, (n, d), c = self._state, vectors.shape, len(biases)
+        if c == 2:
+            coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
+        state.vectors[:], state.coefs[:], state.averaged[:] = 0.0, 0.0, 0.0
+        state.vectors[:d, :n] = vectors.T
+        state.split("coefs")[:, :c, :n] = coefs
+        state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
+        if self.average:
+            state.split("averaged")[:, :c, :n] = coefs
+        heads = state.heads
+        heads.scale[:], heads.mean_v[:], heads.mean_u[:], heads.steps[:] = 1.0, 0.0, 1.0, self.horizon
+        state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
         for b in range(n):
             state.norms[b] = expansion.vector_norm(state, b)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.features import FeatureSpace, is_nan
+from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.rows import LARGEST
@@ -229,6 +229,11 @@ class CPMClassifier(base.OnlineClassifier):
     @property
     def model(self) -> Polytopes:
         """The polytopes it predicts with, as plain arrays, with the scaling they live in (units are folded in)."""
+        model = self._held_model()
+        return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
+
+    def _held_model(self) -> Polytopes:
+        """The same in units."""
         n, c = len(self._space), int(self._state.n_classes)
         classes = self._state.classes[:c, None]
         weights = self._state.split("weights")[: n + 1, :c]
@@ -237,9 +242,7 @@ class CPMClassifier(base.OnlineClassifier):
         else:
             weights = weights * classes.scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
-        scaler = self._scaler()
-        model = Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), scaler)
-        return model.scaled_by(without_units(scaler)) if self._has_units(scaler) else model
+        return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler())
 
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
@@ -255,7 +258,7 @@ class CPMClassifier(base.OnlineClassifier):
         ValueError
             Where the number of faces differs, there are too many columns, or the ways of scaling do not go together.
         """
-        n_classes, n_faces, d = model.faces.shape
+        n_classes, n_faces, _ = model.faces.shape
         if n_faces != self.n_faces:
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
         scaler = self._scaler_for(model.scaler, even_units(model.scaler))
@@ -267,11 +270,20 @@ class CPMClassifier(base.OnlineClassifier):
             self._code(label)
         self._grow()
         kernels.open_classes(self._state, n_classes)
-        weights = self._state.split("weights")
-        weights[1 : d + 1, :n_classes] = model.faces.transpose(2, 0, 1)
-        weights[0, :n_classes] = model.biases
-        self._state.reach = REACH if self.scaling == "none" else 0.0
-        self._state.classes.steps[:n_classes] = self.horizon
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
+        self._take_faces(np.arange(n_classes), model.faces, model.biases)
+
+    def _take_faces(self, codes: Ints, faces: Floats, biases: Floats) -> None:
+        """Put other faces, for values as they are held, in the place of some classes', at the step of a long stream."""
+        state, d = self._state, faces.shape[2]
+        weights = state.split("weights")
+        weights[:, codes] = 0.0
+        weights[1 : d + 1, codes] = faces.transpose(2, 0, 1)
+        weights[0, codes] = biases
+        state.reach = REACH if self.scaling == "none" else 0.0
+        for c in codes:
+            own = state.classes[c]
+            own.scale, own.steps = 1.0, self.horizon
+            own.mean_v, own.mean_u = 0.0, 1.0
         if self.average:
-            self._state.averaged[:] = self._state.weights
+            state.split("averaged")[:, codes] = weights[:, codes]

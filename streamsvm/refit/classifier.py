@@ -17,12 +17,13 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
 from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
 from streamsvm.online import from_state as learner_from_state
+from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import OnlineClassifier, one_row
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
 from streamsvm.parameters import check_choice, check_number
 from streamsvm.refit import archive
-from streamsvm.refit.adoption import Adoption
+from streamsvm.refit.adoption import TRIED, Adoption
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Job, Refit
 from streamsvm.refit.panel import Panel
@@ -57,9 +58,11 @@ class RefitClassifier(base.MiniBatchClassifier):
     - handed over by `"vote"`, a model is one more expert beside the learner. It begins with next to no say, is weighted
       by its recent accuracy, falls asleep when it is of no use, and stays as long as it would be missed: a concept that
       comes back is met by the model that knew it. Where models are worse than the learner they are not heard.
-    - handed over by `"adopt"`, a model enters a copy of the learner, a `CPMClassifier` or a `BSGDClassifier`, which
-      learns on beside it, and takes its place if it is better by a test that holds whenever it is looked at. Then the
-      learner stays as cheap as it is.
+    - handed over by `"adopt"`, a model enters a copy of the learner, a `CPMClassifier` (by `"newton"`, `"bcd"`) or a
+      `BSGDClassifier` (by `"cuts"`), which learns on beside it, with smaller or larger steps where the newer part of
+      the window speaks for them, and takes its place if it is better by a test that holds whenever it is looked at: the
+      chance that one ever does that is no better is 1 in 20. One that is found worse, or not found better within 10,000
+      events, is given up. So the learner stays as cheap as it is.
 
     A model enters at a fixed number of events after its refit began, and is waited for there if it is late: so a run
     gives the same results whenever it is repeated, in whatever batches events come, and also when it is saved and
@@ -86,7 +89,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         The most models that vote beside the learner.
     delay
         Labelled events from the beginning of a refit to the entry of its model, at least 64. None for a quarter of the
-        window's events, at most 5,000. While a window is being solved, triggers have no effect.
+        window's events, at most 5,000. While a window is being solved, or a model tried, triggers have no effect.
     search
         Settings are chosen by fits on at most so many times the window's events in all.
     timeout
@@ -436,10 +439,10 @@ class RefitClassifier(base.MiniBatchClassifier):
             _, _, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_classes)
             return proba
 
-        if self._adoption is not None:
-            self._adoption.run(rows, labels, weights)
         if self._panel.is_empty:
             found, scores, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_proba)
+            if self._adoption is not None and codes is not None and weights is not None:
+                self._adoption.compete(self._model, rows, codes, weights, found)
             return found, scores, proba, (found != labels).astype(float)
         found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner, learning=codes is not None)
         return found, scores, proba[:, :n_proba], errors
@@ -463,8 +466,8 @@ class RefitClassifier(base.MiniBatchClassifier):
             elif happening is Happening.REFIT:
                 self._is_due = True
         self._seen += len(learned)
-        if self._adoption is not None and self._adoption.is_running:
-            self._judge(codes, errors)
+        if self._seen % DELAY_LEAST == 0:
+            self._judge()
         if self._job is not None and self._seen >= self._job.refit.due:
             self._enter(self._job)
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
@@ -477,9 +480,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._left, self._is_alone = self._n_until_something(), self._panel.is_alone
 
     def _begin(self) -> None:
-        """Begin to solve the window, unless one is being solved already."""
+        """Begin to solve the window, unless one is being solved, or what was found is being tried."""
         self._is_due = False
-        if self._job is not None:
+        if self._job is not None or (self._adoption is not None and self._adoption.is_running):
             return
         window = self._memory.snapshot()
         delay = self.delay or int(min(max(DELAY_SHARE * len(window), DELAY_LEAST), DELAY_MOST))
@@ -504,7 +507,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         return max(experts, key=lambda expert: expert.number).model if experts else None
 
     def _start(self, refit: Refit) -> None:
-        self._job = Job(self._adoption or self._solver, refit)
+        self._job = Job(self._solver if self._adoption is None else self._adoption.solver, refit)
 
     def _relevances(self, n_columns: int) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none."""
@@ -554,21 +557,20 @@ class RefitClassifier(base.MiniBatchClassifier):
 
     def _hand_over(self, solution: Solution, refit: Refit) -> str:
         if self._adoption is not None:
-            return self._adoption.challenge(self._model, solution, self._n_refits)
+            self._adoption.challenge(self._model, solution)
+            return TRIED
         expert = Expert(solution, refit.number)
         if not expert.has_arrays:
             expert.task = refit.task
         self._panel.enter(expert, int(self._model._state.n_classes))
         return "votes"
 
-    def _judge(self, codes: Ints, errors: Floats) -> None:
-        """Take how learner and challenger did, and let the better one go on."""
-        assert self._adoption is not None
-        self._adoption.count(codes, errors)
-        if self._seen % DELAY_LEAST == 0 and (outcome := self._adoption.verdict()) is not None:
-            if outcome == "adopted":
-                self._model = self._adoption.winner()
-            self._notes[-1]["outcome"] = outcome
+    def _judge(self) -> None:
+        """Let the challenger take the learner's place if it is better, and end its trial if it is not."""
+        winner, outcome = (None, None) if self._adoption is None else self._adoption.winner()
+        self._model = winner or self._model
+        if outcome is not None:
+            self._notes = [*self._notes[:-1], *(note | {"outcome": outcome} for note in self._notes[-1:])]
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
@@ -600,6 +602,7 @@ class RefitClassifier(base.MiniBatchClassifier):
             "class": type(self).__name__,
             "params": {name: getattr(self, name) for name in _PLAIN}
             | {
+                "learner": {name: encode_param(value) for name, value in self.learner._get_params().items()},
                 "solver": archive.encode_solver(self.solver),
                 "window": archive.encode_window(self.window),
                 "trigger": None if self.trigger is None else encode_trigger(self.trigger),
@@ -643,10 +646,11 @@ class RefitClassifier(base.MiniBatchClassifier):
     def _from_state(cls, header: Mapping[str, Any], parts: dict[str, archive.Arrays]) -> Self:
         model = learner_from_state(header["learner"], parts.pop("learner"))
         params = dict(header["params"])
+        learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
         params["solver"] = archive.decode_solver(params["solver"])
         params["window"] = archive.decode_window(params["window"])
         params["trigger"] = None if params["trigger"] is None else decode_trigger(params["trigger"])
-        self = cls(model.clone(), **params)
+        self = cls(learner, **params)
         self._model, n_classes = model, len(model._codes)
         self._memory.restore(header["memory"], parts.pop("window"))
         self._trigger.restore(header["triggered"])
@@ -661,7 +665,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._forgotten = _counted([], header["forgotten"])
         self.refits, self.refit_totals()  # refuses notes that are none
         if self._adoption is not None:
-            self._adoption.restore(header["adoption"], parts.pop("adoption", {}))
+            self._adoption.restore(header["adoption"], parts.pop("adoption", {}), model)
         if (job := header["job"]) is not None:
             task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
             if not self._seen <= job["due"]:

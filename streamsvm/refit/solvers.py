@@ -18,11 +18,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.models import KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
 from streamsvm.refit.windows import WindowRows
 
 Floats = NDArray[np.float64]
-Model: TypeAlias = "LinearModel | KernelExpansion | Trees"
+Model: TypeAlias = "LinearModel | KernelExpansion | Trees | Polytopes"
 
 # Scaled values are cut here, as those of the online learners are.
 CLIP = 10.0
@@ -60,6 +60,8 @@ class Task:
         The newest model of this solver, to start from.
     seed
         Of what is drawn.
+    learner
+        Where it is to go on from what is found: the learner as it was.
     """
 
     window: WindowRows
@@ -69,6 +71,7 @@ class Task:
     search: float = 1.0
     previous: Any = None
     seed: int = 0
+    learner: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +129,21 @@ class _Searching:
         older, newer = _parts(task)
         if newer is None or not any(self._changes(best, task)) or len(np.unique(older.codes)) < 2:
             return best, math.nan
-        smaller, X = replace(task, window=older, previous=None), newer.dense(task.n_columns)
-        tried, top = [best], _accuracy(self._fit(smaller, best), X, newer.codes)
+        smaller = replace(task, window=older, previous=None)
+        tried, top = [best], self._score(smaller, best, newer)
         while len(tried) < MOST_FITS:
             change = next((c for c in self._changes(best, task) if c not in tried), None)
             if change is None:
                 break
             tried.append(change)
-            score = _accuracy(self._fit(smaller, change), X, newer.codes)
+            score = self._score(smaller, change, newer)
             if score > top + BETTER:
                 best, top = change, score
         return best, top
+
+    def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
+        """How good settings are on rows that came after those of the task."""
+        return _accuracy(self._fit(task, settings), newer.dense(task.n_columns), newer.codes)
 
     def _first(self) -> dict[str, Any]:
         """The settings to begin with."""
