@@ -47,6 +47,8 @@ class Job:
         self._solver = solver
         self._solution: Solution | None = None
         self._error: BaseException | None = None
+        self._worker: _Worker | None = None
+        self._is_given_up = False
         # A daemon: at the end of the program `_end` looks after it.
         self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
         _jobs.add(self)
@@ -58,11 +60,30 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            solve = _solve_elsewhere if self._solver.holds_lock else _solve
-            self._solution = solve(self._solver, self.refit.task)
+            solve = self._solve_elsewhere if self._solver.holds_lock else self._solver.solve
+            self._solution = solve(self.refit.task)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         self.seconds = time.perf_counter() - start
+
+    def _solve_elsewhere(self, task: Task) -> Solution:
+        """Have it solved in another process, which the program has one of."""
+        with _turn:
+            if self._is_given_up or _ending.is_set():
+                raise RuntimeError("nobody waits for it any more")
+            self._worker = _worker()
+            if self._is_given_up:  # while it was being started
+                self._worker.end()
+            try:
+                return self._worker.solve(self._solver, task)
+            finally:
+                self._worker = None
+
+    def _give_up(self) -> None:
+        """Nobody waits for it any more: a process is ended, a thread comes to its end by itself."""
+        self._is_given_up = True
+        if (worker := self._worker) is not None:
+            worker.end()
 
     def wait(self) -> None:
         """Until it is over, whatever came of it."""
@@ -80,23 +101,12 @@ class Job:
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
+            self._give_up()
             raise TimeoutError(f"it took longer than {timeout:g} s")
         if self._error is not None:
             raise self._error
         assert self._solution is not None
         return self._solution
-
-
-def _solve(solver: Solver, task: Task) -> Solution:
-    return solver.solve(task)
-
-
-def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
-    """Have it solved in another process."""
-    with _turn:
-        if _ending.is_set():
-            raise RuntimeError("the program ends")
-        return _worker().solve(solver, task)
 
 
 class _Worker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, SampledCuts, StreamSVMClassifier
 from streamsvm.models import ArchiveError
-from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since
+from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.solvers import SOLVERS, Task, solver_of, trees_of
 from tests.learners import dicts
@@ -102,9 +103,9 @@ def test_what_depends_on_times_and_errors_is_the_same_too(settings):
     predicted = whole.test_then_train(X, y, times=times).tolist()
     assert whole.refits
     found = []
-    for x, label, time in zip(dicts(X), y, times.tolist(), strict=True):
+    for x, label, moment in zip(dicts(X), y, times.tolist(), strict=True):
         found.append(loop.predict_one(x))
-        loop.learn_one(x, label, time=time)
+        loop.learn_one(x, label, time=moment)
     assert found == predicted
     assert_same_refits(whole, loop)
 
@@ -293,7 +294,7 @@ class Slow(Told):
         self.seconds = seconds
 
     def fit(self, X: Any, y: Any) -> Told:
-        __import__("time").sleep(self.seconds)
+        time.sleep(self.seconds)
         return super().fit(X, y)
 
 
@@ -390,6 +391,19 @@ def test_a_solver_that_takes_too_long_is_given_up():
     model = cheap(Slow(20.0), trigger=Every(200), timeout=0.01)
     model.learn_many(X, y)
     assert model.refits[0]["outcome"] == "failed: TimeoutError: it took longer than 0.01 s"
+
+
+def test_what_is_given_up_holds_nobody_up():
+    X, y = events(100)
+    memory = Latest(100).begin()
+    memory.add(CPMClassifier()._space.encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
+    job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200, Task(memory.snapshot(), 4)))
+    while job._worker is None:
+        time.sleep(0.01)
+    with pytest.raises(TimeoutError, match=r"longer than 0\.01 s"):
+        job.result(0.01)
+    job.wait()
+    assert not any(worker.is_alive for worker in jobs._workers)
 
 
 def test_a_solver_that_holds_the_lock_runs_elsewhere():
