@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.typing import NDArray
-from river import checks
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -442,15 +441,3 @@ def test_a_bad_event_is_refused_and_nothing_learned():
         with pytest.raises((TypeError, ValueError)):
             model.learn_one(x, "class 0")
     assert model.n_events_learned == before
-
-
-MODELS = [RefitClassifier(**params) for params in RefitClassifier._unit_test_params()]
-
-
-@pytest.mark.parametrize(
-    ("model", "number"),
-    [(m, k) for m in MODELS for k in range(len(list(checks.yield_checks(m))))],
-    ids=lambda value: str(value) if isinstance(value, int) else value.solver,
-)
-def test_river(model, number):
-    list(checks.yield_checks(model))[number](model.clone())
