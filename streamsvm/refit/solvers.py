@@ -35,7 +35,7 @@ LEAVES = ((10_000, 31), (50_000, 63), (math.inf, 127))
 # The rows of a cut, and how often in the mean a row is in one.
 CUT_ROWS, SEEN_TIMES = 500, 1.5
 # So many numbers a window may take as a matrix without gaps.
-DENSE_MOST = 400_000_000
+DENSE_MOST = 60_000_000
 # Of the extra `batch`.
 _NEEDED = ("sklearn", "threadpoolctl")
 
