@@ -68,7 +68,7 @@ TREES = Declaration(
     "trees",
     _ANSWER
     | {
-        "row": Array(("columns",), "the row in hand, NaN where a value is missing"),
+        "row": Array(("columns",), "the row in hand, NaN where a value is missing", start=math.nan),
         "roots": Array(("trees",), "the first node of each tree", i64, lent=True),
         "outputs": Array(("trees",), "the class whose score a tree adds to", i64, lent=True),
         "nodes": records(
@@ -187,8 +187,6 @@ def ask_trees(state, question):
         if question.asked[i] == 0:
             continue
         begin_scores(state)
-        for j in range(row.size):
-            row[j] = math.nan
         skip = indptr[i] if question.shared > 0 else 0
         for at in range(indptr[i], indptr[i + 1]):
             j = columns[at - skip]
@@ -197,6 +195,10 @@ def ask_trees(state, question):
         for t in range(roots.size):
             scores[outputs[t]] += nodes[leaf_of(nodes, roots[t], row)].value
         answer_question(state, question, i)
+        for at in range(indptr[i], indptr[i + 1]):  # of wide rows most columns were never touched
+            j = columns[at - skip]
+            if j < row.size:
+                row[j] = math.nan
 
 
 _QUESTION = StateType(QUESTION.name)
