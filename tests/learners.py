@@ -11,7 +11,8 @@ from streamsvm.online.base import OnlineClassifier
 
 # What the blend notes of its predictions, until their events are learned.
 NOTES = {
-    f"order.{name}" for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")
+    f"autocorrelation.{name}"
+    for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")
 }
 
 

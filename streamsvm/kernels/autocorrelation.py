@@ -5,13 +5,13 @@ class c came after the labels l_k .. l_1 (decayed), frequencies back off to thos
 
     M_0(c) = (N_0(c) + 1/n) / (sum N_0 + 1),    M_k(c) = (N_k(c) + M_{k-1}(c)) / (sum N_k + 1),
 
-and the *lift* log M_ORDERS(c) - log M_0(c) is what the order of labels says beyond the classes' frequencies. It enters
-the probabilities p of a vote as p'(c) ~ p(c)^power exp(trust lift(c)), both exponents learned by the log loss of p'; p'
-is heard only while its log loss of late is less than that of p, and while nothing speaks against it: the *doubt*, the
-cumulative sum of log p(y) - log p'(y) over the labels y, which never falls below 0 (Page's test), tells within a few
-events that the order has broken. If p' were right, exp of what a label adds would be 1 in the mean. Where labels come
-late, all events that were under way when the order turned miss it together: a label whose event was predicted before
-the doubt arose adds only its share among the labels since.
+and the *lift* log M_LAGS(c) - log M_0(c) is what the labels before say beyond the classes' frequencies. It enters the
+probabilities p of a vote as p'(c) ~ p(c)^beta exp(trust lift(c)), trust and the inverse temperature beta learned by the
+log loss of p'; p' is heard only while its log loss of late is less than that of p, and while nothing speaks against it:
+the *doubt*, the cumulative sum of log p(y) - log p'(y) over the labels y, which never falls below 0 (Page's test),
+tells within a few events that the autocorrelation has changed. If p' were right, exp of what a label adds would be 1 in
+the mean. Where labels come late, all events that were under way at the change miss it together: a label whose event was
+predicted before the doubt arose adds only its share among the labels since.
 
 An event is counted under the labels that were known when it was last *predicted*: where labels come late these are not
 the ones before it. So a note of each prediction is kept until its event is learned, or one predicted after it: labels
@@ -44,16 +44,16 @@ from streamsvm.kernels.rows import MOST_EVENTS, u
 from streamsvm.kernels.state import Array, Declaration, Number, i64
 
 # So many labels are looked back upon, at most, and contexts of each length share so many rows of counts.
-ORDERS, CONTEXTS = 3, 256
-N_ROWS = 1 + ORDERS * CONTEXTS
+LAGS, CONTEXTS = 3, 256
+N_ROWS = 1 + LAGS * CONTEXTS
 # So many notes of predictions are kept.
 NOTES = 1024
 
 DECAY, LOSS_RATE = 0.999, 0.002
-STEP, LEAST_POWER, MOST_POWER, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
+STEP, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
 # How fast it shows whether equal rows are events of their own.
 DISTINCT_RATE = 1.0 / 16.0
-# By so much log loss the order must be better to be heard.
+# By so much log loss autocorrelation must be better to be heard.
 MARGIN = 0.003
 # With so much doubt it is not heard; doubt grows no further than the second, by the third at most with each label.
 DOUBT, MOST_DOUBT, MOST_ADDED = 8.0, 16.0, 3.0
@@ -70,11 +70,16 @@ _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Declaration(
     "autocorrelation",
     {
-        "power": Number("the exponent of the vote", start=1.0, saved=True, within=(LEAST_POWER, MOST_POWER)),
+        "inverse_temperature": Number(
+            "the exponent of the vote",
+            start=1.0,
+            saved=True,
+            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
+        ),
         "trust": Number("the exponent of the lift", saved=True, within=(0.0, MOST_TRUST)),
-        "plain_loss": Number("the decayed log loss without the order of labels", saved=True, within=_LOSS),
-        "ordered_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
-        "doubt": Number("what labels of late say against the order", saved=True, within=(0.0, MOST_DOUBT)),
+        "plain_loss": Number("the decayed log loss without autocorrelation", saved=True, within=_LOSS),
+        "autocorrelated_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
+        "doubt": Number("what labels of late say against it", saved=True, within=(0.0, MOST_DOUBT)),
         "doubted": Number(
             "how many labels had been learned when it arose last", i64, saved=True, within=(0.0, MOST_EVENTS)
         ),
@@ -93,11 +98,11 @@ AUTOCORRELATION = Declaration(
         ),
         "last_key": Number("the key of the event learned last, -1 where there is none", start=-1.0, saved=True),
         "recent": Array(
-            ("orders",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, within=_LABEL
+            ("lags",), "the labels learned last, -1 where there are none", i64, start=-1, saved=True, within=_LABEL
         ),
         "counts": Array(("contexts", "classes"), "N_0, then N_1, ...", saved=True, within=(0.0, math.inf)),
         "keys": Array(("notes",), "the keys of the events predicted", saved=True),
-        "noted": Array(("notes", "orders"), "the labels known then", i64, saved=True, within=_LABEL),
+        "noted": Array(("notes", "lags"), "the labels known then", i64, saved=True, within=_LABEL),
         "made": Array(("notes",), "how many labels had been learned then", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "left": Array(
             ("notes",), "whether each waited when an equal row was learned", i64, saved=True, within=(0.0, 1.0)
@@ -105,7 +110,7 @@ AUTOCORRELATION = Declaration(
         "plain": Array(("classes",), "the vote's probabilities for the event in hand"),
         "logs": Array(("classes",), "their logarithms"),
         "lifts": Array(("classes",), "the lift"),
-        "ordered": Array(("classes",), "the probabilities with it"),
+        "autocorrelated": Array(("classes",), "the probabilities with it"),
     },
 )
 
@@ -139,7 +144,7 @@ def note(state, key):
     else:
         state.n_notes = n + 1
     state.keys[at], state.made[at], state.left[at] = key, state.n_learned, 0
-    for k in range(ORDERS):
+    for k in range(LAGS):
         state.noted[at, k] = state.recent[k]
 
 
@@ -189,7 +194,7 @@ def drop(state, key):
         if state.left[slot] and not (slot == at and is_fresh):
             state.distinct += DISTINCT_RATE * ((1.0 if slot == at else 0.0) - state.distinct)
         state.keys[slot], state.made[slot], state.left[slot] = 0.0, 0, 0
-        for k in range(ORDERS):
+        for k in range(LAGS):
             state.noted[slot, k] = 0
     state.n_lost = n - 1
     state.n_notes = n - n_dropped
@@ -207,12 +212,12 @@ def context(labels, k):
 
 @kernel
 def find_lift(state, labels, n):
-    """What the order says of n classes, after some labels."""
-    lifts, base = state.lifts, state.ordered
+    """What the labels before say of n classes."""
+    lifts, base = state.lifts, state.autocorrelated
     back_off(state, 0, n, True)
     for c in range(n):
         base[c] = math.log(max(lifts[c], LEAST_PROBABILITY))
-    for k in range(1, ORDERS + 1):
+    for k in range(1, LAGS + 1):
         back_off(state, context(labels, k), n, False)
     for c in range(n):
         lifts[c] = math.log(max(lifts[c], LEAST_PROBABILITY)) - base[c]
@@ -232,17 +237,17 @@ def back_off(state, row, n, first):
 
 @kernel
 def combine(state, n):
-    """The probabilities with the order, from the vote's and the lift."""
-    ordered, power, trust = state.ordered, state.power, state.trust
+    """The probabilities with autocorrelation, from the vote's and the lift."""
+    autocorrelated, beta, trust = state.autocorrelated, state.inverse_temperature, state.trust
     for c in range(n):
-        ordered[c] = power * state.logs[c] + trust * state.lifts[c]
-    total = softmax_terms(ordered, 0, n, 1.0, ordered, 0)
-    scale_terms(ordered, 0, n, 1.0 / total)
+        autocorrelated[c] = beta * state.logs[c] + trust * state.lifts[c]
+    total = softmax_terms(autocorrelated, 0, n, 1.0, autocorrelated, 0)
+    scale_terms(autocorrelated, 0, n, 1.0 / total)
 
 
 @kernel
-def add_order(state, n, proba):
-    """Let the order of labels into the probabilities of n classes, where it is heard."""
+def add_autocorrelation(state, n, proba):
+    """Let autocorrelation into the probabilities of n classes, where it is heard."""
     for c in range(n):
         state.plain[c] = proba[c]
         state.logs[c] = math.log(max(proba[c], LEAST_PROBABILITY))
@@ -250,17 +255,17 @@ def add_order(state, n, proba):
     combine(state, n)
     if is_heard(state):
         for c in range(n):
-            proba[c] = state.ordered[c]
+            proba[c] = state.autocorrelated[c]
 
 
 @inlined
 def is_heard(state):
-    """Whether the order makes predictions better, of late, and nothing speaks against it."""
-    return state.doubt < DOUBT and state.ordered_loss < state.plain_loss - MARGIN
+    """Whether autocorrelation makes predictions better, of late, and nothing speaks against it."""
+    return state.doubt < DOUBT and state.autocorrelated_loss < state.plain_loss - MARGIN
 
 
 @kernel
-def learn_order(state, key, n, label):
+def learn_autocorrelation(state, key, n, label):
     """Learn the label of an event predicted among n classes."""
     at = recall(state, key)
     is_spent = at < 0 or (state.distinct <= 0.5 and state.n_fresh == 0)
@@ -273,14 +278,14 @@ def learn_order(state, key, n, label):
         learn_trust(state, n, label)
         learn_doubt(state, label, state.made[at] if at >= 0 else state.n_learned)
     if at == NOW:
-        count_label(state, state.recent, label, ORDERS)
+        count_label(state, state.recent, label, LAGS)
     else:
-        count_label(state, state.noted[max(at, 0)], label, ORDERS if at >= 0 else 0)
+        count_label(state, state.noted[max(at, 0)], label, LAGS if at >= 0 else 0)
     if at >= 0:
         drop(state, key)
     elif at == UNKNOWN:
         state.n_lost -= 1
-    for k in range(ORDERS - 1, 0, -1):
+    for k in range(LAGS - 1, 0, -1):
         state.recent[k] = state.recent[k - 1]
     state.recent[0], state.n_fresh, state.last_key = label, 0, key
     state.n_learned += 1
@@ -290,31 +295,33 @@ def learn_order(state, key, n, label):
 def same_labels(state, at):
     """Whether the labels of a note are those of now."""
     same = True
-    for k in range(ORDERS):
+    for k in range(LAGS):
         same &= state.noted[at, k] == state.recent[k]
     return same
 
 
 @kernel
 def learn_trust(state, n, label):
-    """A step of the exponents by the gradient of the log loss, and the losses that decide who is heard."""
-    plain, logs, lifts, ordered = state.plain, state.logs, state.lifts, state.ordered
-    by_power, by_trust = logs[label], lifts[label]
+    """A step of both exponents by the gradient of the log loss, and the losses that decide who is heard."""
+    plain, logs, lifts, autocorrelated = state.plain, state.logs, state.lifts, state.autocorrelated
+    by_beta, by_trust = logs[label], lifts[label]
     for c in range(n):
-        by_power -= ordered[c] * logs[c]
-        by_trust -= ordered[c] * lifts[c]
-    state.plain_loss -= LOSS_RATE * (math.log(max(plain[label], LEAST_PROBABILITY)) + state.plain_loss)
-    state.ordered_loss -= LOSS_RATE * (math.log(max(ordered[label], LEAST_PROBABILITY)) + state.ordered_loss)
-    by_power = min(max(by_power, -MOST_GRADIENT), MOST_GRADIENT)
+        by_beta -= autocorrelated[c] * logs[c]
+        by_trust -= autocorrelated[c] * lifts[c]
+    at_plain, at_label = max(plain[label], LEAST_PROBABILITY), max(autocorrelated[label], LEAST_PROBABILITY)
+    state.plain_loss -= LOSS_RATE * (math.log(at_plain) + state.plain_loss)
+    state.autocorrelated_loss -= LOSS_RATE * (math.log(at_label) + state.autocorrelated_loss)
+    by_beta = min(max(by_beta, -MOST_GRADIENT), MOST_GRADIENT)
     by_trust = min(max(by_trust, -MOST_GRADIENT), MOST_GRADIENT)
-    state.power = min(max(state.power * math.exp(STEP * by_power), LEAST_POWER), MOST_POWER)
+    beta = state.inverse_temperature * math.exp(STEP * by_beta)
+    state.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
     state.trust = min(max(state.trust + STEP * by_trust, 0.0), MOST_TRUST)
 
 
 @kernel
 def learn_doubt(state, label, made):
-    """Take in what a label says of the order, when its event was predicted after so many labels."""
-    against = math.log(max(state.plain[label], LEAST_PROBABILITY) / max(state.ordered[label], LEAST_PROBABILITY))
+    """Take in what a label says against autocorrelation, when its event was predicted after so many labels."""
+    against = math.log(max(state.plain[label], LEAST_PROBABILITY) / max(state.autocorrelated[label], LEAST_PROBABILITY))
     if state.doubt == 0.0:
         state.doubted = state.n_learned + 1
     share = 1.0 if made >= state.doubted else 1.0 / (1.0 + state.n_learned - made)
@@ -322,11 +329,11 @@ def learn_doubt(state, label, made):
 
 
 @kernel
-def count_label(state, labels, label, orders):
-    """Count a label, under up to `orders` of the labels before it. Raising by ever more decays the rest."""
+def count_label(state, labels, label, lags):
+    """Count a label, under up to `lags` of the labels before it. Raising by ever more decays the rest."""
     counts = state.counts
     counts[0, label] += state.increment
-    for k in range(1, orders + 1):
+    for k in range(1, lags + 1):
         counts[context(labels, k), label] += state.increment
     state.increment /= DECAY
     if state.increment > LARGE:

@@ -4,7 +4,7 @@ An event is scaled once in each way (standardised, and by ranks) and handed over
 its own. A member has one or more *heads*, each an expert with scores of its own. Every expert votes with its
 probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy), the accuracy decayed by `expert_decay`. The vote's
 probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
-is more often right (`stacking`). Last comes what the order of labels says (`autocorrelation`).
+is more often right (`stacking`). Last comes what the labels before say (`autocorrelation`).
 
 A member far less accurate than the best becomes dormant: it does not vote, and learns from one event in DORMANT_SAMPLE.
 It wakes when it has come nearer, or when the blend is wrong more often than it was.
@@ -23,7 +23,7 @@ from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
-from streamsvm.kernels.autocorrelation import AUTOCORRELATION, add_order, learn_order, note, row_key
+from streamsvm.kernels.autocorrelation import AUTOCORRELATION, add_autocorrelation, learn_autocorrelation, note, row_key
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.entries import Entry
@@ -70,12 +70,12 @@ BLEND = Declaration(
         "listed": Part(REQUEST, "what is asked of one that lists its columns"),
         "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
         "stack": Part(STACK, "the second vote"),
-        "order": Part(AUTOCORRELATION, "what the order of labels says"),
+        "autocorrelation": Part(AUTOCORRELATION, "what the labels before say"),
         "scale": address("`scale_rows`"),
         "vote": address("`vote_on_rows`"),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "is_ranking": Number("whether any member sees ranks", i64),
-        "is_ordering": Number("whether the order of labels may speak", i64),
+        "uses_autocorrelation": Number("whether label autocorrelation is learned, and heard", i64),
         "at_hand": Number(
             "1 + the length of the event last predicted, whose scores are at hand, 0 where they are not; "
             "negative where it lists its columns",
@@ -83,7 +83,7 @@ BLEND = Declaration(
         ),
         "expert_decay": Number("of the experts' accuracies"),
         "inverse_temperature": Number(
-            "the power of the vote's probabilities",
+            "the exponent of the vote's probabilities",
             start=1.0,
             saved=True,
             within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
@@ -125,7 +125,7 @@ def load_event(state, values, columns, start, end, shared, k, at):
         m = load(ranks, values, columns, start, end, shared)
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
-    if state.is_ordering:
+    if state.uses_autocorrelation:
         row.key = row_key(values, columns, start, end, shared, rows.present)
     return 0
 
@@ -193,8 +193,8 @@ def find_proba(state, k):
     if n < 2:
         return
     stack(state.stack, n, proba)
-    if state.is_ordering:
-        add_order(state.order, n, proba)
+    if state.uses_autocorrelation:
+        add_autocorrelation(state.autocorrelation, n, proba)
 
 
 @inlined
@@ -213,7 +213,7 @@ def add_vote(scores, at, n, beta, weight, proba, logs):
 
 @kernel
 def count(state, label, k):
-    """Take how well row k of the block was predicted into votes, temperature, and what is known of the order."""
+    """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
     n, row = state.n_classes, state.block.rows[k]
     if n >= 2:
         right = 1.0 if best_class(state.proba, 0, n) == label else 0.0
@@ -222,8 +222,8 @@ def count(state, label, k):
         if label < n:
             calibrate(state, n, label)
             learn_stack(state.stack, n, label)
-    if state.is_ordering:
-        learn_order(state.order, row.key, n, label)
+    if state.uses_autocorrelation:
+        learn_autocorrelation(state.autocorrelation, row.key, n, label)
     state.n_classes = max(n, label + 1)
 
 
@@ -255,7 +255,7 @@ def count_votes(state, label, k, seen):
 def calibrate(state, n, label):
     """A step of the inverse temperature: up where the label is likelier than the entropy has it, else down.
 
-    With q the probabilities the gradient of log q_label in the logarithm of the power is log q_label + entropy(q).
+    With q the probabilities the gradient of log q_label in its logarithm is log q_label + entropy(q).
     """
     logs, proba = first_logs(state.stack), state.stack.plain
     gradient = logs[label]
@@ -374,8 +374,8 @@ def vote_on(state, predicting, k, at_hand):
     n = state.n_classes
     if not at_hand:
         find_proba(state, k)
-    if predicting and state.is_ordering:
-        note(state.order, state.block.rows[k].key)
+    if predicting and state.uses_autocorrelation:
+        note(state.autocorrelation, state.block.rows[k].key)
     return best_class(state.proba, 0, n) if n > 0 else -1
 
 

@@ -41,8 +41,8 @@ LEAST_SAY, AWAKE_LEAST, ASLEEP_SAMPLE = 1e-3, 512.0, 8
 NOW_RATE, LONG_RATE, CHANGE = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 # Of the last so many stretches of so many events it is known how often each was right.
 STRETCHES, STRETCH = 64, 256
-# The step of the powers of the probabilities, and how far it goes.
-POWER_RATE, LEAST_POWER, MOST_POWER, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
+# The step of the inverse temperatures, and how far it goes.
+CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
 
 _SHARE = (0.0, 1.0)
 
@@ -66,7 +66,12 @@ PANEL = Declaration(
             heard=Number("labelled events it has answered for", saved=True, within=(0.0, MOST_EVENTS)),
             lead=Number("how much more often than the learner it was right", saved=True, within=(-1.0, 1.0)),
             share=Number("its share of the second vote", saved=True, within=_SHARE),
-            power=Number("of its probabilities", start=1.0, saved=True, within=(LEAST_POWER, MOST_POWER)),
+            inverse_temperature=Number(
+                "the exponent of its probabilities",
+                start=1.0,
+                saved=True,
+                within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
+            ),
             weight=Number("its weight in the first vote"),
             hits=Number("how often it was right in this stretch", i64, saved=True, within=(0.0, STRETCH)),
             asked=Number("how often it was asked", i64, saved=True, within=(0.0, STRETCH)),
@@ -75,7 +80,7 @@ PANEL = Declaration(
             ("experts", "stretches"), "how often each was right in the last stretches", saved=True, within=_SHARE
         ),
         "logs": Array(("experts", "classes"), "the logarithms of what they say of the event in hand"),
-        "said": Array(("experts", "classes"), "what they say of it, raised to their powers"),
+        "said": Array(("experts", "classes"), "what they say of it, at their inverse temperatures"),
         "first": Array(("classes",), "the first vote"),
         "second": Array(("classes",), "the second"),
     },
@@ -104,8 +109,8 @@ def speaks(panel, ballot, k, i):
 
 @inlined
 def hear(panel, ballot, k, i, n):
-    """Raise what expert k says of row i to its power."""
-    answers, logs, said, power = ballot.answers, panel.logs, panel.said, panel.experts[k].power
+    """Take what expert k says of row i, at its inverse temperature."""
+    answers, logs, said, beta = ballot.answers, panel.logs, panel.said, panel.experts[k].inverse_temperature
     if k == 0:  # the learner is calibrated by itself
         for c in range(n):
             said[k, c] = answers[k, i, c]
@@ -113,12 +118,12 @@ def hear(panel, ballot, k, i, n):
     total = 0.0
     for c in range(n):
         logs[k, c] = math.log(max(answers[k, i, c], 1e-6))
-        said[k, c] = math.exp(power * logs[k, c])
+        said[k, c] = math.exp(beta * logs[k, c])
         total += said[k, c]
     less = math.log(total)
     for c in range(n):
         said[k, c] /= total
-        logs[k, c] = power * logs[k, c] - less
+        logs[k, c] = beta * logs[k, c] - less
 
 
 @kernel
@@ -158,7 +163,7 @@ def is_second_heard(panel):
 
 @kernel
 def count_votes(panel, ballot, i, n, label):
-    """Take how well row i was predicted into leads, shares and powers."""
+    """Take how well row i was predicted into leads, shares and inverse temperatures."""
     experts, said = panel.experts, panel.said
     panel.first_right += RATE * (is_right(panel.first, n, label) - panel.first_right)
     panel.second_right += RATE * (is_right(panel.second, n, label) - panel.second_right)
@@ -192,7 +197,7 @@ def is_right(proba, n, label):
 
 @inlined
 def count_expert(panel, k, n, label, learner_right):
-    """Take what expert k said into its lead and its power."""
+    """Take what expert k said into its lead and its inverse temperature."""
     expert, said, logs = panel.experts[k], panel.said[k], panel.logs[k]
     expert.heard += 1.0
     rate = max(1.0 / panel.window, 1.0 / (expert.heard + CAUTION_EVENTS))
@@ -204,7 +209,8 @@ def count_expert(panel, k, n, label, learner_right):
         for c in range(n):
             gradient -= said[c] * logs[c]
         gradient = max(gradient, -MOST_SURPRISE)
-        expert.power = min(max(expert.power * math.exp(POWER_RATE * gradient), LEAST_POWER), MOST_POWER)
+        beta = expert.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
+        expert.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
 @kernel

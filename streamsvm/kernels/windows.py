@@ -38,7 +38,7 @@ WINDOW = Declaration(
         "chances": Number(
             "0, or of how many chances each event held is one that another leaves for the new event", i64
         ),
-        "room": Number("so many words may be taken by rows", i64),
+        "capacity": Number("so many words may be taken by rows", i64),
         "is_largest": Number("whether the arena cannot grow", i64),
         "held": Number("events held", i64),
         "taken": Number("events that came", i64),
@@ -50,7 +50,7 @@ WINDOW = Declaration(
         "n_late": Number("how many came before it", i64),
         "end": Number("where the next row begins in the arena", i64),
         "live": Number("words taken by rows", i64),
-        "asked": Number("words there must be room for before the next event", i64),
+        "asked": Number("the capacity there must be before the next event", i64),
         "slots": records(
             ("slots",),
             "the events held",
@@ -160,7 +160,7 @@ def copy_rows(state, order, indptr, values, columns, shared):
 
 @kernel
 def place(state, slot, code, weight, time, clock, number, values, columns, start, end, skip):
-    """Put the newest event into a free slot and at the end of the arena, where there is room."""
+    """Put the newest event into a free slot and at the end of the arena, where it fits."""
     own, group = state.slots[slot], state.classes[code]
     own.code, own.weight, own.time, own.clock, own.number = code, weight, time, clock, number
     length, listed = measure(values, columns, start, end, skip)
@@ -315,13 +315,13 @@ def make_way(state, code, need):
             remove(state, next_to_leave(state, code))
     elif state.held >= state.n_most:
         remove(state, next_to_leave(state, code))
-    make_room(state, code, need)
+    maintain(state, code, need)
 
 
 @kernel
-def make_room(state, code, need):
-    """Let events leave until there are so many words for one of class `code`."""
-    while state.live + need > state.room and state.held > 0:
+def maintain(state, code, need):
+    """Let events leave until so many words for one of class `code` are within capacity."""
+    while state.live + need > state.capacity and state.held > 0:
         remove(state, next_to_leave(state, code))
         state.dropped += 1
 
@@ -340,7 +340,7 @@ def keep_latest(state, n):
 def add_rows(state, values, columns, indptr, shared, codes, weights, times, first, end):
     """Take in the rows first ... end - 1 that have a class and a weight.
 
-    Returns `end`, or the row before which there must be more room: for its class, or for so many words as are `asked`.
+    Returns `end`, or the row before which there must be more capacity: for its class, or for as many words as `asked`.
     """
     for i in range(first, end):
         code, start = codes[i], indptr[i]
@@ -351,10 +351,10 @@ def add_rows(state, values, columns, indptr, shared, codes, weights, times, firs
         need = words(length, listed)
         if code < state.most_classes and code >= state.classes.size:
             return i
-        if state.live + need > state.room and not state.is_largest:
+        if state.live + need > state.capacity and not state.is_largest:
             state.asked = state.live + need
             return i
-        if code >= state.most_classes or need > state.room:
+        if code >= state.most_classes or need > state.capacity:
             state.dropped += 1
         else:
             read_clock(state, times[i])
@@ -391,6 +391,6 @@ ENTRIES = {
     "restore_rows": Entry(restore_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS)),
     "copy_rows": Entry(copy_rows, (_STATE, _INTS, _INTS, _FLOATS, _INTS, types.boolean)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),
-    "make_room": Entry(make_room, (_STATE, types.int64, types.int64)),
+    "maintain": Entry(maintain, (_STATE, types.int64, types.int64)),
     "keep_latest": Entry(keep_latest, (_STATE, types.int64)),
 }

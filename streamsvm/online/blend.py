@@ -55,11 +55,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
     on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
     weighted by exp(100 accuracy) with its accuracy over about the last `vote_window` events, so that what follows the
     stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
-    often right. The power the blend's probabilities are raised to is learned by their log loss, which calibrates them.
-    Last, which labels tend to follow the three before is weighed in where that makes probabilities better
-    (`label_order`); an event follows those labels that had come when it was last predicted, however late its own comes
-    (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other predictions
-    change nothing of what is learned.
+    often right. The inverse temperature of the blend's probabilities is learned by their log loss: that calibrates
+    them. Last, which labels tend to follow the three before is weighed in where that makes probabilities better
+    (`label_autocorrelation`); an event follows those labels that had come when it was last predicted, however late its
+    own comes (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other
+    predictions change nothing of what is learned.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
@@ -81,8 +81,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         `"polytope"`. None: those of the effort.
     vote_window
         The accuracies that votes rest on are over about so many events.
-    label_order
-        Whether the order of labels may speak. False where events come in no order, or labels in another than events.
+    label_autocorrelation
+        Whether which labels follow one another is learned, and heard where it helps. False where events come in no
+        order, or labels in another than events.
     seed
         Settles which events dormant members learn from: all else is determined.
     max_features
@@ -122,7 +123,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         budget: int | None = None,
         members: tuple[str, ...] | None = None,
         vote_window: float = 500.0,
-        label_order: bool = True,
+        label_autocorrelation: bool = True,
         seed: int = 0,
         max_features: int = 65_536,
         threads: int = 1,
@@ -136,15 +137,15 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if members is not None:
             _check_members(members)
         check_number("vote_window", vote_window, 1)
-        if not isinstance(label_order, bool):
-            raise TypeError(f"`label_order` must be True or False, got {label_order!r}")
+        if not isinstance(label_autocorrelation, bool):
+            raise TypeError(f"`label_autocorrelation` must be True or False, got {label_autocorrelation!r}")
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
         check_number("max_features", max_features, 1, whole=True)
         self.effort = effort
         self.budget = budget
         self.members = members
         self.vote_window = vote_window
-        self.label_order = label_order
+        self.label_autocorrelation = label_autocorrelation
         self.seed = seed
         check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
@@ -165,7 +166,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"budget": 20}
         yield {"effort": "low"}
-        yield {"effort": "high", "budget": 5, "vote_window": 50.0, "label_order": False}
+        yield {"effort": "high", "budget": 5, "vote_window": 50.0, "label_autocorrelation": False}
         yield {"members": ("ranks", "linear"), "budget": 10, "threads": 2}
 
     # Memory ------------------------------------------------------------------------------------------------------
@@ -200,12 +201,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "listed": one_event(rows.row, rows.row_columns),
             "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
-            "order": State(
+            "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION,
                 {
-                    "orders": autocorrelation.ORDERS,
-                    "contexts": autocorrelation.N_ROWS if self.label_order else 0,
-                    "notes": autocorrelation.NOTES if self.label_order else 0,
+                    "lags": autocorrelation.LAGS,
+                    "contexts": autocorrelation.N_ROWS if self.label_autocorrelation else 0,
+                    "notes": autocorrelation.NOTES if self.label_autocorrelation else 0,
                     "classes": n_classes,
                 },
             ),
@@ -213,7 +214,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         sizes = {"experts": experts, "columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
         state.scale, state.vote = (kernels.ENTRIES[name].compile().address for name in ("scale_rows", "vote_on_rows"))
-        state.is_ranking, state.is_ordering = ranking, self.label_order
+        state.is_ranking, state.uses_autocorrelation = ranking, self.label_autocorrelation
         state.expert_decay = 1.0 - 1.0 / self.vote_window
         state.experts.weight[:] = 1.0 / experts
         state.experts.inverse_temperature[:] = [s for kind in kinds for s in kind.inverse_temperature]
@@ -255,10 +256,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 raise ArchiveError("a member knows other classes than the blend")
             kind.check_restored(member)
         # Places of notes that were never written hold the class 0, even where there is none yet.
-        most = max(state.order.counts.shape[1] - 1, 0)
-        if state.order.recent.max() > most or (state.order.noted.size and state.order.noted.max() > most):
-            raise ArchiveError("the order of labels knows other classes than the blend")
-        within("order.made", state.order.made, 0, state.order.n_learned)
+        labels = state.autocorrelation
+        most = max(labels.counts.shape[1] - 1, 0)
+        if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
+            raise ArchiveError("label autocorrelation knows other classes than the blend")
+        within("autocorrelation.made", labels.made, 0, labels.n_learned)
         if not np.isin(state.block.members.dormant, (0.0, 1.0)).all():
             raise ArchiveError("members either are dormant or are not")
 
@@ -283,7 +285,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return state.n_bytes
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
-        # Learning takes the votes first. It does not count as a prediction, of which the order of labels takes note.
+        # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
         n = int(self._state.n_classes)
         return self._proba[:n] if self._event(self._state, code, 1.0) == 0 else None
 
@@ -415,43 +417,43 @@ class StreamSVMClassifier(base.OnlineClassifier):
         ]
 
     @property
-    def order_trust(self) -> float:
-        """How far the order of labels is trusted: the power of what it says, 0 while it is not heard.
+    def autocorrelation_trust(self) -> float:
+        """How far label autocorrelation is trusted: the exponent of what it says, 0 while it is not heard.
 
         Examples
         --------
         >>> model = StreamSVMClassifier()
         >>> for i in range(500):
         ...     model.learn_one({"a": 1.0}, i % 5)
-        >>> model.order_trust > 0.0, model.predict_one({"a": 1.0})
+        >>> model.autocorrelation_trust > 0.0, model.predict_one({"a": 1.0})
         (True, 0)
         """
-        order = self._state.order
-        return float(order.trust) if autocorrelation.is_heard(order) else 0.0
+        state = self._state.autocorrelation
+        return float(state.trust) if autocorrelation.is_heard(state) else 0.0
 
-    def order_effect(self) -> dict[str, float] | None:
-        """What the order of labels does of late; None without `label_order`.
+    def autocorrelation_effect(self) -> dict[str, float] | None:
+        """What label autocorrelation does of late; None without `label_autocorrelation`.
 
         Returns
         -------
         dict
-            `trust`, as `order_trust`; the log loss of the probabilities `without` the order, and `with` it.
+            `trust`, as `autocorrelation_trust`; the log loss of the probabilities `without` it, and `with` it.
 
         Examples
         --------
         >>> model = StreamSVMClassifier()
         >>> for i in range(500):
         ...     model.learn_one({"a": 1.0}, i % 5)
-        >>> effect = model.order_effect()
+        >>> effect = model.autocorrelation_effect()
         >>> effect["with"] < effect["without"]
         True
         """
-        if not self.label_order:
+        if not self.label_autocorrelation:
             return None
-        order, n = self._state.order, self.n_events_learned
+        state, n = self._state.autocorrelation, self.n_events_learned
         reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # losses start from 0, not yet there
-        losses = {"without": order.plain_loss, "with": order.ordered_loss}
-        return {"trust": self.order_trust} | {name: float(loss) / reached for name, loss in losses.items()}
+        losses = {"without": state.plain_loss, "with": state.autocorrelated_loss}
+        return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}
 
     def _kernel_votes(self) -> list[tuple[_Member, State, float]]:
         """The kernel members, their states, and their shares of the vote."""

@@ -225,9 +225,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         found: dict[Any, float] = getattr(self._model, "relevance", {})
         return found
 
-    def order_effect(self) -> dict[str, float] | None:
+    def autocorrelation_effect(self) -> dict[str, float] | None:
         """As the learner has it; None where it has none."""
-        effect = getattr(self._model, "order_effect", None)
+        effect = getattr(self._model, "autocorrelation_effect", None)
         return None if effect is None else effect()
 
     def leaders(self) -> list[dict[str, Any]]:

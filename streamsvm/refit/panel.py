@@ -73,7 +73,7 @@ class Panel:
         place = self._state.experts[k]
         place.present, place.asleep, place.heard = 1, 0, 0.0
         place.awake_until = float(self._state.seen) + kernels.AWAKE_LEAST
-        place.lead, place.share, place.power = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
+        place.lead, place.share, place.inverse_temperature = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
         place.hits = place.asked = 0
         self._state.record[k] = 0.0
         self._single = None

@@ -327,8 +327,8 @@ class WindowMemory:
 
     What it holds is the same however events are cut into batches. Its memory is allocated as it is needed and stays
     within `max_bytes`: up to a half of these for the list of n events, a quarter for classes, the rest for their rows.
-    Where rows do not find room, the events leave that leave else, and are counted. A snapshot is a copy, and takes its
-    own memory.
+    Where rows exceed its capacity, the events leave that leave else, and are counted. A snapshot is a copy, and takes
+    its own memory.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ class WindowMemory:
     n_taken
         How many events have come.
     n_dropped_for_memory
-        How many were forgotten, or not taken in, because there was no room for their rows.
+        How many were forgotten, or not taken in, because their rows exceeded the capacity.
     n_bytes
         The memory allocated.
     """
@@ -369,7 +369,7 @@ class WindowMemory:
     def _lend(self, arena: Floats) -> None:
         state = self._state
         state.lend(values=arena, columns=arena.view(np.int32))
-        state.room = _room(len(arena))
+        state.capacity = _capacity(len(arena))
         state.is_largest = len(arena) >= self._most_words
 
     @property
@@ -387,7 +387,7 @@ class WindowMemory:
 
     @property
     def n_dropped_for_memory(self) -> int:
-        """How many were forgotten, or not taken in, because there was no room for their rows."""
+        """How many were forgotten, or not taken in, because their rows exceeded the capacity."""
         return int(self._state.dropped)
 
     @property
@@ -445,7 +445,7 @@ class WindowMemory:
                 self._grow_arena()
 
     def _grow_arena(self) -> None:
-        """See that there is room for as many words as are asked for, or as many as there may be."""
+        """See that there is capacity for as many words as are asked for, or as many as there may be."""
         asked = int(self._state.asked)
         self._resize(max(2 * len(self._state.values), asked + asked // 7 + 8))
 
@@ -458,9 +458,9 @@ class WindowMemory:
             self._resize(self._most_words)
 
     def _resize(self, n_words: int) -> None:
-        """Move to an arena of so many words, or as many as there may be. Memory not written to takes no room."""
+        """Move to an arena of so many words, or as many as there may be. Memory not written to takes none."""
         arena = np.empty(min(n_words, self._most_words))
-        _call("make_room")(self._state, -1, _words_beyond(self._state, arena))
+        _call("maintain")(self._state, -1, _words_beyond(self._state, arena))
         _call("compact")(self._state, arena, arena.view(np.int32))
         self._lend(arena)
 
@@ -620,14 +620,14 @@ def _most_words(settings: Window, state: State) -> int:
     return (settings.max_bytes - settings._own_bytes - state.n_bytes) // 8
 
 
-def _room(n_words: int) -> int:
+def _capacity(n_words: int) -> int:
     """The words of an arena that rows may take: the rest is spare, see the kernels."""
     return n_words - n_words // 8
 
 
 def _words_beyond(state: State, arena: Floats) -> int:
-    """By how many words there is less room in an arena than there is now, for `make_room`."""
-    return max(int(state.room) - _room(len(arena)), 0)
+    """By how many words there is less capacity in an arena than there is now, for `maintain`."""
+    return max(int(state.capacity) - _capacity(len(arena)), 0)
 
 
 def _arrays(rows: EncodedRows) -> tuple[Floats, Ints, Ints, bool]:
@@ -699,8 +699,8 @@ def _check_rows(rows: EncodedRows, n_words: int) -> None:
         some = lengths > 0
         listed[some] = columns[indptr[1:][some] - 1] != lengths[some] - 1
     within("values", rows.values[~np.isnan(rows.values)], -LARGEST, LARGEST)
-    if lengths.sum() + ((lengths[listed] + 1) // 2).sum() > _room(n_words):
-        raise ArchiveError(f"the rows do not find room in {n_words} words")
+    if lengths.sum() + ((lengths[listed] + 1) // 2).sum() > _capacity(n_words):
+        raise ArchiveError(f"the rows exceed the capacity of {n_words} words")
 
 
 def _check_events(state: State, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -83,10 +83,10 @@ class Voting(Protocol):
 
 
 @runtime_checkable
-class OrderAware(Protocol):
-    """It may learn from the order of labels."""
+class AutocorrelationAware(Protocol):
+    """It may learn the autocorrelation of labels."""
 
-    def order_effect(self) -> dict[str, float] | None:
+    def autocorrelation_effect(self) -> dict[str, float] | None:
         """What that does; None where it has no say."""
 
 
@@ -144,13 +144,13 @@ class Insight:
         That of its features, the largest first; empty where it tells none apart.
     leaders
         Its heads, the leading first; empty where none vote.
-    order
-        What the order of labels does; None where that has no say.
+    autocorrelation
+        What label autocorrelation does; None where that has no say.
     """
 
     relevance: dict[Hashable, float]
     leaders: list[dict[str, Any]]
-    order: dict[str, float] | None
+    autocorrelation: dict[str, float] | None
 
     @classmethod
     def of(cls, model: object) -> Insight:
@@ -158,7 +158,7 @@ class Insight:
         return cls(
             _relevance(model),
             model.leaders() if isinstance(model, Voting) else [],
-            model.order_effect() if isinstance(model, OrderAware) else None,
+            model.autocorrelation_effect() if isinstance(model, AutocorrelationAware) else None,
         )
 
 

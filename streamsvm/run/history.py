@@ -1,4 +1,4 @@
-"""What mattered when: the relevance of the features, the order of labels, and who led, sampled over a run.
+"""What mattered when: the relevance of the features, label autocorrelation, and who led, sampled over a run.
 
 Samples are taken between batches, at events that depend on the stream alone, so that a resumed run takes the same.
 """
@@ -27,7 +27,7 @@ class History:
     at
         How many events had been judged, for each sample.
     trust
-        How far the order of labels was trusted, for each sample.
+        How far label autocorrelation was trusted, for each sample.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class History:
         if not found.relevance and not found.leaders:
             return
         self.at.append(judged)
-        self.trust.append((found.order or {"trust": 0.0})["trust"])
+        self.trust.append((found.autocorrelation or {"trust": 0.0})["trust"])
         self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
         self._relevances.append(dict(list(found.relevance.items())[:_MOST_FEATURES]))
 

@@ -28,7 +28,7 @@ _MOST_FEATURES = len(_COLORS)
 # The marks of refits, by what came of them; whatever else may come of one has the last.
 _REFITS = {"votes": ("^", "#009e73"), "adopted": ("D", "#cc79a7"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
-_LITTLE = 0.1  # the order of labels has a panel where it was trusted more than that
+_LITTLE = 0.1  # label autocorrelation has a panel where it was trusted more than that
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -47,7 +47,7 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows.
 
     Dashed lines stand where a fall of accuracy was noticed, marks at the foot where a refit began. Below, where the
-    model tells them, which features mattered when, how far the order of labels was trusted, and which of its members
+    model tells them, which features mattered when, how far label autocorrelation was trusted, and which of its members
     led.
     """
     from matplotlib import rc_context
@@ -68,7 +68,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     members, led = history.leaders()
     heights = {"accuracy": 3.6}
     heights |= ({"relevance": 2.6} if names else {}) | (
-        {"order": 0.8} if max(history.trust, default=0.0) > _LITTLE else {}
+        {"autocorrelation": 0.8} if max(history.trust, default=0.0) > _LITTLE else {}
     )
     heights |= {"leaders": 0.3} if members else {}
     figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
@@ -77,8 +77,8 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     _draw_accuracy(panels["accuracy"], report)
     if names:
         _draw_relevance(panels["relevance"], history.at, names, relevance)
-    if "order" in panels:
-        _draw_order(panels["order"], history.at, history.trust)
+    if "autocorrelation" in panels:
+        _draw_autocorrelation(panels["autocorrelation"], history.at, history.trust)
     if members:
         _draw_leaders(panels["leaders"], history.at, members, led)
     last = panels[list(heights)[-1]]
@@ -150,10 +150,10 @@ def _draw_relevance(axes: Any, at: list[int], names: list[Hashable], values: NDA
         text.set_text(shown(feature(name), _LONGEST_NAME))
 
 
-def _draw_order(axes: Any, at: list[int], trust: list[float]) -> None:
+def _draw_autocorrelation(axes: Any, at: list[int], trust: list[float]) -> None:
     axes.plot(at, trust, label=f"trust {trust[-1]:.2f}", color=_COLORS[0], linewidth=1.4, drawstyle="steps-pre")
     axes.set_ylim(0.0, max(1.1, 1.1 * max(trust)))
-    axes.set_title("How far the order of labels was trusted", loc="left", fontsize=11)
+    axes.set_title("How far label autocorrelation was trusted", loc="left", fontsize=11)
     _dress(axes)
 
 

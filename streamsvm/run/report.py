@@ -20,7 +20,7 @@ _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": 
 
 def summary(report: Report) -> dict[str, Any]:
     """All figures of a run, for JSON; only what is under `process` depends on clocks and interruptions."""
-    metrics, scores = report.metrics, report.metrics.scores()
+    metrics, scores, effect = report.metrics, report.metrics.scores(), report.autocorrelation
     return {
         "model": report.model,
         "source": report.source,
@@ -43,8 +43,8 @@ def summary(report: Report) -> dict[str, Any]:
         "falls": [asdict(fall) for fall in metrics.falls.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
-        "order_trust": None if report.order is None else report.order["trust"],
-        "order_log_loss": None if report.order is None else {name: report.order[name] for name in ("without", "with")},
+        "autocorrelation_trust": None if effect is None else effect["trust"],
+        "autocorrelation_log_loss": None if effect is None else {name: effect[name] for name in ("without", "with")},
         "relevance": [
             {"feature": encode_label(feature(name)), "relevance": value}
             for name, value in list(report.relevance.items())[:_MOST_IN_SUMMARY]
@@ -147,10 +147,10 @@ def _knowledge(report: Report) -> list[str]:
             f"{head['member']} ({head['head']}) with {head['weight']:.0%} of the vote, accuracy {head['accuracy']:.4f}"
             for head in report.leaders[:_MOST_LEADERS]
         ]
-        alone = " by itself" if report.order is not None and report.order["trust"] else ""
+        alone = " by itself" if report.autocorrelation is not None and report.autocorrelation["trust"] else ""
         lines.append(f"leading now: {f'{alone}; '.join(heads)}{alone}")
-    if report.order is not None:
-        lines.append(_order(report.order))
+    if report.autocorrelation is not None:
+        lines.append(_autocorrelation(report.autocorrelation))
     if report.relevance:
         first = [
             f"{shown(feature(name))} {value:.2g}" for name, value in list(report.relevance.items())[:_MOST_FEATURES]
@@ -161,13 +161,13 @@ def _knowledge(report: Report) -> list[str]:
     return lines
 
 
-def _order(order: dict[str, float]) -> str:
-    """What the order of labels gave: the probabilities of the true labels, as geometric means."""
-    if not order["trust"]:
-        return "the order of labels is not heard: it makes predictions no better"
-    without, with_ = (math.exp(-order[name]) for name in ("without", "with"))
+def _autocorrelation(effect: dict[str, float]) -> str:
+    """What label autocorrelation gave: the probabilities of the true labels, as geometric means."""
+    if not effect["trust"]:
+        return "label autocorrelation is not heard: it makes predictions no better"
+    without, with_ = (math.exp(-effect[name]) for name in ("without", "with"))
     gain = f"gives the true label {with_:.2f} of the probability instead of {without:.2f}, of late"
-    return f"the order of labels is heard over that, with trust {order['trust']:.2f}: it {gain}"
+    return f"label autocorrelation is heard over that, with trust {effect['trust']:.2f}: it {gain}"
 
 
 def _refit_lines(refits: Refits | None) -> list[str]:

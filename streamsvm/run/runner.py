@@ -55,9 +55,9 @@ class Report:
         Names for messages; None where there is no such sink.
     metrics, history
         All counts, and all samples of the model, those before a resumption included.
-    relevance, leaders, order
-        What the model knows at the end: the relevance of its features, its heads, the leading first, and what the order
-        of labels does; None where that has no say.
+    relevance, leaders, autocorrelation
+        What the model knows at the end: the relevance of its features, its heads, the leading first, and what label
+        autocorrelation does; None where that has no say.
     notices
         What the model has warned of.
     refits
@@ -93,7 +93,7 @@ class Report:
     relevance: dict[Hashable, float] = field(default_factory=dict)
     leaders: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    order: dict[str, float] | None = None
+    autocorrelation: dict[str, float] | None = None
     refits: Refits | None = None
     learned_before: int = 0
     ended: str = ""
@@ -249,7 +249,8 @@ class Runner:
     def _look(self) -> None:
         """Note what the model has come to."""
         found = Insight.of(self.model)
-        self.report.relevance, self.report.leaders, self.report.order = found.relevance, found.leaders, found.order
+        self.report.relevance, self.report.leaders = found.relevance, found.leaders
+        self.report.autocorrelation = found.autocorrelation
         self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
         self.report.history.end(self.model, self.report.metrics.judged)
         rejected = self.sinks.get("rejected")

@@ -1,4 +1,4 @@
-"""What the order of labels says, against a plain oracle."""
+"""What the labels before say, against a plain oracle."""
 
 from __future__ import annotations
 
@@ -7,38 +7,43 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.kernels import autocorrelation as order
+from streamsvm.kernels import autocorrelation
 from streamsvm.kernels.state import State
 
 N_CLASSES = 5
 
 
 def fresh():
-    sizes = {"orders": order.ORDERS, "contexts": order.N_ROWS, "notes": order.NOTES, "classes": N_CLASSES}
-    return State(order.AUTOCORRELATION, sizes)
+    sizes = {
+        "lags": autocorrelation.LAGS,
+        "contexts": autocorrelation.N_ROWS,
+        "notes": autocorrelation.NOTES,
+        "classes": N_CLASSES,
+    }
+    return State(autocorrelation.AUTOCORRELATION, sizes)
 
 
 def learn(state, key, label, n=N_CLASSES, proba=None):
     """Predict and learn an event."""
     proba = np.full(n, 1.0 / n) if proba is None else proba.copy()
-    order.add_order(state, n, proba)
-    order.note(state, key)
-    order.learn_order(state, key, n, label)
+    autocorrelation.add_autocorrelation(state, n, proba)
+    autocorrelation.note(state, key)
+    autocorrelation.learn_autocorrelation(state, key, n, label)
     return proba
 
 
 def frequencies(labels, recent, k):
     """Decayed frequencies after k labels, by going through all; contexts that share a row count as one."""
     weights = np.zeros(N_CLASSES)
-    padded = [-1] * order.ORDERS + list(labels)
+    padded = [-1] * autocorrelation.LAGS + list(labels)
 
     def row(labels):
-        return order.context(np.array(labels, np.int64), k) if k else 0
+        return autocorrelation.context(np.array(labels, np.int64), k) if k else 0
 
     for i, label in enumerate(labels):
-        before = padded[i : i + order.ORDERS][::-1]
+        before = padded[i : i + autocorrelation.LAGS][::-1]
         if row(before) == row(recent):
-            weights[label] += order.DECAY ** (len(labels) - i)
+            weights[label] += autocorrelation.DECAY ** (len(labels) - i)
     below = frequencies(labels, recent, k - 1) if k else np.full(N_CLASSES, 1.0 / N_CLASSES)
     return (weights + below) / (weights.sum() + 1.0)
 
@@ -50,9 +55,9 @@ def test_lifts_are_those_of_decayed_frequencies(labels):
     for i, label in enumerate(labels):
         learn(state, float(i), label)
     recent = state.recent
-    assert recent.tolist() == ([-1] * order.ORDERS + labels)[: -order.ORDERS - 1 : -1]
-    order.find_lift(state, recent, N_CLASSES)
-    by_hand = np.log(frequencies(labels, recent, order.ORDERS)) - np.log(frequencies(labels, recent, 0))
+    assert recent.tolist() == ([-1] * autocorrelation.LAGS + labels)[: -autocorrelation.LAGS - 1 : -1]
+    autocorrelation.find_lift(state, recent, N_CLASSES)
+    by_hand = np.log(frequencies(labels, recent, autocorrelation.LAGS)) - np.log(frequencies(labels, recent, 0))
     np.testing.assert_allclose(state.lifts, by_hand, atol=1e-9)
 
 
@@ -61,22 +66,23 @@ def test_the_step_is_the_gradient_of_the_log_loss():
     state = fresh()
     for i in range(300):
         learn(state, float(i), i % 3, proba=rng.dirichlet(np.ones(N_CLASSES)))
-    state.power, state.trust = 1.3, 0.4
+    state.inverse_temperature, state.trust = 1.3, 0.4
 
-    def loss(power, trust, label):
-        state.power, state.trust = power, trust
-        order.combine(state, N_CLASSES)
-        return -np.log(state.ordered[label])
+    def loss(beta, trust, label):
+        state.inverse_temperature, state.trust = beta, trust
+        autocorrelation.combine(state, N_CLASSES)
+        return -np.log(state.autocorrelated[label])
 
     def step(gradient):
-        return -order.STEP * float(np.clip(gradient, -order.MOST_GRADIENT, order.MOST_GRADIENT))
+        most = autocorrelation.MOST_GRADIENT
+        return -autocorrelation.STEP * float(np.clip(gradient, -most, most))
 
     for label in range(N_CLASSES):
-        by_power = (loss(1.3 * np.exp(1e-6), 0.4, label) - loss(1.3 * np.exp(-1e-6), 0.4, label)) / 2e-6 / 1.3
+        by_beta = (loss(1.3 * np.exp(1e-6), 0.4, label) - loss(1.3 * np.exp(-1e-6), 0.4, label)) / 2e-6 / 1.3
         by_trust = (loss(1.3, 0.4 + 1e-6, label) - loss(1.3, 0.4 - 1e-6, label)) / 2e-6
         loss(1.3, 0.4, label)
-        order.learn_trust(state, N_CLASSES, label)
-        assert np.log(state.power / 1.3) == pytest.approx(step(by_power), abs=1e-7)
+        autocorrelation.learn_trust(state, N_CLASSES, label)
+        assert np.log(state.inverse_temperature / 1.3) == pytest.approx(step(by_beta), abs=1e-7)
         assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=1e-7)
 
 
@@ -92,22 +98,22 @@ def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
 
 
 def heard(state, labels, delay=0):
-    """On which events the order is heard beside a vote that knows nothing, where labels come so many events late."""
+    """On which events it is heard beside a vote that knows nothing, where labels come so many events late."""
     out = []
     for i in range(len(labels) + delay):
         if i < len(labels):
             proba = np.full(N_CLASSES, 1.0 / N_CLASSES)
-            order.add_order(state, N_CLASSES, proba)
-            order.note(state, float(i + 1))
+            autocorrelation.add_autocorrelation(state, N_CLASSES, proba)
+            autocorrelation.note(state, float(i + 1))
             out.append((proba != 1.0 / N_CLASSES).any())
         if i >= delay:
-            order.add_order(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
-            order.learn_order(state, float(i + 1 - delay), N_CLASSES, int(labels[i - delay]))
+            autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
+            autocorrelation.learn_autocorrelation(state, float(i + 1 - delay), N_CLASSES, int(labels[i - delay]))
     return np.array(out)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_falls_silent_as_soon_as_the_order_breaks(seed):
+def test_it_falls_silent_as_soon_as_labels_turn(seed):
     labels = np.arange(4_000) % N_CLASSES
     labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
     is_heard = heard(fresh(), labels)
@@ -139,7 +145,7 @@ def test_late_labels_that_go_on_missing_silence_it(seed):
     assert is_heard[2_000:].sum() < 100
 
 
-def test_a_new_order_is_heard_again():
+def test_a_new_autocorrelation_is_heard_again():
     labels = np.concatenate([np.arange(2_000), -np.arange(2_000)]) % N_CLASSES
     is_heard = heard(fresh(), labels)
     assert not is_heard[2_000:2_020].all()
@@ -152,8 +158,8 @@ def test_counts_do_not_overflow():
     for i in range(1_000):
         learn(state, float(i), i % 2)
     before = counts / state.increment
-    state.increment *= 0.9999 * order.LARGE
-    counts *= 0.9999 * order.LARGE
+    state.increment *= 0.9999 * autocorrelation.LARGE
+    counts *= 0.9999 * autocorrelation.LARGE
     learn(state, 0.0, 0)
     assert state.increment == 1.0
     assert counts.max() < 2.0 * before.max()
@@ -167,41 +173,42 @@ def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
     waiting = []
     for i in range(200):
         state.recent[0] = i % N_CLASSES
-        order.note(state, float(i))
+        autocorrelation.note(state, float(i))
         if random.random() >= 0.1 * n_lost:
             waiting.append(i)
         if waiting and waiting[0] <= i - delay:
             event = waiting.pop(0)
-            at = order.recall(state, float(event))
+            at = autocorrelation.recall(state, float(event))
             assert state.noted[at, 0] == event % N_CLASSES
-            order.drop(state, float(event))
+            autocorrelation.drop(state, float(event))
 
 
 def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     """No column is known then: all rows have the key of an empty one."""
     state, nothing = fresh(), -5.0
     for _ in range(20):
-        order.note(state, nothing)
-    order.learn_order(state, nothing, N_CLASSES, 0)
-    assert order.recall(state, 1.0) == order.NOW  # no predictions come: those before were of other events
+        autocorrelation.note(state, nothing)
+    autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0)
+    # No predictions come: those before were of other events.
+    assert autocorrelation.recall(state, 1.0) == autocorrelation.NOW
     for i in range(1, 20):
-        order.note(state, float(20 + i))
-        assert order.recall(state, float(i)) == order.UNKNOWN
-        order.learn_order(state, float(i), N_CLASSES, i % N_CLASSES)
-    assert order.recall(state, 21.0) >= 0
+        autocorrelation.note(state, float(20 + i))
+        assert autocorrelation.recall(state, float(i)) == autocorrelation.UNKNOWN
+        autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES)
+    assert autocorrelation.recall(state, 21.0) >= 0
 
 
 def test_too_many_notes_push_out_the_oldest():
     state = fresh()
-    for i in range(order.NOTES + 10):
-        order.note(state, float(i))
+    for i in range(autocorrelation.NOTES + 10):
+        autocorrelation.note(state, float(i))
         if i:
-            order.note(state, float(i))  # the same event again: no second note
+            autocorrelation.note(state, float(i))  # the same event again: no second note
         state.n_fresh, state.n_learned = 0, i + 1  # an event is learned
-    assert order.recall(state, 9.0) == order.UNKNOWN
-    assert order.recall(state, 10.0) >= 0
-    order.drop(state, order.NOTES + 9.0)
-    assert order.recall(state, 11.0) == order.NOW
+    assert autocorrelation.recall(state, 9.0) == autocorrelation.UNKNOWN
+    assert autocorrelation.recall(state, 10.0) >= 0
+    autocorrelation.drop(state, autocorrelation.NOTES + 9.0)
+    assert autocorrelation.recall(state, 11.0) == autocorrelation.NOW
     assert not state.keys.any()
     assert not state.noted.any()
 
@@ -210,9 +217,9 @@ def test_keys_do_not_see_zeros_and_missing_values():
     dense, columns = np.array([1.5, 0.0, np.nan, -2.0, -0.0]), np.arange(5)
     sparse, at = np.array([7.0, 1.5, -2.0]), np.array([9, 0, 3])
     seen = np.ones(5)
-    key = order.row_key(dense, columns, 0, 5, True, seen)
-    assert key == order.row_key(sparse, at, 1, 3, False, seen)
+    key = autocorrelation.row_key(dense, columns, 0, 5, True, seen)
+    assert key == autocorrelation.row_key(sparse, at, 1, 3, False, seen)
     assert key == float(int(key)) < 2.0**52
-    assert key != order.row_key(dense[::-1].copy(), columns, 0, 5, True, seen)
+    assert key != autocorrelation.row_key(dense[::-1].copy(), columns, 0, 5, True, seen)
     seen[3] = 0.0
-    assert key != order.row_key(dense, columns, 0, 5, True, seen)
+    assert key != autocorrelation.row_key(dense, columns, 0, 5, True, seen)

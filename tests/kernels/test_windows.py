@@ -22,7 +22,7 @@ def fresh(**numbers):
     state = State(windows.WINDOW, {"slots": 20, "classes": 4, "generators": 1})
     arena = np.empty(N_WORDS)
     state.lend(values=arena, columns=arena.view(np.int32))
-    state.n_most, state.most_classes, state.room, state.is_largest = 20, 4, N_WORDS - N_WORDS // 8, 1
+    state.n_most, state.most_classes, state.capacity, state.is_largest = 20, 4, N_WORDS - N_WORDS // 8, 1
     for name, value in numbers.items():
         setattr(state, name, value)
     return state
@@ -63,7 +63,7 @@ def check(state):
     taken = [windows.words(slots.length[slot], slots.listed[slot]) for slot in order]
     ends = slots.start[order] + np.array(taken, int)
     assert (slots.start[order][1:] >= ends[:-1]).all()
-    assert state.live == sum(taken) <= state.room
+    assert state.live == sum(taken) <= state.capacity
     assert not held or ends[-1] <= state.end <= N_WORDS
 
 
@@ -92,7 +92,7 @@ def test_chains_and_arena_hold_together(numbers):
             windows.keep_latest(state, 2)
             check(state)
         if i % 89 == 0:
-            windows.make_room(state, -1, 150)
+            windows.maintain(state, -1, 150)
             check(state)
     assert state.taken == n
     order = np.argsort(state.slots.number[: state.held])
@@ -104,7 +104,7 @@ def test_chains_and_arena_hold_together(numbers):
     np.testing.assert_array_equal(out_columns, columns[own])
 
 
-def test_it_stops_before_the_row_that_needs_more_room():
+def test_it_stops_before_the_row_that_needs_more_capacity():
     state = fresh(is_largest=0, most_classes=6)
     codes = np.array([0, 1, 5, 9, 0])
     lengths = np.array([100, 100, 1, 1, 100])

@@ -282,7 +282,7 @@ def test_a_model_on_threads_is_saved_cloned_and_copied(tmp_path):
         assert_same_knowledge(other, model)
 
 
-# The order of labels ----------------------------------------------------------------------------------------------
+# Label autocorrelation --------------------------------------------------------------------------------------------
 
 
 def late(model, X, y, delay):
@@ -298,15 +298,16 @@ def late(model, X, y, delay):
 @pytest.mark.parametrize("delay", [0, 1, 7, 100])
 def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
     X, y = np.random.default_rng(7).normal(size=(1_500, 2)), np.arange(1_500) % 5
-    assert np.mean(late(StreamSVMClassifier(effort="low"), X, y, delay)[700:] == y[700:]) > 0.99
-    assert np.mean(late(StreamSVMClassifier(effort="low", label_order=False), X, y, delay)[700:] == y[700:]) < 0.3
+    learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
+    assert np.mean(late(learning, X, y, delay)[700:] == y[700:]) > 0.99
+    assert np.mean(late(plain, X, y, delay)[700:] == y[700:]) < 0.3
 
 
 def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_next():
     X, y = np.random.default_rng(7).normal(size=(201, 2)), np.arange(201) % 5
     model = StreamSVMClassifier(effort="low")
     late(model, X, y, 100)
-    counts = model.state()[1]["order.counts"]
+    counts = model.state()[1]["autocorrelation.counts"]
     # All but the first were predicted when nothing had been learned, nobody knows which.
     assert np.count_nonzero(counts[0]) == 5
     assert np.count_nonzero(counts[1:]) == 3
@@ -318,21 +319,22 @@ def test_events_predicted_before_the_first_and_never_learned_leave_nothing_behin
     disturbed.predict_many(X + 0.5)
     for model in (plain, disturbed):
         model.learn_many(X, y)
-    np.testing.assert_array_equal(plain.state()[1]["order.counts"], disturbed.state()[1]["order.counts"])
+    counts, disturbed_too = (model.state()[1]["autocorrelation.counts"] for model in (plain, disturbed))
+    np.testing.assert_array_equal(counts, disturbed_too)
     assert knowledge(plain) == knowledge(disturbed)
 
 
-def test_an_order_that_breaks_is_not_heard_any_more_at_once():
+def test_an_autocorrelation_that_ends_is_not_heard_any_more_at_once():
     rng = np.random.default_rng(8)
     X, y = rng.normal(size=(2_500, 2)), np.arange(2_500) % 5
     y[2_000:] = rng.permutation(y[2_000:])
     model, trust = StreamSVMClassifier(effort="low"), []
     model.test_then_train(X[:2_000], y[:2_000])
-    assert model.order_trust > 0.3
+    assert model.autocorrelation_trust > 0.3
     for x, label in zip(dicts(X[2_000:]), y[2_000:].tolist(), strict=True):
         model.predict_one(x)
         model.learn_one(x, label)
-        trust.append(model.order_trust)
+        trust.append(model.autocorrelation_trust)
     assert np.count_nonzero(trust) < 30  # of 500
 
 
@@ -344,7 +346,7 @@ def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
         model.learn_many(X[start : start + 8], y[start : start + 8])
     # Eight events in a row are predicted after the same label: its place in the batch is not known.
     assert np.mean(np.array(predicted[1_000:]) == y[1_000:]) < 0.4
-    assert model.order_trust < 0.2
+    assert model.autocorrelation_trust < 0.2
 
 
 PREDICTIONS = {
@@ -378,9 +380,10 @@ def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
         disturbed.learn_one(x, i % 5)
     assert knowledge(plain) == knowledge(disturbed)
     learned, disturbed_too = plain.state()[1], disturbed.state()[1]
-    for name in ("power", "trust", "plain_loss", "ordered_loss", "doubt", "n_learned", "increment", "recent", "counts"):
-        np.testing.assert_array_equal(learned[f"order.{name}"], disturbed_too[f"order.{name}"])
-    assert plain.order_trust > 0.0
+    exponents, losses = ("inverse_temperature", "trust"), ("plain_loss", "autocorrelated_loss", "doubt")
+    for name in (*exponents, *losses, "n_learned", "increment", "recent", "counts"):
+        np.testing.assert_array_equal(learned[f"autocorrelation.{name}"], disturbed_too[f"autocorrelation.{name}"])
+    assert plain.autocorrelation_trust > 0.0
 
 
 @pytest.mark.parametrize("delay", [1, 7])
@@ -400,15 +403,15 @@ def test_an_event_learned_several_times_does_not_follow_itself(delay):
             model.predict_one(x)
             for _ in range(times * (i >= delay)):
                 model.learn_one(events[i - delay], y[i - delay])
-    np.testing.assert_allclose(once.state()[1]["order.counts"], often.state()[1]["order.counts"])
-    assert often.order_trust < 0.1
+    np.testing.assert_allclose(once.state()[1]["autocorrelation.counts"], often.state()[1]["autocorrelation.counts"])
+    assert often.autocorrelation_trust < 0.1
 
 
-def test_an_order_that_is_none_is_not_heard():
+def test_an_autocorrelation_that_is_none_is_not_heard():
     X, y = blobs(3_000, 3)
-    ordered, plain = StreamSVMClassifier(), StreamSVMClassifier(label_order=False)
-    assert np.mean(ordered.test_then_train(X, y) != plain.test_then_train(X, y)) < 0.01
-    assert ordered.order_trust == 0.0
+    learning, plain = StreamSVMClassifier(), StreamSVMClassifier(label_autocorrelation=False)
+    assert np.mean(learning.test_then_train(X, y) != plain.test_then_train(X, y)) < 0.01
+    assert learning.autocorrelation_trust == 0.0
 
 
 def test_events_predicted_and_never_learned_are_no_hindrance():
@@ -482,7 +485,7 @@ def test_predicting_leaves_nothing_but_a_note():
 def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
     X, y = blobs(400, 3)
     X[np.random.default_rng(4).random(X.shape) < 0.1] = np.nan
-    plain, predicting = (StreamSVMClassifier(budget=20, label_order=False) for _ in range(2))
+    plain, predicting = (StreamSVMClassifier(budget=20, label_autocorrelation=False) for _ in range(2))
     for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
         event = dict(enumerate(x))
         for other in (event, dict(enumerate(X[i - 1].tolist())), event)[: 1 + i % 3]:
@@ -561,12 +564,12 @@ DAMAGES = [
     ("4.weights", (0, 0, 0), 1e308, "weights"),
     ("block.members.dormant", 0, 0.5, "dormant"),
     ("stack.weights", 0, 1e9, "stack.weights"),
-    ("order.oldest", (), 1025, "order.oldest"),
-    ("order.n_notes", (), -1, "order.n_notes"),
-    ("order.recent", 0, 10**9, "other classes"),
-    ("order.noted", (0, 0), -2, "order.noted"),
-    ("order.made", 0, 10**9, "order.made"),
-    ("order.doubt", (), 1e9, "order.doubt"),
+    ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
+    ("autocorrelation.n_notes", (), -1, "autocorrelation.n_notes"),
+    ("autocorrelation.recent", 0, 10**9, "other classes"),
+    ("autocorrelation.noted", (0, 0), -2, "autocorrelation.noted"),
+    ("autocorrelation.made", 0, 10**9, "autocorrelation.made"),
+    ("autocorrelation.doubt", (), 1e9, "autocorrelation.doubt"),
 ]
 
 
@@ -601,7 +604,7 @@ def learned_by_all():
         ({"members": ()}, TypeError, "`members` must be a tuple"),
         ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
         ({"vote_window": 0}, ValueError, "`vote_window`"),
-        ({"label_order": 1}, TypeError, "`label_order`"),
+        ({"label_autocorrelation": 1}, TypeError, "`label_autocorrelation`"),
         ({"seed": -1}, ValueError, "`seed`"),
         ({"max_features": 1.5}, TypeError, "`max_features`"),
         ({"threads": 0}, ValueError, "`threads`"),

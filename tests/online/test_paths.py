@@ -129,9 +129,9 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
                 [weight for weight, one in zip(w[part], learned, strict=True) if one],
             )
             assert_same_knowledge(single, many)
-            # Where the order of labels counts, an event that was predicted may still get its label.
+            # Where label autocorrelation counts, an event that was predicted may still get its label.
             waits = waits or not all(learned) or 0.0 in w[part] or repeats(X[:stop], y[:stop])
-            if not (waits and getattr(single, "label_order", False)):
+            if not (waits and getattr(single, "label_autocorrelation", False)):
                 assert_same_knowledge(single, silent)
     batch, events = FORMS[form](X), FORMS["dicts"](X)
     assert list(many.predict_many(batch)) == [single.predict_one(x) for x in events]

@@ -521,7 +521,7 @@ def test_missing_and_surplus_parts_of_a_state_are_refused():
 def test_what_its_arena_cannot_hold_is_refused():
     kind = Latest(n=300, max_bytes=300_000)
     header, arrays = feed(kind.begin(), list(wide(0, 60))).state()
-    with pytest.raises(ArchiveError, match="do not find room"):
+    with pytest.raises(ArchiveError, match="exceed the capacity"):
         kind.begin().restore(header | {"n_words": 1024}, arrays)
 
 

@@ -172,28 +172,28 @@ def clockwork(tmp_path: Path, n: int = 3000) -> Path:
     return path
 
 
-def test_what_the_order_of_labels_gave_stands_beside_the_leader(tmp_path: Path) -> None:
+def test_what_label_autocorrelation_gave_stands_beside_the_leader(tmp_path: Path) -> None:
     source = open_source(str(clockwork(tmp_path)), label="label")
     model = StreamSVMClassifier(effort="low", budget=20)
     report = run(model, source)
     assert report.metrics.accuracy > 0.9 > 2 * model.leaders()[0]["accuracy"]
     figures = json.loads(json.dumps(summary(report)))
-    assert figures["order_trust"] == model.order_trust > 0.5
-    assert figures["order_log_loss"]["with"] < 0.1 < 1.0 < figures["order_log_loss"]["without"]
+    assert figures["autocorrelation_trust"] == model.autocorrelation_trust > 0.5
+    assert figures["autocorrelation_log_loss"]["with"] < 0.1 < 1.0 < figures["autocorrelation_log_loss"]["without"]
     lines = text(report).splitlines()
     (leading,) = (line for line in lines if line.startswith("leading now"))
     assert leading.count(" by itself") == leading.count(" accuracy ")
-    (heard,) = (line for line in lines if line.startswith("the order of labels"))
-    assert f"is heard over that, with trust {model.order_trust:.2f}" in heard
+    (heard,) = (line for line in lines if line.startswith("label autocorrelation"))
+    assert f"is heard over that, with trust {model.autocorrelation_trust:.2f}" in heard
     plot(report, tmp_path / "p.svg")
-    assert "<!-- How far the order of labels was trusted -->" in (tmp_path / "p.svg").read_text()
+    assert "<!-- How far label autocorrelation was trusted -->" in (tmp_path / "p.svg").read_text()
 
 
-def test_an_order_that_says_nothing_is_said_not_to_be_heard() -> None:
-    assert "the order of labels is not heard" in text(demo(StreamSVMClassifier(effort="low", budget=20), 3000))
-    without = demo(StreamSVMClassifier(effort="low", budget=20, label_order=False), 3000)
-    assert "order of labels" not in text(without)
-    assert summary(without)["order_trust"] is None
+def test_an_autocorrelation_that_says_nothing_is_said_not_to_be_heard() -> None:
+    assert "label autocorrelation is not heard" in text(demo(StreamSVMClassifier(effort="low", budget=20), 3000))
+    without = demo(StreamSVMClassifier(effort="low", budget=20, label_autocorrelation=False), 3000)
+    assert "autocorrelation" not in text(without)
+    assert summary(without)["autocorrelation_trust"] is None
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from streamsvm.online.base import OnlineClassifier
 
 # Heads, steps and gamma were chosen on the first six of the real streams, then looked at on the others. Which members
 # the presets hold was settled on both (without spam), so that these streams confirm that choice no more. Of the
-# generators half are for choosing; the others are for confirming, and so are all seeds but 0. The second vote and the
-# order of labels came later: their few constants were settled on seed 0 of all generators and on all real streams (the
-# second vote's without power supply and spam), so that for these only the other seeds confirm.
+# generators half are for choosing; the others are for confirming, and so are all seeds but 0. The second vote and
+# label autocorrelation came later: their few constants were settled on seed 0 of all generators and on all real streams
+# (the second vote's without power supply and spam), so that for these only the other seeds confirm.
 CHOOSING = (
     *("electricity", "insects abrupt", "luxembourg", "usenet1", "posture", "airlines"),
     *("RBF incremental", "SEA sudden", "Agrawal gradual", "STAGGER recurring", "mixed gradual"),
@@ -31,7 +31,7 @@ LEARNERS: dict[str, tuple[type[OnlineClassifier], dict[str, Any]]] = {
     "blend": (StreamSVMClassifier, {}),
     "blend high": (StreamSVMClassifier, {"effort": "high"}),
     # The peers do not see which labels came before.
-    "orderless": (StreamSVMClassifier, {"label_order": False}),
+    "no autocorrelation": (StreamSVMClassifier, {"label_autocorrelation": False}),
 }
 
 GROUPS = ("real", "generators", "choosing", "confirming")

@@ -64,7 +64,7 @@ VARIANTS: dict[str, Variant] = {
     "no second vote": Variant(compiled={"streamsvm.kernels.stacking.MARGIN": math.inf}),
     "none dormant": Variant(compiled={"streamsvm.kernels.blend.DORMANT_GAP": math.inf}),
     "no linear members": _without("linear"),
-    "no order of labels": Variant({"label_order": False}),
+    "no label autocorrelation": Variant({"label_autocorrelation": False}),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},
     **{f"{name} alone": Variant({"members": (name,)}) for name in blend.MEMBERS},
 }

@@ -44,7 +44,7 @@ TITLES: dict[str, tuple[str, str, float]] = {
     "blend low": ('effort="low"', "left", -9.0),
     "blend": ("StreamSVM", "right", 5.0),
     "blend high": ('effort="high"', "left", 5.0),
-    "orderless": ("label_order=False", "right", -5.0),
+    "no autocorrelation": ("label_autocorrelation=False", "left", 0.0),
 }
 
 
@@ -198,12 +198,18 @@ def print_calibration(rows: list[Row], learners: Iterable[str]) -> None:
         for name in learners:
             losses = sum(row.runs[name]["log loss"] <= (row.least("log loss") or math.inf) for row in known)
             errors = sum(row.runs[name]["ECE"] <= (row.least("ECE") or math.inf) for row in known)
-            print(f"{name:11s} lowest log loss on {losses} of {len(known)} runs, lowest ECE on {errors}")
+            print(f"{name:17s} lowest log loss on {losses} of {len(known)} runs, lowest ECE on {errors}")
 
 
 def markdown(rows: list[Row]) -> str:
     """The table of the README: accuracy in %, in brackets us an event through River's protocol."""
-    ours = {"cpm": "CPM", "bsgd": "BSGD", "blend low": "low", "orderless": "no order", "blend": "StreamSVM"}
+    ours = {
+        "cpm": "CPM",
+        "bsgd": "BSGD",
+        "blend low": "low",
+        "no autocorrelation": "no autocorr.",
+        "blend": "StreamSVM",
+    }
     titles = ["stream", *PEERS, "CapyMOA", *ours.values(), "gain"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, every in by_name(rows).items():
