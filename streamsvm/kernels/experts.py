@@ -1,7 +1,7 @@
 """Models that no longer learn, heard beside a learner: hyperplanes, Gaussian expansions, and trees.
 
 Each answers a question: the probabilities of all classes for raw rows, which come as for `rows.load`. They are the
-softmax of `inverse_temperature` times the model's scores. Hyperplanes and expansions work on (x - shift) * scale, cut
+softmax of the model's scores. Hyperplanes and expansions work on (x - shift) * scale, cut
 to [-limit, limit], where a missing value contributes nothing; trees look at raw values, and know what to do where one
 is missing. A row is answered by itself: the answer is the same to the bit whichever rows are asked about with it.
 """
@@ -36,7 +36,6 @@ QUESTION = Declaration(
 )
 
 _ANSWER: dict[str, Number | Array | Part] = {
-    "inverse_temperature": Number("how many scores the probabilities are the softmax of", start=1.0),
     "limit": Number("the largest scaled value"),
     "codes": Array(("own_classes",), "the learner's numbers of the model's classes", i64),
     "scores": Array(("own_classes",), "of the row in hand"),
@@ -90,7 +89,7 @@ def answer_question(state, question, i):
     """The probabilities for row i, of the scores at hand."""
     scores, terms, codes = state.scores, state.terms, state.codes
     n = codes.size
-    total = softmax_terms(scores, 0, n, state.inverse_temperature, terms, 0)
+    total = softmax_terms(scores, 0, n, 1.0, terms, 0)
     scale_terms(terms, 0, n, 1.0 / total)
     for c in range(n):
         question.proba[i, codes[c]] = terms[c]

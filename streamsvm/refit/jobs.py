@@ -48,7 +48,7 @@ class Job:
         self._solution: Solution | None = None
         self._error: BaseException | None = None
         self._worker: _Worker | None = None
-        self._is_given_up = False
+        self._given_up = threading.Event()
         # A daemon: at the end of the program `_end` looks after it.
         self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
         _jobs.add(self)
@@ -69,10 +69,10 @@ class Job:
     def _solve_elsewhere(self, task: Task) -> Solution:
         """Have it solved in another process, which the program has one of."""
         with _turn:
-            if self._is_given_up or _ending.is_set():
+            if self._given_up.is_set() or _ending.is_set():
                 raise RuntimeError("nobody waits for it any more")
             self._worker = _worker()
-            if self._is_given_up:  # while it was being started
+            if self._given_up.is_set():  # while it was being started
                 self._worker.end()
             try:
                 return self._worker.solve(self._solver, task)
@@ -81,7 +81,7 @@ class Job:
 
     def _give_up(self) -> None:
         """Nobody waits for it any more: a process is ended, a thread comes to its end by itself."""
-        self._is_given_up = True
+        self._given_up.set()
         if (worker := self._worker) is not None:
             worker.end()
 
