@@ -88,6 +88,19 @@ STAY: dict[str, Callable[[], Stream]] = {
     "a9a": _libsvm("a9a.train.libsvm.gz", 123),
     "RBF": _rbf,
 }
+
+
+def centres(seed: int) -> Stream:
+    """Two concepts that alternate, four times each: three classes around a dozen centres in eight dimensions."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(24_000, 8))
+    where = [rng.normal(size=(12, 8)) for _ in range(2)]
+    labels = [rng.integers(0, 3, 12) for _ in range(2)]
+    nearest = [((X[:, None] - own) ** 2).sum(axis=2).argmin(axis=1) for own in where]
+    concept = np.arange(len(X)) // 3_000 % 2
+    return X, np.where(concept == 0, labels[0][nearest[0]], labels[1][nearest[1]]).tolist()
+
+
 DRIFT: dict[str, Callable[[], Stream]] = {
     **{name: (lambda name=name: data.load_stream(name)) for name in data.STREAMS},
     **{name: (lambda name=name: generators.load(name, 0)) for name in generators.GENERATORS},
@@ -96,6 +109,7 @@ DRIFT: dict[str, Callable[[], Stream]] = {
         for name in ("RBF recurring", "STAGGER recurring", "sine recurring")
         for seed in (1, 2)
     },
+    **{f"centres recurring #{seed}": (lambda seed=seed: centres(seed)) for seed in range(3)},
 }
 
 
