@@ -58,10 +58,12 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            solve = _solve_elsewhere if self._solver.holds_lock else _solve
+            solve = _solve_elsewhere if self._solver.holds_lock and _can_be_sent(self._solver) else _solve
             self._solution = solve(self._solver, self.refit.task)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
+        except SystemExit as error:
+            self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
         self.seconds = time.perf_counter() - start
 
     def wait(self) -> None:
@@ -91,6 +93,14 @@ def _solve(solver: Solver, task: Task) -> Solution:
     return solver.solve(task)
 
 
+def _can_be_sent(solver: Solver) -> bool:
+    """Whether another process can make it: what is defined in the program itself is known there alone."""
+    try:
+        return b"__main__" not in pickle.dumps(solver, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return False
+
+
 def _solve_elsewhere(solver: Solver, task: Task) -> Solution:
     """Have it solved in another process."""
     with _turn:
@@ -103,7 +113,7 @@ class _Worker:
     """A process that solves, one window after another: what it has imported once it has at hand."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "streamsvm.refit.jobs"]
+        command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._owner = os.getpid()
 
@@ -122,7 +132,9 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _write(self._process.stdin, (sys.path, solver, task))
+            # The modules of a solver are looked for as here, so the path has to be there before it is read.
+            _write(self._process.stdin, sys.path)
+            _write(self._process.stdin, (solver, task))
             found = _read(self._process.stdout)
         except (BrokenPipeError, EOFError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
@@ -162,10 +174,14 @@ def _write(pipe: IO[bytes], message: Any) -> None:
 
 
 def _read(pipe: IO[bytes]) -> Any:
+    return pickle.loads(_read_bytes(pipe))
+
+
+def _read_bytes(pipe: IO[bytes]) -> bytes:
     length = pipe.read(8)
     if len(length) < 8:
         raise EOFError
-    return pickle.loads(pipe.read(int.from_bytes(length, "little")))
+    return pipe.read(int.from_bytes(length, "little"))
 
 
 def main() -> None:
@@ -173,12 +189,13 @@ def main() -> None:
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
     while True:
-        try:
-            sys.path, solver, task = _read(asked)
-        except EOFError:
-            return
         found: Any
         try:
+            sys.path, question = _read(asked), _read_bytes(asked)
+        except EOFError:
+            return
+        try:
+            solver, task = pickle.loads(question)
             found = solver.solve(task)
         except Exception as error:  # told to the process that asked
             found = error
@@ -186,7 +203,3 @@ def main() -> None:
             _write(answers, found)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             _write(answers, RuntimeError(f"{found!r} cannot be handed over: {error}"))
-
-
-if __name__ == "__main__":
-    main()
