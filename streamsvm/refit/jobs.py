@@ -47,6 +47,10 @@ class Job:
         self._solver = solver
         self._solution: Solution | None = None
         self._error: BaseException | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._owner = os.getpid()
         # A daemon: at the end of the program `_end` looks after it.
         self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
         _jobs.add(self)
@@ -80,6 +84,8 @@ class Job:
         Exception
             What the solver raised.
         """
+        if self._owner != os.getpid() and self._solution is None and self._error is None:
+            self._begin()  # a child process has the job of its parent, but not the thread
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise TimeoutError(f"it took longer than {timeout:g} s")
@@ -146,8 +152,23 @@ class _Worker:
 
 _turn = threading.Lock()
 _workers: list[_Worker] = []
+# Those of the parent of this process: were they let go, what is in their buffers would be written to its pipes.
+_inherited: list[_Worker] = []
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 _ending = threading.Event()
+
+
+def _start_anew() -> None:
+    """Let go, in a child process, of what the threads of its parent held."""
+    global _turn
+    _turn = threading.Lock()
+    _inherited.extend(_workers)
+    _workers.clear()
+    _jobs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 @atexit.register

@@ -39,3 +39,40 @@ def test_a_solver_of_the_program_is_found(tmp_path, program):
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "votes"
     assert done.stderr == ""
+
+
+FORKING = """
+import multiprocessing, numpy as np
+import streamsvm.batch  # a module that a thread is about to import stays half imported in a child
+from sklearn.ensemble import RandomForestClassifier
+from streamsvm import CPMClassifier, RefitClassifier
+from streamsvm.refit import Every
+
+def rest(model, answers):
+    model.learn_many(X[250:], y[250:])
+    answers.put((model.predict_proba_many(X), [refit["outcome"] for refit in model.refits]))
+
+X = np.random.default_rng(0).normal(size=(600, 2))
+y = (X[:, 0] > 0).tolist()
+model = RefitClassifier(CPMClassifier(), SOLVER, trigger=Every(200), delay=100)
+model.learn_many(X[:250], y[:250])
+context = multiprocessing.get_context("fork")
+answers = context.SimpleQueue()
+child = context.Process(target=rest, args=(model, answers))
+child.start()
+found, outcomes = answers.get()
+rest(model, answers)
+own, own_outcomes = answers.get()
+assert np.array_equal(found, own), (found, own)
+print(outcomes == own_outcomes, own_outcomes[0])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.parametrize("solver", ["RandomForestClassifier(300, random_state=0)", "'newton'"])
+def test_a_child_process_solves_anew_what_is_under_way(solver):
+    command = [sys.executable, "-c", FORKING.replace("SOLVER", solver)]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "True votes", done.stderr
