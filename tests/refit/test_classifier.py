@@ -436,6 +436,22 @@ def test_a_model_that_cannot_be_understood_does_not_enter(solver, message):
     assert model.predict_one(dicts(X[:1])[0]) in (0, 1)
 
 
+@pytest.mark.parametrize("time", ["noon", "2026-11-22", [1.0]])
+def test_an_event_whose_time_is_none_is_refused_and_nothing_learned(time):
+    X, y = hidden(50)
+    model, alone = cheap(), cheap()
+    for one in (model, alone):
+        one.learn_many(X, y)
+    with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds, got"):
+        model.learn_one(dicts(X[:1])[0], y[0], time=time)
+    with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds, got"):
+        model.learn_many(X[:2], ["new", "newer"], times=[1.0, time])
+    with pytest.raises(ValueError, match="2 rows need 2 event times, got 1"):
+        model.test_then_train(X[:2], ["new", "newer"], times=[1.0])
+    assert model.classes_ == alone.classes_
+    assert np.array_equal(model.predict_proba_many(X), alone.predict_proba_many(X))
+
+
 def test_a_solver_that_would_end_the_program_does_not():
     class Ending(Told):
         def fit(self, X: Any, y: Any) -> Told:
