@@ -36,6 +36,8 @@ LEAVES = ((10_000, 31), (50_000, 63), (math.inf, 127))
 CUT_ROWS, SEEN_TIMES = 500, 1.5
 # So many numbers a window may take as a matrix without gaps.
 DENSE_MOST = 400_000_000
+# So many numbers are asked about at a time.
+PART_MOST = 20_000_000
 # Of the extra `batch`.
 _NEEDED = ("sklearn", "threadpoolctl")
 
@@ -143,7 +145,7 @@ class _Searching:
 
     def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
         """How good settings are on rows that came after those of the task."""
-        return _accuracy(self._fit(task, settings), newer.dense(task.n_columns), newer.codes)
+        return _accuracy(self._fit(task, settings), newer, task.n_columns)
 
     def _first(self) -> dict[str, Any]:
         """The settings to begin with."""
@@ -198,6 +200,7 @@ class Cuts(_Searching):
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         from streamsvm.batch import SampledCuts
 
+        check_size(task)
         scaler, rows = _scaled(task, common=settings["scale"] == "common")
         root = np.sqrt(_weights(task, settings["relevance"]))
         Z = _toarray(rows) * root
@@ -333,8 +336,15 @@ def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
     return task.window.part(slice(n - n_newer - n_older, n - n_newer)), task.window.part(slice(n - n_newer, n))
 
 
-def _accuracy(model: Model, X: Floats, y: NDArray[np.int64]) -> float:
-    return float((np.array(model.classes)[model.decision_function(X).argmax(axis=1)] == y).mean())
+def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
+    """The share of rows that a model is right about, asked in parts: as matrices, wide rows take much memory."""
+    classes, n = np.array(model.classes), max(PART_MOST // max(n_columns, 1), 1)
+    parts = (rows.part(slice(k, k + n)) for k in range(0, len(rows), n))
+    n_right = sum(
+        int((classes[model.decision_function(part.dense(n_columns)).argmax(axis=1)] == part.codes).sum())
+        for part in parts
+    )
+    return n_right / len(rows)
 
 
 def is_wide(task: Task) -> bool:
@@ -344,13 +354,18 @@ def is_wide(task: Task) -> bool:
 
 def _dense(task: Task) -> Floats:
     """The rows as a matrix, NaN where a value is missing."""
+    check_size(task)
+    return task.window.dense(task.n_columns)
+
+
+def check_size(task: Task) -> None:
+    """Refuse a window that takes too much memory as a matrix."""
     size = len(task.window) * task.n_columns
     if size > DENSE_MOST:
         raise ValueError(
             f"{len(task.window)} rows of {task.n_columns} columns are too many for this solver: take a linear one "
             '("newton", "bcd"), or a smaller window'
         )
-    return task.window.dense(task.n_columns)
 
 
 def _toarray(Z: Any) -> Floats:

@@ -21,11 +21,13 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, SampledCuts, StreamSVMClassifier
+from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import one_row
 from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.solvers import SOLVERS, Task, seeded, solver_of, trees_of
+from streamsvm.refit.windows import WindowRows
 from tests.learners import dicts
 
 Rows = NDArray[np.float64]
@@ -470,6 +472,15 @@ def test_a_solver_that_draws_is_seeded():
     assert np.array_equal(one, other)
     seven = RandomForestClassifier(random_state=7)
     assert seeded(seven, 1).random_state == 7
+
+
+@pytest.mark.parametrize("name", ["cuts", "trees"])
+def test_a_window_too_wide_for_a_matrix_is_refused(name):
+    n = 1_000
+    rows = EncodedRows(np.ones(n), np.arange(n) * 500, np.arange(n + 1), False)
+    window = WindowRows(rows, np.arange(n) % 2, np.ones(n), np.full(n, np.nan), np.arange(n))
+    with pytest.raises(ValueError, match="1000 rows of 500000 columns are too many for this solver"):
+        solver_of(name)._fit(Task(window, 500_000), solver_of(name)._first())
 
 
 def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
