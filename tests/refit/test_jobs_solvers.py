@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from streamsvm.refit.jobs import _Worker
+
 ROOT = Path(__file__).resolve().parents[2]
 SOLVER = """
 from sklearn.naive_bayes import GaussianNB
@@ -39,6 +41,14 @@ def test_a_solver_of_the_program_is_found(tmp_path, program):
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "votes"
     assert done.stderr == ""
+
+
+def test_an_interrupt_of_the_program_does_not_reach_its_worker():
+    worker = _Worker()
+    try:
+        assert os.getpgid(worker._process.pid) != os.getpgid(0)
+    finally:
+        worker.end()
 
 
 FORKING = """
