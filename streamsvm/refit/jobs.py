@@ -120,9 +120,8 @@ class _Worker:
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         # Ctrl-C and the like are for the program, which saves what is under way: the solver goes on until it is ended.
-        self._process = subprocess.Popen(command, start_new_session=True, **pipes)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._owner = os.getpid()
 
     @property
