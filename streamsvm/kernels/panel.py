@@ -36,7 +36,7 @@ SHARE, LEAST_PROBABILITY, FIRST_SHARE = 0.01, 0.01, math.exp(-6.0)
 # The second vote is heard where it is right more often by the margin, of some 1 / rate events.
 RATE, MARGIN = 0.002, 0.002
 # Whoever has less than this of both votes falls asleep, but not among its first events, nor soon after a change.
-LEAST_SAY, AWAKE_LEAST, ASLEEP_SAMPLE = 1e-3, 512.0, 8
+LEAST_SAY, AWAKE_LEAST, AWAKE_AGAIN, ASLEEP_SAMPLE = 1e-3, 512.0, 128.0, 8
 # There is a change where the panel was right of late less often than longer, by so many standard deviations.
 NOW_RATE, LONG_RATE, CHANGE = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 # Of the last so many stretches of so many events it is known how often each was right.
@@ -235,7 +235,7 @@ def look_after(panel, right):
             continue
         if is_changed and expert.asleep > 0:
             expert.asleep = 0
-            expert.awake_until = panel.seen + AWAKE_LEAST
+            expert.awake_until = panel.seen + AWAKE_AGAIN
         say = max(math.exp(VOTE_SHARPNESS * (expert.lead - top)), expert.share - SHARE)
         if say >= LEAST_SAY:
             expert.asleep = 0

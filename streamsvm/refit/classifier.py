@@ -284,12 +284,13 @@ class RefitClassifier(base.MiniBatchClassifier):
         TypeError, ValueError
             As the learner does; nothing has been learned then.
         """
+        moment = _seconds(time)
         code = self._model._codes.get(y)
-        if code is None or w != 1.0 or not self._model._pack(x) or not self._learn_packed(code, time):
+        if code is None or w != 1.0 or not self._model._pack(x) or not self._learn_packed(code, moment):
             rows, codes, weights = self._model._prepare([x], [y], [w], False)
-            self._run(rows, codes, weights, None if time is None else [time], predict=False)
+            self._run(rows, codes, weights, np.array([moment]), predict=False)
 
-    def _learn_packed(self, code: int, time: float | None) -> bool:
+    def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, which is remembered with those that follow; False where that cannot be done."""
         model = self._model
         row = model._row[: int(model._rows.row_length)]
@@ -305,7 +306,7 @@ class RefitClassifier(base.MiniBatchClassifier):
             error = float(len(proba) == 0 or int(proba.argmax()) != code)
         else:
             _, _, error = self._panel.vote_on_one(row, proba, code)
-        n = self._recent.add(row, code, math.nan if time is None else float(time), error)
+        n = self._recent.add(row, code, time, error)
         if n >= min(self._left, RECENT):
             self._flush()
         return True
@@ -344,7 +345,8 @@ class RefitClassifier(base.MiniBatchClassifier):
 
     def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
         """Learn rows one after another, exactly as a loop of `learn_one` does; see `OnlineClassifier.learn_many`."""
-        self._run(*self._model._prepare(X, y, w, False), times, predict=False)
+        event_times = _times(times, y)
+        self._run(*self._model._prepare(X, y, w, False), event_times, predict=False)
 
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
@@ -362,9 +364,10 @@ class RefitClassifier(base.MiniBatchClassifier):
 
         As the learners have it; `times` are event times in seconds, for windows and triggers of time.
         """
+        event_times = _times(times, y)
         rows, codes, weights = self._model._prepare(X, y, w, True)
         n_proba = len(self._model._codes) if proba else 0
-        found, _, probabilities = self._run(rows, codes, weights, times, n_proba=n_proba)
+        found, _, probabilities = self._run(rows, codes, weights, event_times, n_proba=n_proba)
         predicted = like(X, self._model._decode(found))
         return (predicted, probabilities) if proba else predicted
 
@@ -373,9 +376,10 @@ class RefitClassifier(base.MiniBatchClassifier):
     ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None: as the learners do."""
         if learn:
+            event_times = _times(times, labels)
             rows, codes, weights = self._model._prepare(features, labels, None, True)
             n_proba = len(self._model._codes) if proba else 0
-            found = self._run(rows, codes, weights, times, n_proba=n_proba)
+            found = self._run(rows, codes, weights, event_times, n_proba=n_proba)
         else:
             n_proba = int(self._model._state.n_classes) if proba else 0
             found = self._run(self._model._space.encode(features), n_proba=n_proba)
@@ -386,7 +390,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         rows: EncodedRows,
         codes: Ints | None = None,
         weights: Floats | None = None,
-        times: Any = None,
+        times: Floats | None = None,
         predict: bool = True,
         n_proba: int = 0,
     ) -> tuple[Ints, Floats, Floats]:
@@ -396,7 +400,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._flush()
         n = len(rows)
         codes = np.where(weights > 0.0, codes, -1)
-        event_times = _times(times, n)
+        event_times = np.full(n, math.nan) if times is None else times
         found, scores, proba = np.full(n, -1), np.full(n, math.nan), np.zeros((n, n_proba))
         learned, at = np.flatnonzero(codes >= 0), 0
         n_done = 0
@@ -729,11 +733,20 @@ def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> d
     return {"outcomes": outcomes, "seconds": before["seconds"] + sum(float(note["seconds"]) for note in notes)}
 
 
-def _times(times: Any, n: int) -> Floats:
-    """Event times in seconds, NaN where there is none."""
+def _times(times: Any, labels: Any) -> Floats | None:
+    """Event times in seconds, one for each label, NaN where there is none; None for none at all."""
     if times is None:
-        return np.full(n, math.nan)
-    found = np.array([math.nan if t is None else float(t) for t in times], float)
-    if found.shape != (n,):
-        raise ValueError(f"{n} rows need {n} event times, got {len(found)}")
+        return None
+    found = np.array([_seconds(time) for time in times], float)
+    if len(found) != len(labels):
+        raise ValueError(f"{len(labels)} rows need {len(labels)} event times, got {len(found)}")
     return found
+
+
+def _seconds(time: Any) -> float:
+    if time is None:
+        return math.nan
+    try:
+        return float(time)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"an event time must be a number of seconds, got {time!r}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,10 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import experts as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees, check_names
-from streamsvm.refit.solvers import CLIP, Solution, Task
+from streamsvm.refit.solvers import CLIP, Solution, Task, allows_nan, is_wide, proba_of
+from streamsvm.refit.windows import csr_of
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
@@ -56,6 +61,7 @@ class Expert:
             self.n_columns, self._state, self._entry = self.model.n_columns, _trees(self.model), "ask_trees"
         else:
             self.n_columns, self._entry = int(self.model.n_features_in_), ""
+            self._allows_nan, self._has_failed = allows_nan(self.model), False
 
     @property
     def has_arrays(self) -> bool:
@@ -92,16 +98,53 @@ class Expert:
         prepare([entry])
         entry.function(self._state, asking)
 
+    def asked_again(self, row: EncodedRows, proba: Floats) -> Callable[[], Any]:
+        """What has it answer for a row whose values are put in their place before, as `ask` would."""
+        asked = np.ones(1, np.int64)
+        if not self.has_arrays:
+            return partial(self._ask_foreign, row, asked, proba)
+        entry = kernels.ENTRIES[self._entry]
+        prepare([entry])
+        # Compiled, it is called without the look at the arguments' types that each call of a dispatcher costs.
+        return partial(entry.compile(), self._state, question(row, asked, proba))
+
     def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         at = np.flatnonzero(asked)
         if not len(at):
             return
+        proba[np.ix_(at, np.asarray(self.model.classes_, np.int64))] = self._said_of(self._matrix(rows)[at])
+
+    def _matrix(self, rows: EncodedRows) -> Any:
+        """Rows as the foreign model was fitted to them: sparse, or dense with NaN where a value is missing."""
+        if self.task is not None and is_wide(self.task):
+            return csr_of(rows, self.n_columns)
         X = np.full((len(rows), self.n_columns), math.nan)
         columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
         where, known = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), columns < self.n_columns
         X[where[known], columns[known]] = rows.values[known]
-        X = X[at]
-        proba[np.ix_(at, np.asarray(self.model.classes_, np.int64))] = _foreign_proba(self.model, X)
+        return X if self._allows_nan else np.nan_to_num(X, copy=False)
+
+    def _said_of(self, X: Any) -> Floats:
+        """What the foreign model says of rows; of a row where it fails, nothing, whichever came with it."""
+        n, n_classes = X.shape[0], len(self.model.classes_)
+        try:
+            found = proba_of(self.model, X)
+            if found.shape != (n, n_classes):
+                raise ValueError(f"probabilities of shape {found.shape} for {n} rows and {n_classes} classes")
+            return np.clip(np.nan_to_num(found, copy=False), 0.0, 1.0)
+        except Exception as error:  # nobody knows what a foreign model raises: the stream goes on
+            if n > 1:
+                return np.vstack([self._said_of(X[[k]]) for k in range(n)])
+            if not self._has_failed:
+                self._has_failed = True
+                logger.warning(
+                    "the model of refit %d, a %s, fails where it is asked, and says nothing there: %s: %s",
+                    self.number,
+                    type(self.model).__name__,
+                    type(error).__name__,
+                    error,
+                )
+            return np.zeros((1, n_classes))
 
     def __reduce__(self) -> Any:
         solution = Solution(self.model, self.settings, self.score)
@@ -223,20 +266,3 @@ def _trees(model: Trees) -> State:
 
 def _scale(state: State, scaler: Scaler) -> None:
     state.shift[:], state.scale[:], state.limit = scaler.shift, scaler.scale, min(scaler.limit, 1e300)
-
-
-def _foreign_proba(model: Any, X: Floats) -> Floats:
-    """Probabilities of an estimator's classes for rows; of one that has none, the softmax of its scores."""
-    try:
-        return np.asarray(_predict(model, X), np.float64)
-    except ValueError:  # it takes no NaN
-        return np.asarray(_predict(model, np.nan_to_num(X)), np.float64)
-
-
-def _predict(model: Any, X: Floats) -> Any:
-    if hasattr(model, "predict_proba"):
-        return model.predict_proba(X)
-    scores = np.asarray(model.decision_function(X), np.float64)
-    scores = np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
-    terms = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return terms / terms.sum(axis=1, keepdims=True)

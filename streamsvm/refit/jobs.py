@@ -47,6 +47,10 @@ class Job:
         self._solver = solver
         self._solution: Solution | None = None
         self._error: BaseException | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._owner = os.getpid()
         self._worker: _Worker | None = None
         self._given_up = threading.Event()
         # A daemon: at the end of the program `_end` looks after it.
@@ -60,10 +64,13 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            solve = self._solve_elsewhere if self._solver.holds_lock else self._solver.solve
+            goes_elsewhere = self._solver.holds_lock and _can_be_sent(self._solver)
+            solve = self._solve_elsewhere if goes_elsewhere else self._solver.solve
             self._solution = solve(self.refit.task)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
+        except SystemExit as error:
+            self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
         self.seconds = time.perf_counter() - start
 
     def _solve_elsewhere(self, task: Task) -> Solution:
@@ -99,6 +106,8 @@ class Job:
         Exception
             What the solver raised.
         """
+        if self._owner != os.getpid() and self._solution is None and self._error is None:
+            self._begin()  # a child process has the job of its parent, but not the thread
         self._thread.join(timeout)
         if self._thread.is_alive():
             self._give_up()
@@ -109,12 +118,21 @@ class Job:
         return self._solution
 
 
+def _can_be_sent(solver: Solver) -> bool:
+    """Whether another process can make it: what is defined in the program itself is known there alone."""
+    try:
+        return b"__main__" not in pickle.dumps(solver, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return False
+
+
 class _Worker:
     """A process that solves, one window after another: what it has imported once it has at hand."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", "streamsvm.refit.jobs"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
+        # Ctrl-C and the like are for the program, which saves what is under way: the solver goes on until it is ended.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._owner = os.getpid()
 
     @property
@@ -132,7 +150,9 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            _write(self._process.stdin, (sys.path, solver, task))
+            # The modules of a solver are looked for as here, so the path has to be there before it is read.
+            _write(self._process.stdin, sys.path)
+            _write(self._process.stdin, (solver, task))
             found = _read(self._process.stdout)
         except (BrokenPipeError, EOFError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
@@ -144,8 +164,23 @@ class _Worker:
 
 _turn = threading.Lock()
 _workers: list[_Worker] = []
+# Those of the parent of this process: were they let go, what is in their buffers would be written to its pipes.
+_inherited: list[_Worker] = []
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 _ending = threading.Event()
+
+
+def _start_anew() -> None:
+    """Let go, in a child process, of what the threads of its parent held."""
+    global _turn
+    _turn = threading.Lock()
+    _inherited.extend(_workers)
+    _workers.clear()
+    _jobs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 @atexit.register
@@ -172,10 +207,14 @@ def _write(pipe: IO[bytes], message: Any) -> None:
 
 
 def _read(pipe: IO[bytes]) -> Any:
+    return pickle.loads(_read_bytes(pipe))
+
+
+def _read_bytes(pipe: IO[bytes]) -> bytes:
     length = pipe.read(8)
     if len(length) < 8:
         raise EOFError
-    return pickle.loads(pipe.read(int.from_bytes(length, "little")))
+    return pipe.read(int.from_bytes(length, "little"))
 
 
 def main() -> None:
@@ -183,12 +222,13 @@ def main() -> None:
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
     while True:
-        try:
-            sys.path, solver, task = _read(asked)
-        except EOFError:
-            return
         found: Any
         try:
+            sys.path, question = _read(asked), _read_bytes(asked)
+        except EOFError:
+            return
+        try:
+            solver, task = pickle.loads(question)
             found = solver.solve(task)
         except Exception as error:  # told to the process that asked
             found = error
@@ -196,7 +236,3 @@ def main() -> None:
             _write(answers, found)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             _write(answers, RuntimeError(f"{found!r} cannot be handed over: {error}"))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ from streamsvm.kernels import panel as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import capacity_for
-from streamsvm.refit.experts import Expert, question
+from streamsvm.refit.experts import Expert
 
 # Experts are asked on a thread of their own where there are so many rows.
 _THREADED = 16
@@ -53,7 +53,8 @@ class Panel:
     @property
     def is_alone(self) -> bool:
         """Whether the learner is the only one who is heard."""
-        return all(expert is None or self._is_asleep(k) for k, expert in enumerate(self.experts, start=1))
+        asleep = self._state.experts["asleep"].tolist()
+        return all(expert is None or asleep[k] for k, expert in enumerate(self.experts, start=1))
 
     @property
     def to_block(self) -> int:
@@ -144,8 +145,8 @@ class Panel:
         if single is None or len(single.row) != len(row):
             single = self._single = Single(self._state, len(row), self.experts)
         is_sampled = label >= 0 and int(self._state.seen) % kernels.ASLEEP_SAMPLE == 0
-        single.ask(row, [is_sampled or not self._is_asleep(k) for k in range(1, 1 + len(self.experts))])
-        return single.vote(self._state, learner, label)
+        single.ask(row, is_sampled)
+        return single.vote(learner, label)
 
     def _ask_beside(self, rows: EncodedRows, labels: Ints, answers: Floats, learning: bool) -> Future[None] | None:
         """Ask the experts, on another thread where that pays."""
@@ -240,50 +241,52 @@ class Single:
     def __init__(self, state: State, n_columns: int, experts: list[Expert | None]) -> None:
         n_classes = state.dims["classes"]
         self.row = np.full(n_columns, np.nan)
-        self._rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
-        self._answers = np.full((1 + len(experts), 1, n_classes), np.nan)
-        self._asked = np.ones(1, np.int64)
+        self._bytes = b""
+        rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
+        answers = np.full((1 + len(experts), 1, n_classes), np.nan)
+        self._learner, self._others, self._asleep = answers[0, 0], answers[1:], state.experts["asleep"]
         self._experts = [
-            (expert, answer, question(self._rows, self._asked, answer) if expert.has_arrays else None)
-            for expert, answer in zip(experts, self._answers[1:], strict=True)
+            (k, answers[k, 0], expert.asked_again(rows, answers[k]))
+            for k, expert in enumerate(experts, start=1)
             if expert is not None
         ]
-        self._places = [k for k, expert in enumerate(experts) if expert is not None]
         self._labels, self._codes = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self._scores, self._errors, self._proba = np.zeros(1), np.zeros(1), np.zeros((1, n_classes))
-        self._ballot = State(kernels.BALLOT)
+        self._scores, self._errors, proba = np.zeros(1), np.zeros(1), np.zeros((1, n_classes))
+        self._proba = proba[0]
+        self._state, self._ballot = state, State(kernels.BALLOT)
         self._ballot.lend(
             labels=self._labels,
-            answers=self._answers,
+            answers=answers,
             codes=self._codes,
             scores=self._scores,
-            proba=self._proba,
+            proba=proba,
             errors=self._errors,
         )
+        # From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
+        entry = kernels.ENTRIES["vote_on_rows"]
+        prepare([entry])
+        self._vote = entry.compile()
 
-    def ask(self, row: Floats, asked: list[bool]) -> None:
-        """Have the experts that are asked answer. Whoever has answered for this row already says the same again."""
-        if not np.array_equal(row, self.row, equal_nan=True):
-            self.row[:] = row
-            self._answers[1:] = np.nan
-        for k, (expert, answer, asking) in zip(self._places, self._experts, strict=True):
-            if not asked[k]:
-                answer[0, 0] = np.nan
-            elif answer[0, 0] != answer[0, 0]:
+    def ask(self, row: Floats, everybody: bool) -> None:
+        """Have everybody answer, or those who are awake; who has answered for this row already says the same again."""
+        if (content := row.tobytes()) != self._bytes:
+            self.row[:], self._bytes = row, content
+            self._others[:] = np.nan
+        asleep = self._asleep.tolist()
+        for k, answer, ask in self._experts:
+            if asleep[k] and not everybody:
+                answer[0] = np.nan
+            elif answer[0] != answer[0]:
                 answer[:] = 0.0
-                if asking is None:
-                    expert.ask(self._rows, self._asked, answer)
-                else:
-                    expert.answer(asking)
+                ask()
 
-    def vote(self, state: State, learner: Floats, label: int) -> tuple[int, Floats, float]:
+    def vote(self, learner: Floats, label: int) -> tuple[int, Floats, float]:
         """Take the votes, and learn from a label."""
         n = len(learner)
-        self._answers[0, 0, :n] = learner
-        self._answers[0, 0, n:] = 0.0
+        self._learner[:n], self._learner[n:] = learner, 0.0
         self._labels[0] = label
-        kernels.vote_on_rows(state, self._ballot)
-        return int(self._codes[0]), self._proba[0, :n], float(self._errors[0])
+        self._vote(self._state, self._ballot)
+        return int(self._codes[0]), self._proba[:n], float(self._errors[0])
 
 
 def _again(n: int, arrays: dict[str, NDArray[Any]], experts: list[Expert | None], n_classes: int) -> Panel:

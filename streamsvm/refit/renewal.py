@@ -22,7 +22,7 @@ from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
-from streamsvm.refit.solvers import Given, Solution, Task, _dense, _is_wide, _Searching, fit_alone
+from streamsvm.refit.solvers import Given, Solution, Task, _dense, _Searching, check_size, fit_alone, is_wide
 from streamsvm.refit.windows import WindowRows
 
 # Positives are assigned to faces, and the faces solved, at most so many times in turn.
@@ -151,6 +151,7 @@ class NewVectors(_Renewing):
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> KernelExpansion:
         from streamsvm.batch import SampledCuts
 
+        check_size(task)
         learner, n = task.learner, len(task.window)
         model: KernelExpansion = learner._held_model()
         if isinstance(self._solver, Given):
@@ -223,7 +224,7 @@ def scaler_of(task: Task, model: Polytopes | KernelExpansion) -> Scaler:
 
 def scaled_rows(task: Task, scaler: Scaler) -> Any:
     """The rows as a learner scaled them, sparse where most of a matrix would be missing."""
-    if not _is_wide(task):
+    if not is_wide(task):
         return scaler(_dense(task))
     X = task.window.csr(task.n_columns)
     values = np.clip((X.data - scaler.shift[X.indices]) * scaler.scale[X.indices], -scaler.limit, scaler.limit)

@@ -36,6 +36,8 @@ LEAVES = ((10_000, 31), (50_000, 63), (math.inf, 127))
 CUT_ROWS, SEEN_TIMES = 500, 1.5
 # So many numbers a window may take as a matrix without gaps.
 DENSE_MOST = 60_000_000
+# So many numbers are asked about at a time.
+PART_MOST = 20_000_000
 # Of the extra `batch`.
 _NEEDED = ("sklearn", "threadpoolctl")
 
@@ -143,7 +145,7 @@ class _Searching:
 
     def _score(self, task: Task, settings: Mapping[str, Any], newer: WindowRows) -> float:
         """How good settings are on rows that came after those of the task."""
-        return _accuracy(self._fit(task, settings), newer.dense(task.n_columns), newer.codes)
+        return _accuracy(self._fit(task, settings), newer, task.n_columns)
 
     def _first(self) -> dict[str, Any]:
         """The settings to begin with."""
@@ -198,6 +200,7 @@ class Cuts(_Searching):
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         from streamsvm.batch import SampledCuts
 
+        check_size(task)
         scaler, rows = _scaled(task, common=settings["scale"] == "common")
         root = np.sqrt(_weights(task, settings["relevance"]))
         Z = _toarray(rows) * root
@@ -276,11 +279,14 @@ class Given:
         from sklearn.base import clone
 
         _check_classes(task.window.codes)
-        model = clone(self.estimator)
-        X = task.window.csr(task.n_columns) if _is_wide(task) else _dense(task)
-        X = X if _allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
+        model = seeded(clone(self.estimator), task.seed)
+        X = task.window.csr(task.n_columns) if is_wide(task) else _dense(task)
+        X = X if allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
         fit_alone(model, X, task.window.codes, task.window.weights)
-        return Solution(arrays_of(model), {})
+        found = arrays_of(model)
+        if found is model:
+            _check_answers(model, X[:1], task)
+        return Solution(found, {})
 
 
 SOLVERS: dict[str, Callable[[], Solver]] = {"trees": BoostedTrees, "cuts": Cuts, "newton": Newton, "bcd": Bcd}
@@ -330,24 +336,36 @@ def _parts(task: Task) -> tuple[WindowRows, WindowRows | None]:
     return task.window.part(slice(n - n_newer - n_older, n - n_newer)), task.window.part(slice(n - n_newer, n))
 
 
-def _accuracy(model: Model, X: Floats, y: NDArray[np.int64]) -> float:
-    return float((np.array(model.classes)[model.decision_function(X).argmax(axis=1)] == y).mean())
+def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
+    """The share of rows that a model is right about, asked in parts: as matrices, wide rows take much memory."""
+    classes, n = np.array(model.classes), max(PART_MOST // max(n_columns, 1), 1)
+    parts = (rows.part(slice(k, k + n)) for k in range(0, len(rows), n))
+    n_right = sum(
+        int((classes[model.decision_function(part.dense(n_columns)).argmax(axis=1)] == part.codes).sum())
+        for part in parts
+    )
+    return n_right / len(rows)
 
 
-def _is_wide(task: Task) -> bool:
+def is_wide(task: Task) -> bool:
     """Whether most of a matrix without gaps would be missing."""
     return len(task.window.rows.values) < 0.2 * len(task.window) * task.n_columns
 
 
 def _dense(task: Task) -> Floats:
     """The rows as a matrix, NaN where a value is missing."""
+    check_size(task)
+    return task.window.dense(task.n_columns)
+
+
+def check_size(task: Task) -> None:
+    """Refuse a window that takes too much memory as a matrix."""
     size = len(task.window) * task.n_columns
     if size > DENSE_MOST:
         raise ValueError(
             f"{len(task.window)} rows of {task.n_columns} columns are too many for this solver: take a linear one "
             '("newton", "bcd"), or a smaller window'
         )
-    return task.window.dense(task.n_columns)
 
 
 def _toarray(Z: Any) -> Floats:
@@ -364,7 +382,7 @@ def _weights(task: Task, by_relevance: bool) -> Floats:
 def _scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
     """The rows by the means and deviations of their columns, and how they were scaled; sparse ones are not centred."""
     d = task.n_columns
-    if _is_wide(task):
+    if is_wide(task):
         X = task.window.csr(d)
         count = np.bincount(X.indices, minlength=d)
         squares = np.bincount(X.indices, X.data**2, minlength=d)
@@ -406,7 +424,33 @@ def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
             estimator.fit(X, y, sample_weight=weights)
 
 
-def _allows_nan(estimator: Any) -> bool:
+def seeded(estimator: Any, seed: int) -> Any:
+    """An estimator that draws the same each time: where no seed of its own is set, this one is."""
+    params = estimator.get_params(deep=True)
+    open_seeds = [n for n in params if n.rpartition("__")[2] == "random_state" and params[n] is None]
+    return estimator.set_params(**dict.fromkeys(open_seeds, seed)) if open_seeds else estimator
+
+
+def _check_answers(model: Any, X: Any, task: Task) -> None:
+    """Refuse an estimator whose answers could not be understood."""
+    classes, known = np.asarray(model.classes_), np.unique(task.window.codes)
+    if classes.dtype.kind not in "iu" or len(set(classes.tolist())) < len(classes) or not np.isin(classes, known).all():
+        raise ValueError(f"`classes_` of {type(model).__name__} are {classes}, but it was fitted to {known}")
+    if (shape := np.shape(proba_of(model, X))) != (1, len(classes)):
+        raise ValueError(f"{type(model).__name__} answers for a row of {len(classes)} classes by {shape}")
+
+
+def proba_of(model: Any, X: Any) -> Floats:
+    """Probabilities of an estimator's classes for rows; of one that has none, the softmax of its scores."""
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(X), np.float64)
+    scores = np.asarray(model.decision_function(X), np.float64)
+    scores = np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
+    terms = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(terms / terms.sum(axis=1, keepdims=True))
+
+
+def allows_nan(estimator: Any) -> bool:
     from sklearn.utils import get_tags
 
     try:

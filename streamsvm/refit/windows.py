@@ -310,13 +310,21 @@ class WindowRows:
 
     def csr(self, n_columns: int) -> scipy.sparse.csr_array:
         """The first columns as a sparse array of shape (n, n_columns), without what is missing."""
-        columns = np.tile(self.rows.columns, len(self)) if self.rows.shared else self.rows.columns
-        keep = ~np.isnan(self.rows.values) & (columns < n_columns)
-        indptr = np.concatenate([[0], np.cumsum(keep)])[self.rows.indptr]
-        return scipy.sparse.csr_array((self.rows.values[keep], columns[keep], indptr), shape=(len(self), n_columns))
+        return csr_of(self.rows, n_columns)
 
     def _rows_of_entries(self) -> Ints:
         return np.repeat(np.arange(len(self)), np.diff(self.rows.indptr))
+
+
+def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
+    """The first columns of rows as a sparse array of shape (n, n_columns), without what is missing."""
+    columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
+    keep = ~np.isnan(rows.values) & (columns < n_columns)
+    indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
+    # scikit-learn's trees take short indices alone.
+    kind = scipy.sparse.get_index_dtype(maxval=max(int(indptr[-1]), n_columns))
+    entries = rows.values[keep], columns[keep].astype(kind), indptr.astype(kind)
+    return scipy.sparse.csr_array(entries, shape=(len(rows), n_columns))
 
 
 # Memory -----------------------------------------------------------------------------------------------------------

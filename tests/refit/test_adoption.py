@@ -229,7 +229,7 @@ def test_sparse_rows_are_scaled_as_dense_ones(scaling: str, monkeypatch: pytest.
     scaler = task.learner._scaler()
     dense = scaled_rows(task, scaler)
     np.testing.assert_array_equal(dense, scaler(X))
-    monkeypatch.setattr("streamsvm.refit.renewal._is_wide", lambda task: True)
+    monkeypatch.setattr("streamsvm.refit.renewal.is_wide", lambda task: True)
     np.testing.assert_array_equal(scaled_rows(task, scaler).toarray(), dense)
 
 

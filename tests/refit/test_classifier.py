@@ -13,16 +13,21 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, SampledCuts, StreamSVMClassifier
+from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError
+from streamsvm.online.base import one_row
 from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
 from streamsvm.refit.experts import Expert, question
-from streamsvm.refit.solvers import SOLVERS, Task, solver_of, trees_of
+from streamsvm.refit.solvers import SOLVERS, Task, seeded, solver_of, trees_of
+from streamsvm.refit.windows import WindowRows
 from tests.learners import dicts
 
 Rows = NDArray[np.float64]
@@ -383,6 +388,115 @@ def test_a_window_of_one_class_is_no_failure_of_the_stream():
     model.learn_many(X, [1] * 500)
     assert "has not two classes" in model.refits[0]["outcome"]
     assert model.predict_one(dicts(X[:1])[0]) == 1
+
+
+class Moody(Told):
+    """Fails where it is asked about some rows."""
+
+    def predict_proba(self, X: Any) -> Rows:
+        if (X[:, 1] > 1.0).any():
+            raise RuntimeError("not about these")
+        return super().predict_proba(X)
+
+
+def test_a_model_that_fails_when_it_is_asked_says_nothing_there(caplog):
+    X, y = hidden(1_500)
+    looped, in_batches = (cheap(Moody(), trigger=Every(600), delay=64) for _ in range(2))
+    with caplog.at_level(logging.WARNING):
+        found = in_parts(looped, X, y, tuple(range(1, 1_500)))
+    assert found[0] == in_parts(in_batches, X, y, (700, 900))[0]
+    assert [refit["outcome"] for refit in looped.refits] == ["votes", "votes"]
+    assert np.mean(np.array(found[0])[-500:] == y[-500:]) > 0.85
+    first = caplog.records[0]
+    assert "the model of refit 1, a Moody, fails where it is asked, and says nothing there" in first.message
+
+
+class Renaming(Told):
+    """Has other classes than it was fitted to."""
+
+    def fit(self, X: Any, y: Any) -> Told:
+        super().fit(X, y)
+        self.classes_ = np.array([f"class {c}" for c in self.classes_])
+        return self
+
+
+class Short(Told):
+    """Has one answer for many classes."""
+
+    def predict_proba(self, X: Any) -> Rows:
+        return np.ones(len(X))
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"), [(Renaming(), "`classes_` of Renaming are"), (Short(), "answers for a row of 2 classes")]
+)
+def test_a_model_that_cannot_be_understood_does_not_enter(solver, message):
+    X, y = hidden(500)
+    model = cheap(solver, trigger=Every(200))
+    model.learn_many(X, y)
+    assert all(message in refit["outcome"] for refit in model.refits)
+    assert model.predict_one(dicts(X[:1])[0]) in (0, 1)
+
+
+@pytest.mark.parametrize("time", ["noon", "2026-11-22", [1.0]])
+def test_an_event_whose_time_is_none_is_refused_and_nothing_learned(time):
+    X, y = hidden(50)
+    model, alone = cheap(), cheap()
+    for one in (model, alone):
+        one.learn_many(X, y)
+    with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds, got"):
+        model.learn_one(dicts(X[:1])[0], y[0], time=time)
+    with pytest.raises((TypeError, ValueError), match="an event time must be a number of seconds, got"):
+        model.learn_many(X[:2], ["new", "newer"], times=[1.0, time])
+    with pytest.raises(ValueError, match="2 rows need 2 event times, got 1"):
+        model.test_then_train(X[:2], ["new", "newer"], times=[1.0])
+    assert model.classes_ == alone.classes_
+    assert np.array_equal(model.predict_proba_many(X), alone.predict_proba_many(X))
+
+
+def test_a_solver_that_would_end_the_program_does_not():
+    class Ending(Told):
+        def fit(self, X: Any, y: Any) -> Told:
+            raise SystemExit(3)
+
+    X, y = hidden(300)
+    model = cheap(Ending(), trigger=Every(200))
+    model.learn_many(X, y)
+    assert "the solver wanted to end the program with code 3" in model.refits[0]["outcome"]
+
+
+def test_a_solver_that_draws_is_seeded():
+    X, y = events(500)
+    forest = make_pipeline(StandardScaler(), RandomForestClassifier(5))
+    one, other = (in_parts(cheap(forest, trigger=Every(200)), X, y, ())[1] for _ in range(2))
+    assert np.array_equal(one, other)
+    seven = RandomForestClassifier(random_state=7)
+    assert seeded(seven, 1).random_state == 7
+
+
+@pytest.mark.parametrize("name", ["cuts", "trees"])
+def test_a_window_too_wide_for_a_matrix_is_refused(name):
+    n = 1_000
+    rows = EncodedRows(np.ones(n), np.arange(n) * 500, np.arange(n + 1), False)
+    window = WindowRows(rows, np.arange(n) % 2, np.ones(n), np.full(n, np.nan), np.arange(n))
+    with pytest.raises(ValueError, match="1000 rows of 500000 columns are too many for this solver"):
+        solver_of(name)._fit(Task(window, 500_000), solver_of(name)._first())
+
+
+def test_an_estimator_is_asked_about_wide_rows_as_it_was_fitted_to_them():
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((700, 300), density=0.02, format="csr", rng=rng)
+    y = (X[:, [0, 1, 2, 3, 4, 5]].sum(axis=1) > 0).astype(int).tolist()
+    rows = [dict(zip(row.indices.tolist(), row.data.tolist(), strict=True)) for row in X]
+    model = RefitClassifier(CPMClassifier(), RandomForestClassifier(10, random_state=0), trigger=Every(400), delay=64)
+    for x, label in zip(rows, y, strict=True):
+        model.learn_one(x, label)
+    assert model.refits[0]["outcome"] == "votes"
+    expert = model._panel.experts[0]
+    asked = model.model._space.encode_event(rows[600], learn=False)
+    matrix = expert._matrix(one_row(*asked))
+    assert scipy.sparse.issparse(matrix)
+    assert matrix.nnz == len(rows[600])
 
 
 def test_a_solver_that_takes_too_long_is_given_up():

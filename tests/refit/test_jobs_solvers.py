@@ -1,0 +1,88 @@
+"""Solvers of a program's own, wherever they are defined and wherever the program is run from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamsvm.refit.jobs import _Worker
+
+ROOT = Path(__file__).resolve().parents[2]
+SOLVER = """
+from sklearn.naive_bayes import GaussianNB
+
+class Own(GaussianNB):
+    pass
+"""
+PROGRAM = """
+import numpy as np
+from streamsvm import CPMClassifier, RefitClassifier
+from streamsvm.refit import Every
+
+X = np.random.default_rng(0).normal(size=(300, 2))
+model = RefitClassifier(CPMClassifier(), Own(), trigger=Every(200), delay=64)
+model.learn_many(X, (X[:, 0] > 0).tolist())
+print(model.refits[0]["outcome"])
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [SOLVER + PROGRAM, "from own import Own\n" + PROGRAM], ids=["in the program", "beside it"]
+)
+def test_a_solver_of_the_program_is_found(tmp_path, program):
+    (tmp_path / "own.py").write_text(SOLVER)
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "votes"
+    assert done.stderr == ""
+
+
+def test_an_interrupt_of_the_program_does_not_reach_its_worker():
+    worker = _Worker()
+    try:
+        assert os.getpgid(worker._process.pid) != os.getpgid(0)
+    finally:
+        worker.end()
+
+
+FORKING = """
+import multiprocessing, numpy as np
+import streamsvm.batch  # a module that a thread is about to import stays half imported in a child
+from sklearn.ensemble import RandomForestClassifier
+from streamsvm import CPMClassifier, RefitClassifier
+from streamsvm.refit import Every
+
+def rest(model, answers):
+    model.learn_many(X[250:], y[250:])
+    answers.put((model.predict_proba_many(X), [refit["outcome"] for refit in model.refits]))
+
+X = np.random.default_rng(0).normal(size=(600, 2))
+y = (X[:, 0] > 0).tolist()
+model = RefitClassifier(CPMClassifier(), SOLVER, trigger=Every(200), delay=100)
+model.learn_many(X[:250], y[:250])
+context = multiprocessing.get_context("fork")
+answers = context.SimpleQueue()
+child = context.Process(target=rest, args=(model, answers))
+child.start()
+found, outcomes = answers.get()
+rest(model, answers)
+own, own_outcomes = answers.get()
+assert np.array_equal(found, own), (found, own)
+print(outcomes == own_outcomes, own_outcomes[0])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.parametrize("solver", ["RandomForestClassifier(300, random_state=0)", "'newton'"])
+def test_a_child_process_solves_anew_what_is_under_way(solver):
+    command = [sys.executable, "-c", FORKING.replace("SOLVER", solver)]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "True votes", done.stderr
