@@ -7,7 +7,8 @@
     python -m simulations.benchmarks.refits show      tables of what is kept
 
 Every event is predicted, then learned. What is done is kept in `simulations/benchmarks/results/refits.json` at once,
-and the same command goes on with the rest; `--only TEXT` keeps to cells with the text in their names.
+and the same command goes on with the rest; `--only TEXT...` keeps to cells with all
+the texts in their names.
 """
 
 from __future__ import annotations
@@ -298,15 +299,14 @@ def _expense(stream: str, solver: str | None) -> None:
 PARTS = {"stay": stay, "drift": drift, "labels": labels, "cost": cost}
 
 
-def do(what: str, only: str) -> None:
+def do(what: str, only: list[str]) -> None:
     """Measure what is missing."""
     for key, measure in PARTS[what]():
-        results = kept(NAME)
-        if key in results or only not in key:
+        if key in kept(NAME) or not all(text in key for text in only):
             continue
-        results[key] = measure()
-        keep(NAME, results, PACKAGES, lines=True)
-        print(key, results[key], flush=True)
+        found = measure()
+        keep(NAME, kept(NAME) | {key: found}, PACKAGES, lines=True)  # another may have kept something meanwhile
+        print(key, found, flush=True)
 
 
 def show() -> None:
@@ -338,7 +338,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=[*PARTS, "show"])
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="*", default=[])
     given = parser.parse_args()
     if given.what == "show":
         show()
