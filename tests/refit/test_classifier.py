@@ -255,7 +255,7 @@ def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
 
 
 def test_a_model_enters_at_its_event_however_long_it_takes():
-    X, y = events(400)
+    X, y = hidden(400)
     model = cheap(Slow(0.3), trigger=Every(200), delay=90)
     model.learn_many(X[:289], y[:289])
     assert model.refits == []
