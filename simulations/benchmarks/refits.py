@@ -166,7 +166,7 @@ def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
         for solver in SOLVERS:
             if (stream, solver) == ("mnist", "trees"):  # a quarter of an hour for each refit
                 continue
-            settings = {"window": window, "trigger": Growing(1_000, 2.0) if stream == "covertype" else None}
+            settings = {"window": window, "trigger": Growing(1_000, 2.0)}
             yield (
                 f"{stream} / {solver}",
                 lambda load=load, solver=solver, settings=settings: measured(
