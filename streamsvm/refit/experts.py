@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -103,10 +103,7 @@ class Expert:
         asked = np.ones(1, np.int64)
         if not self.has_arrays:
             return partial(self._ask_foreign, row, asked, proba)
-        entry = kernels.ENTRIES[self._entry]
-        prepare([entry])
-        # Compiled, it is called without the look at the arguments' types that each call of a dispatcher costs.
-        return partial(entry.compile(), self._state, question(row, asked, proba))
+        return partial(_answer, self._entry, self._state, question(row, asked, proba))
 
     def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         at = np.flatnonzero(asked)
@@ -198,6 +195,21 @@ class Expert:
         score = header["score"]
         settings = dict(header["settings"])
         return cls(Solution(model, settings, math.nan if score is None else float(score)), int(header["number"]))
+
+
+@cache
+def _compiled(name: str) -> Any:
+    """An entry that is called without the look at the arguments' types that each call of a dispatcher costs.
+
+    No model holds it: whoever walks through a model would come to all of the compiler.
+    """
+    entry = kernels.ENTRIES[name]
+    prepare([entry])
+    return entry.compile()
+
+
+def _answer(name: str, state: State, asking: State) -> None:
+    _compiled(name)(state, asking)
 
 
 def _again(solution: Solution, number: int, task: Task | None) -> Expert:

@@ -262,10 +262,6 @@ class Single:
             proba=proba,
             errors=self._errors,
         )
-        # From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
-        entry = kernels.ENTRIES["vote_on_rows"]
-        prepare([entry])
-        self._vote = entry.compile()
 
     def ask(self, row: Floats, everybody: bool) -> None:
         """Have everybody answer, or those who are awake; who has answered for this row already says the same again."""
@@ -285,8 +281,16 @@ class Single:
         n = len(learner)
         self._learner[:n], self._learner[n:] = learner, 0.0
         self._labels[0] = label
-        self._vote(self._state, self._ballot)
+        _compiled_vote()(self._state, self._ballot)
         return int(self._codes[0]), self._proba[:n], float(self._errors[0])
+
+
+@cache
+def _compiled_vote() -> Any:
+    """What takes the votes, called without the look at the arguments' types that each call of a dispatcher costs."""
+    entry = kernels.ENTRIES["vote_on_rows"]
+    prepare([entry])
+    return entry.compile()
 
 
 def _again(n: int, arrays: dict[str, NDArray[Any]], experts: list[Expert | None], n_classes: int) -> Panel:

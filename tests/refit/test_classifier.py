@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import pickle
 import time
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -555,3 +557,18 @@ def test_a_bad_event_is_refused_and_nothing_learned():
         with pytest.raises((TypeError, ValueError)):
             model.learn_one(x, "class 0")
     assert model.n_events_learned == before
+
+
+def test_it_holds_nothing_of_the_compiler():
+    X, y = events(400)
+    model = cheap("trees", trigger=Every(100))
+    for x, label in zip(dicts(X), y, strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
+    seen: set[int] = set()
+    around: list[Any] = [model]
+    while around:
+        around = [x for x in around if not isinstance(x, (type, ModuleType, FunctionType)) and id(x) not in seen]
+        seen |= set(map(id, around))
+        assert not any(type(x).__module__.startswith("numba") for x in around)
+        around = [x for held in around for x in gc.get_referents(held)]
