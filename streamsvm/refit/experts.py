@@ -16,7 +16,7 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import experts as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees, check_names
-from streamsvm.refit.solvers import CLIP, Solution, Task, allows_nan, is_wide, proba_of
+from streamsvm.refit.solvers import Solution, Task, allows_nan, is_wide, proba_of
 from streamsvm.refit.windows import csr_of
 
 logger = logging.getLogger(__name__)
@@ -161,6 +161,8 @@ class Expert:
             return header, {}
         header["classes"] = [int(c) for c in self.model.classes]
         header["n_columns"] = self.n_columns
+        if not isinstance(self.model, Trees):
+            header["limit"] = float(self.model.scaler.limit).hex()
         if isinstance(self.model, KernelExpansion):
             header["gamma"] = float(self.model.gamma).hex()
         return header, vars_of(self.model)
@@ -187,7 +189,9 @@ class Expert:
             if any(array.shape != (d,) or not np.isfinite(array).all() for array in scale):
                 raise ArchiveError(f"a model of {d} columns is scaled in another way")
             shift, factor, count = scale
-            scaler = Scaler(list(range(d)), np.zeros(d, bool), shift, factor, count, limit=CLIP)
+            if not (limit := float.fromhex(header["limit"])) > 0.0:
+                raise ArchiveError(f"a model whose values are cut at {limit}")
+            scaler = Scaler(list(range(d)), np.zeros(d, bool), shift, factor, count, limit)
             if kind == "planes":
                 model = LinearModel(classes, **kept, scaler=scaler)
             else:

@@ -22,7 +22,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import streamsvm
-from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, SampledCuts, StreamSVMClassifier
+from streamsvm import (
+    BSGDClassifier,
+    CPMClassifier,
+    RefitClassifier,
+    SampledCuts,
+    SmoothedNewton,
+    StreamSVMClassifier,
+)
 from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import one_row
@@ -150,6 +157,23 @@ def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
         assert first + second.tolist() == predicted.tolist()
         np.testing.assert_array_equal(rest, proba[at:])
         assert_same_refits(whole, again)
+
+
+@pytest.mark.parametrize("solver", [SmoothedNewton(), SampledCuts(gamma=1e-5)], ids=["planes", "expansion"])
+def test_models_of_rows_as_they_are_stay_so(tmp_path, solver):
+    X, y = events(700)
+    whole = cheap(solver)
+    whole.learn_many(1_000.0 * X, y)  # far beyond where scaled values are cut
+    whole.save(tmp_path / "model")
+    again = streamsvm.load(tmp_path / "model")
+    asked, some = whole.model._space.encode(1_000.0 * X), np.ones(700, np.int64)
+    for one, other in zip(whole._panel.experts, again._panel.experts, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            said = np.zeros((2, 700, 3))
+            one.ask(asked, some, said[0])
+            other.ask(asked, some, said[1])
+            np.testing.assert_array_equal(*said)
 
 
 def test_a_damaged_archive_is_refused():
