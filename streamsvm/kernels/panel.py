@@ -72,7 +72,6 @@ PANEL = Declaration(
                 saved=True,
                 within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
             ),
-            weight=Number("its weight in the first vote"),
             hits=Number("how often it was right in this stretch", i64, saved=True, within=(0.0, STRETCH)),
             asked=Number("how often it was asked", i64, saved=True, within=(0.0, STRETCH)),
         ),
@@ -130,20 +129,19 @@ def hear(panel, ballot, k, i, n):
 def take_votes(panel, ballot, i, n):
     """Both votes on row i, for n classes: at hand in `first` and `second`."""
     experts, first, second, said = panel.experts, panel.first, panel.second, panel.said
-    top, total, shares = 0.0, 0.0, 0.0
+    top, total, shares, n_heard = 0.0, 0.0, 0.0, 0
     for c in range(n):
         first[c] = second[c] = 0.0
     for k in range(experts.size):
         if speaks(panel, ballot, k, i) and experts[k].asleep == 0:
             top = max(top, experts[k].lead)
+            n_heard += 1
     for k in range(experts.size):
-        experts[k].weight = 0.0
         if not speaks(panel, ballot, k, i):
             continue
         hear(panel, ballot, k, i, n)
         if experts[k].asleep == 0:
             weight, share = math.exp(VOTE_SHARPNESS * (experts[k].lead - top)), experts[k].share
-            experts[k].weight = weight
             total += weight
             shares += share
             for c in range(n):
@@ -151,8 +149,9 @@ def take_votes(panel, ballot, i, n):
                 second[c] += share * said[k, c]
     scale_terms(first, 0, n, 1.0 / total)
     scale_terms(second, 0, n, 1.0 / max(shares, 1e-300))
-    for k in range(experts.size):
-        experts[k].weight /= total
+    if n_heard == 1:  # the learner alone, to the last bit
+        for c in range(n):
+            first[c] = second[c] = said[0, c]
 
 
 @inlined

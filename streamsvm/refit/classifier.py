@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
@@ -71,7 +72,7 @@ class RefitClassifier(base.MiniBatchClassifier):
     Parameters
     ----------
     learner
-        One of this package's online learners.
+        One of this package's online learners. A copy of it goes on from what it has learned.
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
         (`IndexedBCD`), which choose their settings on the newer part of the window; or an instance of these, or of any
@@ -166,7 +167,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self.search = search
         self.timeout = timeout
         self.seed = seed
-        self._model = learner.clone()
+        self._model = deepcopy(learner)
         self._memory = (window or Adaptive(50_000)).begin()
         self._trigger_settings = trigger or Growing(most=10_000)
         self._trigger = self._trigger_settings.begin()

@@ -68,13 +68,6 @@ class Expert:
         """Whether it can be kept as plain arrays; else it is fitted anew when it is loaded."""
         return bool(self._entry)
 
-    @property
-    def n_bytes(self) -> int:
-        """Its memory; 0 where nobody knows."""
-        if not self.has_arrays:
-            return 0
-        return sum(array.nbytes for array in vars_of(self.model).values())
-
     def ask(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         """Write the probabilities of all classes for the rows asked about.
 
@@ -94,9 +87,7 @@ class Expert:
 
     def answer(self, asking: State) -> None:
         """Answer a `question`."""
-        entry = kernels.ENTRIES[self._entry]
-        prepare([entry])
-        entry.function(self._state, asking)
+        _answer(self._entry, self._state, asking)
 
     def asked_again(self, row: EncodedRows, proba: Floats) -> Callable[[], Any]:
         """What has it answer for a row whose values are put in their place before, as `ask` would."""

@@ -64,13 +64,13 @@ class Panel:
     def _is_asleep(self, k: int) -> bool:
         return bool(self._state.experts[k].asleep)
 
-    def enter(self, expert: Expert, n_classes: int) -> Expert | None:
-        """Give an expert a place, where the learner knows so many classes; who has to leave for it is returned."""
+    def enter(self, expert: Expert, n_classes: int) -> None:
+        """Give an expert a place, if need be that of another, where the learner knows so many classes."""
         self._grow(n_classes)
         self._state.n_classes = n_classes
         free = [k for k, one in enumerate(self.experts, start=1) if one is None]
         k = free[0] if free else self._least_missed()
-        left, self.experts[k - 1] = self.experts[k - 1], expert
+        self.experts[k - 1] = expert
         place = self._state.experts[k]
         place.present, place.asleep, place.heard = 1, 0, 0.0
         place.awake_until = float(self._state.seen) + kernels.AWAKE_LEAST
@@ -78,7 +78,6 @@ class Panel:
         place.hits = place.asked = 0
         self._state.record[k] = 0.0
         self._single = None
-        return left
 
     def _least_missed(self) -> int:
         """Whose place is given up: the one without whom the best of all, stretch by stretch, would fall the least."""
@@ -129,8 +128,7 @@ class Panel:
             proba=proba,
             errors=errors,
         )
-        prepare([kernels.ENTRIES["vote_on_rows"]])
-        kernels.vote_on_rows(self._state, ballot)
+        _compiled_vote()(self._state, ballot)
         return codes, scores, proba, errors
 
     def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
@@ -177,11 +175,6 @@ class Panel:
             state = self._new_state(self._classes)
             state.take(self._state)
             self._state, self._single = state, None
-
-    @property
-    def seen(self) -> int:
-        """Labelled events voted on."""
-        return int(self._state.seen)
 
     def standing(self) -> list[dict[str, Any]]:
         """How the learner, first, and each expert stand: accuracy of late, share of the vote that is heard, asleep."""

@@ -8,8 +8,11 @@ as it is, a clone each time, with rows as they are but for missing values, which
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
@@ -117,6 +120,7 @@ class _Searching:
     """A solver that chooses among settings: it climbs from what was best the last time, one change at a time."""
 
     name: str
+    module = "streamsvm.batch"
     holds_lock = False
 
     def solve(self, task: Task) -> Solution:
@@ -163,6 +167,7 @@ class BoostedTrees(_Searching):
     """scikit-learn's HistGradientBoostingClassifier, on one thread: the stream has the others."""
 
     name = "trees"
+    module = "sklearn.ensemble"
 
     def _first(self) -> dict[str, Any]:
         return {"max_iter": 100, "learning_rate": 0.1}
@@ -289,7 +294,7 @@ class Given:
         return Solution(found, {})
 
 
-SOLVERS: dict[str, Callable[[], Solver]] = {"trees": BoostedTrees, "cuts": Cuts, "newton": Newton, "bcd": Bcd}
+SOLVERS: dict[str, Callable[[], _Searching]] = {"trees": BoostedTrees, "cuts": Cuts, "newton": Newton, "bcd": Bcd}
 
 
 def solver_of(solver: Any) -> Solver:
@@ -310,7 +315,9 @@ def solver_of(solver: Any) -> Solver:
                 f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, or a classifier of scikit-learn's kind, got "
                 f"{solver!r}"
             )
-        return SOLVERS[solver]()
+        found = SOLVERS[solver]()
+        importlib.import_module(found.module)  # now, and not in the midst of the stream
+        return found
     if isinstance(solver, type) or not (hasattr(solver, "fit") and hasattr(solver, "get_params")):
         raise TypeError(f"`solver` must be a name or a classifier by scikit-learn's protocol, got {solver!r}")
     if not (hasattr(solver, "predict_proba") or hasattr(solver, "decision_function")):
@@ -410,18 +417,49 @@ def _scaler(mean: Floats, spread: Floats, count: NDArray[Any], common: bool) -> 
 
 
 def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
-    """Fit on one thread, with weights where they are not all alike, and without a word on how it ended."""
-    import warnings
-
-    from threadpoolctl import threadpool_limits
-
-    alike = bool((weights == weights[0]).all())
-    with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore")
-        if alike:
+    """Fit on one thread, with weights where they are not all alike."""
+    with _OneThread():
+        if (weights == weights[0]).all():
             estimator.fit(X, y)
         else:
             estimator.fit(X, y, sample_weight=weights)
+
+
+class _OneThread:
+    """Has libraries compute on one thread, for the stream has the others, as long as anybody is inside.
+
+    How many threads OpenMP takes is a matter of each thread, but of BLAS of the whole program: who comes last out of
+    several that solve at once gives it back what the first found.
+    """
+
+    _lock = threading.Lock()
+    _n_inside = 0
+    _of_all: Any = None
+
+    @classmethod
+    def begin_anew(cls) -> None:
+        """In a child process, which has none of its parent's threads: nobody is inside."""
+        cls._lock, cls._n_inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        from threadpoolctl import threadpool_limits
+
+        with self._lock:
+            if _OneThread._n_inside == 0:
+                _OneThread._of_all = threadpool_limits(1, "blas")
+            _OneThread._n_inside += 1
+        self._own = threadpool_limits(1, "openmp")
+
+    def __exit__(self, *_: object) -> None:
+        self._own.restore_original_limits()
+        with self._lock:
+            _OneThread._n_inside -= 1
+            if _OneThread._n_inside == 0:
+                _OneThread._of_all.restore_original_limits()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_OneThread.begin_anew)
 
 
 def seeded(estimator: Any, seed: int) -> Any:
@@ -451,6 +489,7 @@ def proba_of(model: Any, X: Any) -> Floats:
 
 
 def allows_nan(estimator: Any) -> bool:
+    """Whether an estimator takes NaN for a value that is missing."""
     from sklearn.utils import get_tags
 
     try:

@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import streamsvm
 from streamsvm import (
@@ -35,7 +36,7 @@ from streamsvm.models import ArchiveError
 from streamsvm.online.base import one_row
 from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
 from streamsvm.refit.experts import Expert, question
-from streamsvm.refit.solvers import SOLVERS, Task, seeded, solver_of, trees_of
+from streamsvm.refit.solvers import SOLVERS, Task, _OneThread, seeded, solver_of, trees_of
 from streamsvm.refit.windows import WindowRows
 from tests.learners import dicts
 
@@ -157,6 +158,33 @@ def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
         assert first + second.tolist() == predicted.tolist()
         np.testing.assert_array_equal(rest, proba[at:])
         assert_same_refits(whole, again)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_what_the_learner_knows_is_taken_along(learner):
+    X, y = events(800)
+    alone = LEARNERS[learner]()
+    alone.learn_many(X[:500], y[:500])
+    model = cheap(learner=alone, trigger=OnDemand())
+    assert model.n_events_learned == 500
+    expected = alone.test_then_train(X[500:], y[500:]).tolist()
+    assert model.test_then_train(X[500:], y[500:]).tolist() == expected
+    assert model.clone().n_events_learned == 0
+
+
+def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were():
+    def n_threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    with threadpool_limits(2, "blas"):
+        before = n_threads()
+        first, second = _OneThread(), _OneThread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        assert set(n_threads()) <= {1}
+        second.__exit__()
+        assert n_threads() == before
 
 
 @pytest.mark.parametrize("solver", [SmoothedNewton(), SampledCuts(gamma=1e-5)], ids=["planes", "expansion"])
