@@ -81,7 +81,7 @@ class SampledCuts(BatchClassifier):
     C
         Weight of the loss: larger follows the rows more closely. It belongs to the rows that are seen: None for
         `sample_size` * `max_iter`, or for n where all rows are looked through. Where the whole problem is solved, None
-        for n, as the C of 1 of SVC, if rows held out do not clearly speak for 10, 100 or 1,000 times that, or for less.
+        for n, as the C of 1 of SVC, if rows held out do not clearly speak for 10 or 100 times that, or for less.
     kernel
         `"gaussian"` exp(-gamma |x - v|^2), `"laplacian"` exp(-gamma |x - v|_1), `"polynomial"`
         (gamma x.v + coef0)^degree, `"linear"` x.v, or a callable of two arrays of rows, float32, that gives the

@@ -21,7 +21,7 @@ from streamsvm.kernels import cuts as kernels
 STEPS = 1000
 # What C may be for each row, in the order in which they are asked for: each as long as it is better. So many rows at
 # most are a half; solutions for it need to be no nearer than so many times `tol`, nor take more rounds.
-CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0, 1000.0), (1.0, 0.1, 0.01)), 1000, 20.0, 7
+CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0), (1.0, 0.1, 0.01)), 1000, 20.0, 7
 # The most weight that single precision is to hold.
 MOST = 1e30
 
