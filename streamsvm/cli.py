@@ -127,7 +127,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"streamsvm: error: {message} (see {self.prog} --help)\n")
 
 
-def _parser() -> _Parser:
+def build_parser() -> _Parser:
     parser = _Parser(prog="streamsvm", description="Online classification of drifting streams.", allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -411,7 +411,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     from streamsvm.run.configuration import Configuration, read_configuration
     from streamsvm.run.settings import DEFAULT_SOURCE
 
-    parser = _parser()
+    parser = build_parser()
     # Standard input with options, as in '-?delimiter=;', looks like an option itself.
     arguments = [f"file://{text}" if text.startswith("-?") else text for text in arguments]
     args = parser.parse_args(arguments)

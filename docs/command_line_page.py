@@ -1,0 +1,49 @@
+"""``python docs/command_line_page.py``: writes docs/reference/command-line.md, from the parser of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from streamsvm.cli import build_parser
+
+PAGE = Path(__file__).parent / "reference" / "command-line.md"
+
+HEAD = """# Command line
+
+Made from the parser by `python docs/command_line_page.py`; a test says when it is behind. `streamsvm COMMAND --help` shows
+the same.
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return "\n".join([HEAD, *(section(name, parser) for name, parser in commands.choices.items())])
+
+
+def section(name: str, parser: argparse.ArgumentParser) -> str:
+    """One command."""
+    lines = [f"## streamsvm {name}", "", _cell(parser.description or ""), ""]
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
+        if actions:
+            lines += [f"### {(group.title or '').capitalize()}", ""]
+            lines += [_cell(group.description), ""] if group.description else []
+            lines += ["| option | meaning |", "|---|---|", *map(row, actions), ""]
+    return "\n".join([*lines, _cell(parser.epilog), ""] if parser.epilog else lines)
+
+
+def row(action: argparse.Action) -> str:
+    """One option."""
+    value = action.metavar or ("" if action.nargs == 0 or not action.choices else "\\|".join(action.choices))
+    names = [f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings] or [f"`{value}`"]
+    return f"| {', '.join(names)} | {_cell(action.help or '')} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
