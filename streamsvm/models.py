@@ -427,12 +427,16 @@ class Trees:
         if any(array.shape != (n,) for array in nodes) or self.outputs.shape != (n_trees,):
             raise ValueError("nodes, or trees, are described by arrays of several lengths")
         inner = np.flatnonzero(self.left >= 0)
-        for follow in (self.left[inner], self.right[inner], self.missing[inner]):
-            if not ((follow > inner) & (follow < n)).all():  # so that no way through a tree goes round in circles
-                raise ValueError("the nodes of a tree must follow one another")
+        left, right, missing = (array[inner] for array in (self.left, self.right, self.missing))
+        if not ((left > inner) & (right > inner) & (left < n) & (right < n)).all():
+            raise ValueError("the nodes of a tree must follow one another")
+        if not ((missing == left) | (missing == right)).all():
+            raise ValueError("where a value is missing a row goes on to one of the two nodes that follow")
         named = ((self.roots, n), (self.outputs, len(self.classes)), (self.feature[inner], self.n_columns))
         if not all(((array >= 0) & (array < n_most)).all() for array, n_most in named):
             raise ValueError("trees name nodes, classes or columns that are not there")
+        if len(met := np.concatenate([self.roots, left, right])) > len(np.unique(met)):
+            raise ValueError("there must be one way to each node")
         if self.start.shape != (len(self.classes),) or np.isnan(self.threshold).any():
             raise ValueError("scores must begin with a number for each class, and no threshold may be NaN")
         if not (np.isfinite(self.start).all() and np.isfinite(self.value).all()):

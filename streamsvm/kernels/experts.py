@@ -17,7 +17,7 @@ from streamsvm.kernels.access import StateType
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import scale_terms, softmax_terms
-from streamsvm.kernels.state import Array, Declaration, Number, Part, f32, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, Part, f32, i32, i64, records
 
 u = np.uint64
 # A vector of which less than this remains of the kernel says nothing that float32 would notice.
@@ -67,18 +67,22 @@ TREES = Declaration(
     "trees",
     _ANSWER
     | {
-        "row": Array(("columns",), "the row in hand, NaN where a value is missing", start=math.nan),
-        "roots": Array(("trees",), "the first node of each tree", i64, lent=True),
-        "outputs": Array(("trees",), "the class whose score a tree adds to", i64, lent=True),
+        "row": Array(
+            ("twice_columns",),
+            "of the row in hand for each column its value, -inf where it is missing, and its value, NaN where missing",
+            start=math.nan,
+        ),
+        "roots": Array(("trees",), "the first node of each tree, the deepest tree first", i64),
+        "growing": Array(("levels",), "how many of them are deeper than so many levels", i64),
+        "places": Array(("all_trees",), "where in `roots` a tree is, in the order in which they are added up", i64),
+        "outputs": Array(("all_trees",), "the class whose score it adds to", i64),
+        "at": Array(("trees",), "the nodes that the row in hand has come to", i64),
         "nodes": records(
             ("nodes",),
-            "of all trees",
-            feature=Number("the column that is looked at", i64),
-            left=Number("where values up to the threshold go on; -1 at a leaf", i64),
-            right=Number("where others do", i64),
-            missing=Number("where missing ones do", i64),
-            threshold=Number("see left"),
-            value=Number("what a leaf adds"),
+            "of all trees, level by level; the next of a leaf is itself",
+            threshold=Number("the largest value that goes to the first of the next; of a leaf what it adds"),
+            value=Number("which value of the row is looked at", i32),
+            next=Number("the first of the two nodes that follow", i32),
         ),
     },
 )
@@ -164,40 +168,47 @@ def ask_expansion(state, question):
 
 
 @inlined
-def leaf_of(nodes, at, row):
-    """The leaf a row comes to from a node on."""
-    while nodes[at].left >= 0:
-        x = row[nodes[at].feature]
-        if math.isnan(x):
-            at = nodes[at].missing
-        elif x <= nodes[at].threshold:
-            at = nodes[at].left
-        else:
-            at = nodes[at].right
-    return at
+def note_value(state, j, x):
+    """Take the value of a column, which is missing where it is NaN."""
+    if 2 * j + 2 < state.row.size:
+        state.row[2 * j] = x if x == x else -math.inf
+        state.row[2 * j + 1] = x
+
+
+@inlined
+def descend(state):
+    """Bring the row in hand to a leaf of every tree.
+
+    All trees go down a level together: each step of one waits for memory, but not for the others. A leaf looks at a
+    value that is always -inf, and stays where it is.
+    """
+    row, nodes, roots, growing, at = state.row, state.nodes, state.roots, state.growing, state.at
+    for t in range(roots.size):
+        at[t] = roots[t]
+    for level in range(growing.size):
+        for t in range(growing[u(level)]):
+            node = nodes[u(at[u(t)])]
+            at[u(t)] = node.next + (0 if row[u(node.value)] <= node.threshold else 1)
 
 
 @kernel
 def ask_trees(state, question):
     """Have trees answer."""
     values, columns, indptr = question.values, question.columns, question.indptr
-    row, roots, outputs, nodes, scores = state.row, state.roots, state.outputs, state.nodes, state.scores
+    nodes, at, places, outputs, scores = state.nodes, state.at, state.places, state.outputs, state.scores
     for i in range(indptr.size - 1):
         if question.asked[i] == 0:
             continue
         begin_scores(state)
         skip = indptr[i] if question.shared > 0 else 0
-        for at in range(indptr[i], indptr[i + 1]):
-            j = columns[at - skip]
-            if j < row.size:
-                row[j] = values[at]
-        for t in range(roots.size):
-            scores[outputs[t]] += nodes[leaf_of(nodes, roots[t], row)].value
+        for k in range(indptr[i], indptr[i + 1]):
+            note_value(state, columns[k - skip], values[k])
+        descend(state)
+        for t in range(places.size):
+            scores[u(outputs[u(t)])] += nodes[u(at[u(places[u(t)])])].threshold
         answer_question(state, question, i)
-        for at in range(indptr[i], indptr[i + 1]):  # of wide rows most columns were never touched
-            j = columns[at - skip]
-            if j < row.size:
-                row[j] = math.nan
+        for k in range(indptr[i], indptr[i + 1]):  # of wide rows most columns were never touched
+            note_value(state, columns[k - skip], math.nan)
 
 
 _QUESTION = StateType(QUESTION.name)

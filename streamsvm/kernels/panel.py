@@ -7,8 +7,8 @@ probability an expert gave to the label, and a small share of all is dealt out a
 events, as where a concept comes back that an older model knows, and is heard while it is right more often than the
 first. The learner is expert 0, and what it says is taken as it is.
 
-An expert that has next to no say falls asleep: it answers for one event in ASLEEP_SAMPLE. It wakes when it has come
-nearer, and all do when the panel is wrong more often than it was. Who is asleep changes only where the number of events
+An expert that has next to no say, or less than AWAKE_MOST others, falls asleep: it answers for one event in
+ASLEEP_SAMPLE. It wakes when it has come nearer, and all do when the panel is wrong more often than it was. Who is asleep changes only where the number of events
 learned is a multiple of BLOCK, so that rows can be asked about by the block.
 
 Notes
@@ -35,8 +35,9 @@ CAUTION, CAUTION_EVENTS = 0.05, 30.0
 SHARE, LEAST_PROBABILITY, FIRST_SHARE = 0.01, 0.01, math.exp(-6.0)
 # The second vote is heard where it is right more often by the margin, of some 1 / rate events.
 RATE, MARGIN = 0.002, 0.002
-# Whoever has less than this of both votes falls asleep, but not among its first events, nor soon after a change.
-LEAST_SAY, AWAKE_LEAST, AWAKE_AGAIN, ASLEEP_SAMPLE = 1e-3, 512.0, 128.0, 8
+# Whoever has less than this of both votes, or than so many others, falls asleep, but not among its first events, nor
+# soon after a change.
+LEAST_SAY, AWAKE_MOST, AWAKE_LEAST, AWAKE_AGAIN, ASLEEP_SAMPLE = 1e-3, 3, 512.0, 128.0, 8
 # There is a change where the panel was right of late less often than longer, by so many standard deviations.
 NOW_RATE, LONG_RATE, CHANGE = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 # Of the last so many stretches of so many events it is known how often each was right.
@@ -74,6 +75,7 @@ PANEL = Declaration(
             ),
             hits=Number("how often it was right in this stretch", i64, saved=True, within=(0.0, STRETCH)),
             asked=Number("how often it was asked", i64, saved=True, within=(0.0, STRETCH)),
+            say=Number("the larger of its weights in the votes, when it was last seen to"),
         ),
         "record": Array(
             ("experts", "stretches"), "how often each was right in the last stretches", saved=True, within=_SHARE
@@ -230,16 +232,27 @@ def look_after(panel, right):
             top = max(top, experts[k].lead)
     for k in range(1, experts.size):
         expert = experts[k]
-        if expert.present == 0:
-            continue
+        expert.say = -1.0
+        if expert.present > 0:
+            expert.say = max(math.exp(VOTE_SHARPNESS * (expert.lead - top)), expert.share - SHARE)
+    for k in range(1, experts.size):
+        expert = experts[k]
         if is_changed and expert.asleep > 0:
             expert.asleep = 0
             expert.awake_until = panel.seen + AWAKE_AGAIN
-        say = max(math.exp(VOTE_SHARPNESS * (expert.lead - top)), expert.share - SHARE)
-        if say >= LEAST_SAY:
+        if expert.say >= LEAST_SAY and n_before(experts, k) < AWAKE_MOST:
             expert.asleep = 0
-        elif panel.seen >= expert.awake_until:
+        elif expert.present > 0 and panel.seen >= expert.awake_until:
             expert.asleep = 1
+
+
+@inlined
+def n_before(experts, k):
+    """How many experts have more say than expert k; of several with the same, the one in the first place has more."""
+    n = 0
+    for other in range(1, experts.size):
+        n += experts[other].say > experts[k].say or (experts[other].say == experts[k].say and other < k)
+    return n
 
 
 @inlined

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-f32, f64, i64, u64 = np.float32, np.float64, np.int64, np.uint64
+f32, f64, i32, i64, u64 = np.float32, np.float64, np.int32, np.int64, np.uint64
 
 ANY = (-math.inf, math.inf)
 ALIGNMENT = 64  # bytes, a cache line
@@ -41,7 +41,7 @@ class Number:
     meaning
         What it is, in a line.
     dtype
-        float64 or int64.
+        float64 or int64; in records int32, too.
     start
         What it begins with.
     saved

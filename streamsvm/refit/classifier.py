@@ -26,7 +26,7 @@ from streamsvm.parameters import check_choice, check_number
 from streamsvm.refit import archive
 from streamsvm.refit.adoption import TRIED, Adoption
 from streamsvm.refit.experts import Expert
-from streamsvm.refit.jobs import Job, Refit
+from streamsvm.refit.jobs import Job, Refit, get_ready
 from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import Solution, Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
@@ -156,6 +156,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
         if hand_over == "adopt":
             Adoption.check(learner, self._solver)
+        get_ready(self._solver)
         prepare(_ENTRIES)
         self.learner = learner
         self.solver = solver
@@ -507,7 +508,9 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._start(Refit(self._n_refits, self._seen, self._seen + delay, task))
 
     def _newest_model(self) -> Any:
-        """What the latest expert knows, to start from; None where there is none."""
+        """What the latest expert knows, to start from; None where there is none, or it would have to be sent."""
+        if self._solver.holds_lock:
+            return None
         experts = [expert for expert in self._panel.experts if expert is not None]
         return max(experts, key=lambda expert: expert.number).model if experts else None
 

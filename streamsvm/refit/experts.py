@@ -262,11 +262,39 @@ def _expansion(model: KernelExpansion) -> State:
 
 
 def _trees(model: Trees) -> State:
-    sizes = {"own_classes": len(model.classes), "columns": model.n_columns, "nodes": len(model.left)}
-    state = State(kernels.TREES, sizes)
-    state.lend(roots=np.ascontiguousarray(model.roots), outputs=np.ascontiguousarray(model.outputs))
-    for name in ("feature", "left", "right", "missing", "threshold", "value"):
-        state.nodes[name][:] = getattr(model, name)
+    """Nodes as `kernels.TREES` has them: level by level of all trees, the two that follow a node side by side."""
+    trees, depths = np.arange(len(model.roots)), np.zeros(len(model.roots), np.int64)
+    levels, level = [model.roots], model.roots
+    while len(inner := np.flatnonzero(model.left[level] >= 0)):
+        trees = np.repeat(trees[inner], 2)
+        level = np.column_stack([model.left[level[inner]], model.right[level[inner]]]).ravel()
+        depths[trees] = len(levels)
+        levels.append(level)
+    old = np.concatenate(levels)
+    new = np.empty(len(model.left), np.int64)
+    new[old] = np.arange(len(old))
+    left, feature, d = model.left[old], model.feature[old], model.n_columns
+    is_leaf = left < 0
+    deepest_first = np.argsort(-depths, kind="stable")
+    n_trees = len(deepest_first)
+    state = State(
+        kernels.TREES,
+        {
+            "own_classes": len(model.classes),
+            "twice_columns": 2 * d + 1,
+            "trees": n_trees,
+            "levels": len(levels) - 1,
+            "all_trees": n_trees,
+            "nodes": len(old),
+        },
+    )
+    state.row[::2] = -math.inf
+    state.roots[:], state.places[deepest_first], state.outputs[:] = deepest_first, np.arange(n_trees), model.outputs
+    state.growing[:] = [(depths > level).sum() for level in range(len(levels) - 1)]
+    nodes = state.nodes
+    nodes["threshold"][:] = np.where(is_leaf, model.value[old], model.threshold[old])
+    nodes["value"][:] = np.where(is_leaf, 2 * d, 2 * feature + (model.missing[old] != left))
+    nodes["next"][:] = np.where(is_leaf, np.arange(len(old)), new[left])
     state.codes[:], state.start[:] = model.classes, model.start
     return state
 

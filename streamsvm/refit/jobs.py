@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import pickle
 import subprocess
@@ -10,10 +11,16 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
 from streamsvm.refit.solvers import Solution, Solver, Task
+
+logger = logging.getLogger(__name__)
+
+# What a process writes when it is ready for windows.
+_READY = b"ready"
 
 
 @dataclass(slots=True)
@@ -64,25 +71,35 @@ class Job:
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            goes_elsewhere = self._solver.holds_lock and _can_be_sent(self._solver)
-            solve = self._solve_elsewhere if goes_elsewhere else self._solver.solve
-            self._solution = solve(self.refit.task)
+            self._solution = self._solve(self.refit.task)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         except SystemExit as error:
             self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
         self.seconds = time.perf_counter() - start
 
+    def _solve(self, task: Task) -> Solution:
+        """Solve in this thread, or in a process where the solver would hold the interpreter's lock, and one can be."""
+        if self._solver.holds_lock and _can_be_sent(self._solver) and not _refused.is_set():
+            try:
+                return self._solve_elsewhere(task)
+            except _NoProcess as error:
+                if not _refused.is_set():
+                    _refused.set()
+                    logger.warning("no process can be started for solvers, which slow the stream down now: %s", error)
+        return self._solver.solve(task)
+
     def _solve_elsewhere(self, task: Task) -> Solution:
         """Have it solved in another process, which the program has one of."""
         with _turn:
             if self._given_up.is_set() or _ending.is_set():
                 raise RuntimeError("nobody waits for it any more")
-            self._worker = _worker()
-            if self._given_up.is_set():  # while it was being started
-                self._worker.end()
+            self._worker = worker = _worker()
             try:
-                return self._worker.solve(self._solver, task)
+                worker.await_ready()
+                if self._given_up.is_set() or _ending.is_set():  # while it was being started
+                    worker.end()
+                return worker.solve(self._solver, task)
             finally:
                 self._worker = None
 
@@ -126,14 +143,24 @@ def _can_be_sent(solver: Solver) -> bool:
         return False
 
 
+class _NoProcess(Exception):
+    """A process cannot be started here, or not use this package."""
+
+
 class _Worker:
     """A process that solves, one window after another: what it has imported once it has at hand."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
         # Ctrl-C and the like are for the program, which saves what is under way: the solver goes on until it is ended.
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            raise _NoProcess(str(error)) from error
         self._owner = os.getpid()
+        self._is_ready = self._was_ended = False
 
     @property
     def is_alive(self) -> bool:
@@ -142,8 +169,18 @@ class _Worker:
 
     def end(self) -> None:
         """Have it over, whatever it is at."""
+        self._was_ended = True
         if self.is_alive:
             self._process.kill()
+
+    def await_ready(self) -> None:
+        """Until it takes windows."""
+        assert self._process.stdout is not None
+        if self._is_ready:
+            return
+        if self._process.stdout.read(len(_READY)) != _READY and not self._was_ended:
+            raise _NoProcess(f"it ended with code {self._process.wait()}")
+        self._is_ready = True
 
     def solve(self, solver: Solver, task: Task) -> Solution:
         """Ask, and wait for the answer."""
@@ -163,6 +200,7 @@ class _Worker:
 
 
 _turn = threading.Lock()
+_refused = threading.Event()
 _workers: list[_Worker] = []
 # Those of the parent of this process: were they let go, what is in their buffers would be written to its pipes.
 _inherited: list[_Worker] = []
@@ -199,36 +237,67 @@ def _worker() -> _Worker:
     return _workers[-1]
 
 
+def get_ready(solver: Solver) -> None:
+    """Begin to start the process that the solver will run in, which takes as long as many events do."""
+    if solver.holds_lock and not _refused.is_set() and _turn.acquire(blocking=False):
+        try:
+            with suppress(_NoProcess):  # whoever needs it will say so
+                _worker()
+        finally:
+            _turn.release()
+
+
 def _write(pipe: IO[bytes], message: Any) -> None:
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    pipe.write(len(content).to_bytes(8, "little"))
-    pipe.write(content)
+    """Write to another process. Arrays go as they are: to copy them would hold the interpreter's lock."""
+    buffers: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    parts = [memoryview(content), *(buffer.raw() for buffer in buffers)]
+    for number in (len(parts), *(part.nbytes for part in parts)):
+        pipe.write(number.to_bytes(8, "little"))
+    for part in parts:
+        pipe.write(part)
     pipe.flush()
 
 
 def _read(pipe: IO[bytes]) -> Any:
-    return pickle.loads(_read_bytes(pipe))
+    return _understood(_read_parts(pipe))
 
 
-def _read_bytes(pipe: IO[bytes]) -> bytes:
-    length = pipe.read(8)
-    if len(length) < 8:
+def _understood(parts: list[bytearray]) -> Any:
+    """The message that `_write` was given."""
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _read_parts(pipe: IO[bytes]) -> list[bytearray]:
+    lengths = [_read_number(pipe) for _ in range(_read_number(pipe))]
+    return [_read_bytes(pipe, length) for length in lengths]
+
+
+def _read_number(pipe: IO[bytes]) -> int:
+    return int.from_bytes(_read_bytes(pipe, 8), "little")
+
+
+def _read_bytes(pipe: IO[bytes], length: int) -> bytearray:
+    content = bytearray(length)
+    if pipe.readinto(content) < length:  # type: ignore[attr-defined]
         raise EOFError
-    return pipe.read(int.from_bytes(length, "little"))
+    return content
 
 
 def main() -> None:
     """Solve what comes by the standard input, until it ends."""
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
+    answers.write(_READY)
+    answers.flush()
     while True:
         found: Any
         try:
-            sys.path, question = _read(asked), _read_bytes(asked)
+            sys.path, question = _read(asked), _read_parts(asked)
         except EOFError:
             return
         try:
-            solver, task = pickle.loads(question)
+            solver, task = _understood(question)
             found = solver.solve(task)
         except Exception as error:  # told to the process that asked
             found = error

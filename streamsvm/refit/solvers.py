@@ -62,7 +62,7 @@ class Task:
     search
         Settings are chosen by fits on at most so many times the window's rows in all.
     previous
-        The newest model of this solver, to start from.
+        The newest model of this solver, to start from; None for solvers that run in a process of their own.
     seed
         Of what is drawn.
     learner
@@ -168,6 +168,7 @@ class BoostedTrees(_Searching):
 
     name = "trees"
     module = "sklearn.ensemble"
+    holds_lock = True  # a tree is grown by much Python
 
     def _first(self) -> dict[str, Any]:
         return {"max_iter": 100, "learning_rate": 0.1}
@@ -277,7 +278,7 @@ class Given:
     def __init__(self, estimator: Any) -> None:
         self.name = type(estimator).__name__
         self.estimator = estimator
-        self.holds_lock = not type(estimator).__module__.startswith(("streamsvm.", "sklearn.ensemble._hist_gradient"))
+        self.holds_lock = not type(estimator).__module__.startswith("streamsvm.")
 
     def solve(self, task: Task) -> Solution:
         """As `Solver` has it."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamsvm.kernels import panel as kernels
 from streamsvm.kernels.state import State
 
-N, CLASSES, PLACES = 1_500, 3, 4
+N, CLASSES, PLACES = 1_500, 3, 7
 Floats = NDArray[np.float64]
 
 
@@ -91,11 +91,15 @@ class Twin:
         spread = self.long * (1.0 - self.long) * kernels.NOW_RATE / (2.0 - kernels.NOW_RATE)
         is_changed = self.now < self.long - kernels.CHANGE * math.sqrt(spread)
         top = max(0.0, *self.lead.values())
+        say = {
+            k: max(math.exp(kernels.VOTE_SHARPNESS * (self.lead[k] - top)), self.share[k] - kernels.SHARE)
+            for k in self.present[1:]
+        }
+        best = sorted(say, key=lambda k: -say[k])[: kernels.AWAKE_MOST]
         for k in self.present[1:]:
             if is_changed and self.asleep[k]:
                 self.asleep[k], self.until[k] = False, self.seen + kernels.AWAKE_AGAIN
-            say = max(math.exp(kernels.VOTE_SHARPNESS * (self.lead[k] - top)), self.share[k] - kernels.SHARE)
-            if say >= kernels.LEAST_SAY:
+            if say[k] >= kernels.LEAST_SAY and k in best:
                 self.asleep[k] = False
             elif self.seen >= self.until[k]:
                 self.asleep[k] = True
@@ -106,9 +110,9 @@ def stream(seed: int) -> tuple[Floats, NDArray[np.int64]]:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, CLASSES, N)
     answers = rng.dirichlet(np.ones(CLASSES), (PLACES, N))
-    knows = np.array([0.7, 0.5, 0.5, 0.1])[:, None] * np.ones(N)
-    knows[:, 600:1_000] = np.array([0.3, 0.9, 0.4, 0.1])[:, None]
-    knows[:, 1_000:] = np.array([0.4, 0.2, 0.9, 0.1])[:, None]
+    knows = np.array([0.7, 0.5, 0.5, 0.1, 0.68, 0.69, 0.7])[:, None] * np.ones(N)
+    knows[:, 600:1_000] = np.array([0.3, 0.9, 0.4, 0.1, 0.3, 0.89, 0.3])[:, None]
+    knows[:, 1_000:] = np.array([0.4, 0.2, 0.9, 0.1, 0.88, 0.9, 0.89])[:, None]
     sure = np.full((N, CLASSES), 0.05)
     sure[np.arange(N), labels] = 0.9
     return np.where((rng.random((PLACES, N)) < knows)[:, :, None], sure, answers), labels
@@ -117,7 +121,8 @@ def stream(seed: int) -> tuple[Floats, NDArray[np.int64]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_votes_are_those_of_the_twin(seed):
     answers, labels = stream(seed)
-    panel, twin = new_panel((1, 2, 3)), Twin((1, 2, 3))
+    everybody = tuple(range(1, PLACES))
+    panel, twin = new_panel(everybody), Twin(everybody)
     _, proba = vote(panel, answers, labels)
     expected = np.array([twin.step(answers[:, i], int(labels[i])) for i in range(N)])
     np.testing.assert_allclose(proba, expected, atol=1e-9)
@@ -126,6 +131,7 @@ def test_votes_are_those_of_the_twin(seed):
     np.testing.assert_allclose(panel.experts.inverse_temperature, [twin.beta[k] for k in range(PLACES)], rtol=1e-9)
     assert panel.experts.asleep.tolist() == [twin.asleep[k] for k in range(PLACES)]
     assert panel.experts.asleep[3]  # who knows nothing ends asleep
+    assert (panel.experts.asleep[1:] == 0).sum() <= kernels.AWAKE_MOST  # and so do those who know no more than others
     assert (proba.argmax(axis=1) == labels)[1_200:].mean() > 0.85
 
 

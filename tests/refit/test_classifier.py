@@ -32,11 +32,11 @@ from streamsvm import (
     StreamSVMClassifier,
 )
 from streamsvm.features import EncodedRows
-from streamsvm.models import ArchiveError
+from streamsvm.models import ArchiveError, Trees
 from streamsvm.online.base import one_row
 from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
 from streamsvm.refit.experts import Expert, question
-from streamsvm.refit.solvers import SOLVERS, Task, _OneThread, seeded, solver_of, trees_of
+from streamsvm.refit.solvers import SOLVERS, Solution, Task, _OneThread, seeded, solver_of, trees_of
 from streamsvm.refit.windows import WindowRows
 from tests.learners import dicts
 
@@ -214,6 +214,8 @@ def test_a_damaged_archive_is_refused():
     wrong: list[tuple[str, Any]] = [
         *((name, array[:-1]) for name, array in arrays.items() if array.ndim and len(array)),
         ("expert1.left", arrays["expert1.left"] * 0),
+        ("expert1.right", arrays["expert1.left"]),
+        ("expert1.missing", np.roll(arrays["expert1.missing"], 1)),
         ("expert1.feature", arrays["expert1.feature"] + 1_000),
         ("job.columns", arrays["job.columns"] + 1_000),
         ("job.codes", arrays["job.codes"] + 1_000),
@@ -306,6 +308,29 @@ def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
         np.testing.assert_allclose(scores[:, 1] - scores[:, 0], model.decision_function(X))
     else:
         np.testing.assert_allclose(scores, model.decision_function(X))
+
+
+def test_trees_of_all_depths_with_missing_values_and_endless_thresholds():
+    trees = Trees(
+        classes=[2, 0],
+        n_columns=2,
+        start=np.array([0.25, -0.5]),
+        roots=np.array([0, 1, 4]),
+        outputs=np.array([0, 1, 0]),
+        feature=np.array([0, 1, 0, 0, 0, 0, 1, 0, 0]),
+        left=np.array([-1, 2, -1, -1, 5, -1, 7, -1, -1]),
+        right=np.array([-1, 3, -1, -1, 6, -1, 8, -1, -1]),
+        missing=np.array([-1, 3, -1, -1, 5, -1, 8, -1, -1]),
+        threshold=np.array([0.0, np.inf, 0.0, 0.0, -1.0, 0.0, 2.0, 0.0, 0.0]),
+        value=np.array([1.0, 0.0, -2.0, 4.0, 0.0, 8.0, 0.0, -16.0, 32.0]),
+    )
+    X = np.array([[x, z] for x in (-2.0, -1.0, 5.0, np.nan) for z in (0.0, 2.0, 3.0, np.nan)])
+    scores, learner = trees.decision_function(X), CPMClassifier()
+    assert len({tuple(row) for row in scores.tolist()}) == 5
+    proba = np.zeros((len(X), 3))
+    Expert(Solution(trees, {}), 1).ask(learner._space.encode(X, np.ones(len(X), bool)), np.ones(len(X), int), proba)
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(proba, np.column_stack([expected[:, 1], np.zeros(len(X)), expected[:, 0]]), atol=1e-15)
 
 
 def test_a_model_enters_at_its_event_however_long_it_takes():

@@ -79,10 +79,43 @@ print(outcomes == own_outcomes, own_outcomes[0])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-@pytest.mark.parametrize("solver", ["RandomForestClassifier(300, random_state=0)", "'newton'"])
+@pytest.mark.parametrize("solver", ["RandomForestClassifier(300, random_state=0)", "'newton'", "'trees'"])
 def test_a_child_process_solves_anew_what_is_under_way(solver):
     command = [sys.executable, "-c", FORKING.replace("SOLVER", solver)]
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
     )
     assert done.stdout.strip() == "True votes", done.stderr
+
+
+WITHOUT_PROCESSES = """
+import logging, sys
+import numpy as np
+from streamsvm import CPMClassifier, RefitClassifier
+from streamsvm.refit import Every
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+X = np.random.default_rng(0).normal(size=(600, 2))
+y = (X[:, 0] > 0).tolist()
+
+def said():
+    model = RefitClassifier(CPMClassifier(), "trees", trigger=Every(200), delay=64)
+    model.learn_many(X, y)
+    assert {refit["outcome"] for refit in model.refits} == {"votes"}
+    return model.predict_proba_many(X)
+
+with_processes = said()
+from streamsvm.refit import jobs
+jobs._workers.pop().end()
+sys.executable = PYTHON
+assert np.array_equal(said(), with_processes)
+"""
+
+
+@pytest.mark.parametrize("python", ["'/nowhere/python'", "'/bin/false'"], ids=["none starts", "none is of use"])
+def test_where_no_process_can_be_started_a_thread_finds_the_same(python):
+    command = [sys.executable, "-c", WITHOUT_PROCESSES.replace("PYTHON", python)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("no process can be started for solvers") == 1
