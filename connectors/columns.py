@@ -315,25 +315,45 @@ class TextColumns:
     def read(self, rows: Sequence[Cells]) -> Events:
         """Rows, all of the same width, as columns."""
         cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
+        return self.take({name: cells[i] for name, i in self._index.items()}, len(rows))
+
+    @property
+    def numeric(self) -> frozenset[str]:
+        """The features that are numbers, as far as decided; one that is another column as well is read as text."""
+        return frozenset(name for name in self._features if self.types.get(name) == "number").difference(self._others())
+
+    @property
+    def used(self) -> list[str]:
+        """The columns of which anything is made."""
+        return list(dict.fromkeys([*self._features, *filter(None, self._others())]))
+
+    def _others(self) -> tuple[str | None, ...]:
+        return self._roles.label, self._roles.key, self._roles.time
+
+    def take(self, cells: Mapping[str, Cells | NDArray[np.float64]], n: int) -> Events:
+        """The cells of n rows by column; features that are numbers may be such already, NaN where missing."""
         bad: Bad = {}
         table: Table = {}
         for name in self._features:
-            table |= self._feature(name, cells[self._index[name]], bad)
-        label, key, time = self._roles.label, self._roles.key, self._roles.time
+            table |= self._feature(name, cells[name], bad)
+        label, key, time = (None if name is None else cells[name] for name in self._others())
         if label is not None:
-            self._check_allowed(label, cells[self._index[label]], bad)
+            self._check_allowed(str(self._roles.label), label, bad)
         return Events(
             table,
-            [None] * len(rows) if label is None else [self._labels[text] for text in cells[self._index[label]]],
-            None if key is None else [text or None for text in cells[self._index[key]]],
-            None if time is None else times_of(time, cells[self._index[time]], bad),
+            [None] * n if label is None else list(map(self._labels.__getitem__, label)),
+            None if key is None else [text or None for text in key],
+            None if time is None else times_of(str(self._roles.time), time, bad),
             bad,
         )
 
     def _missing(self, name: str | None) -> frozenset[str]:
         return self._roles.missing - self._allowed.get(name or "", frozenset())
 
-    def _feature(self, name: str, cells: Cells, bad: Bad) -> Table:
+    def _feature(self, name: str, cells: Cells | NDArray[np.float64], bad: Bad) -> Table:
+        if isinstance(cells, np.ndarray):
+            self._turn(name, (), len(cells))
+            return {name: cells}
         if name not in self.types:
             # The first cell there is decides, so that the size of batches does not matter.
             self._decide(name, [next((cell for cell in cells if not is_missing(cell, self._roles.missing)), "")])
@@ -386,7 +406,7 @@ class TextColumns:
             self.strays[name] = level
         return None
 
-    def _check_allowed(self, name: str, cells: Cells, bad: Bad) -> None:
+    def _check_allowed(self, name: str, cells: Iterable[Any], bad: Bad) -> None:
         allowed = self._allowed.get(name)
         if allowed is None or allowed.issuperset(cells):
             return

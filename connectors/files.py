@@ -140,6 +140,8 @@ class TextSource(Source):
         if not lines and reader.is_last(0):
             return self._finish()
         line = reader.line
+        if (batch := self._at_once(lines)) is not None:
+            return batch
         found = self._find(*self._decode(lines), self._batch_size)
         self._tried = 0 if found.consumed else len(lines)
         reader.consume(found.consumed)
@@ -149,17 +151,32 @@ class TextSource(Source):
             self._sample(found, False)
         return self._batch(found, line)
 
+    def _at_once(self, lines: list[bytes]) -> Batch | None:
+        """Plain lines, one record each; None where they must be looked at one by one."""
+        reader = self._reader
+        if not self._sampled or reader.long or self._encoding != "utf-8" or not 0 < len(lines) <= self._batch_size:
+            return None
+        events = self._format.at_once(lines)
+        if events is None:
+            return None
+        line, self._tried = reader.line, 0
+        reader.consume(len(lines))
+        return self._made(events, range(line + 1, reader.line + 1), _Texts(lines), [])
+
     def _batch(self, found: Records, line: int) -> Batch:
         events: Events = self._format.events(found.rows) if self._begun else Events([], [])
         starts = found.starts
         numbers = (
             range(line + 1, line + 1 + len(starts)) if isinstance(starts, range) else [line + 1 + i for i in starts]
         )
-        origins = Origins({"file": self.name}, {self._unit: numbers})
         raw = [text.removesuffix("\r") for text in found.raw]
         rejected = [
             Rejected(reason, self._origin(line + 1 + i), text.removesuffix("\r")) for i, reason, text in found.rejected
         ]
+        return self._made(events, numbers, raw, rejected)
+
+    def _made(self, events: Events, numbers: Sequence[int], raw: Sequence[str], rejected: list[Rejected]) -> Batch:
+        origins = Origins({"file": self.name}, {self._unit: numbers})
         batch = Batch(events.features, events.labels, origins, self.position, rejected, raw, events.keys, events.times)
         if events.bad:
             batch = batch.without(events.bad)
@@ -246,6 +263,19 @@ class TextSource(Source):
         if not self._closed:
             self._closed = True
             self._stream.close()
+
+
+class _Texts(Sequence[str]):
+    """Lines as texts, decoded where one is asked for: that is where its event is set aside."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._lines[i].decode().removesuffix("\n").removesuffix("\r")
 
 
 def _no_lines(head: bytes) -> str | None:

@@ -7,7 +7,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.columns import TextColumns
+from connectors.arrow_cells import ArrowCells
+from connectors.columns import Events, TextColumns
 from connectors.events import ConnectorError
 from connectors.files import register_text
 from connectors.formats import Records, TypedColumns
@@ -32,6 +33,7 @@ class CsvFormat(TypedColumns):
         self._delimiter = options.delimiter(delimiter)
         self._has_header = options.flag("header", True)
         self._names = options.names("names")
+        self._arrow = ArrowCells(self._delimiter, self._roles.missing)
         if self._has_header and self._names:
             raise ConnectorError(f"{self._source}: option `names` goes with `header=no`")
 
@@ -69,7 +71,7 @@ class CsvFormat(TypedColumns):
         if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
             raise ConnectorError(f"{self._source}: column {twice[0]!r} appears twice in the header")
         self._roles.check(self._source, names)
-        self._width = len(names)
+        self._width, self._all_names = len(names), names
         self._columns = TextColumns(names, self._roles)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
@@ -123,6 +125,12 @@ class CsvFormat(TypedColumns):
             row.clear()
             return None
         return f"{len(row)} fields instead of {self._width}"
+
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """The events of lines without quotes, by pyarrow where that is installed, once there were many lines."""
+        assert self._columns is not None
+        cells = self._arrow.read(lines, self._all_names, self._columns.used, self._columns.numeric)
+        return None if cells is None else self._columns.take(cells, len(lines))
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Decide the types of columns nobody declared."""

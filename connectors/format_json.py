@@ -112,6 +112,11 @@ class JsonFormat(TypedValues):
                 return None
         return rows
 
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """The events of lines that are one object each."""
+        rows = self.rows(lines)
+        return None if rows is None else self.take(rows)
+
     def events(self, rows: Sequence[Any]) -> Events:
         """The objects, which lose their label, key, time and ignored fields."""
         return self.take(list(rows))

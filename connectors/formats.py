@@ -61,6 +61,12 @@ class TextFormat(Protocol):
     def events(self, rows: Sequence[Any]) -> Events:
         """What the records mean, which are used up by this."""
 
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """What lines of UTF-8, with their ends, mean where each is one plain record; None if one needs a closer look.
+
+        That is what `records` and `events` give, many times faster.
+        """
+
 
 class TypedColumns:
     """The part of a text format whose cells get their types by columns, once the header has named these."""
@@ -87,6 +93,10 @@ class TypedColumns:
         assert self._columns is not None
         return self._columns.read(rows)
 
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """They are looked at one by one."""
+        return None
+
 
 class TypedValues:
     """The part of a text format in which a value is what it is: there are no types to decide."""
@@ -96,6 +106,10 @@ class TypedValues:
 
     def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
         """Nothing was decided."""
+
+    def at_once(self, lines: Sequence[bytes]) -> Events | None:
+        """They are looked at one by one."""
+        return None
 
 
 def line_records(

@@ -17,6 +17,7 @@ from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
+_READ_ROWS = 1 << 13  # at a time: to ask for few takes about as long
 
 
 def _arrow(name: str) -> Any:
@@ -85,10 +86,10 @@ class ParquetSource(Source):
         for group, skip in self._groups_left():
             file, number = group
             try:
-                for batch in file.iter_batches(self._batch_size, row_groups=[number], columns=columns):
-                    rows, skip = batch.slice(min(skip, len(batch))), max(0, skip - len(batch))
-                    if len(rows):
-                        yield self._batch(rows)
+                for part in file.iter_batches(max(_READ_ROWS, self._batch_size), row_groups=[number], columns=columns):
+                    first, skip = min(skip, len(part)), max(0, skip - len(part))
+                    for start in range(first, len(part), self._batch_size):
+                        yield self._batch(part.slice(start, self._batch_size))
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
 
@@ -115,13 +116,16 @@ class ParquetSource(Source):
         label, keys, times = (None if name is None else rows.column(name) for name in self._others())
         batch = Batch(
             table,
-            [None] * len(rows) if label is None else [self._label(y) for y in label.to_pylist()],
+            [None] * len(rows) if label is None else self._known(label.to_pylist()),
             Origins({"file": self.name}, {"row": range(start, self._row)}),
             self.position,
             keys=None if keys is None else keys.to_pylist(),
             times=None if times is None else times_of(str(self._roles.time), times.to_pylist(), bad),
         )
         return batch.without(bad) if bad else batch
+
+    def _known(self, labels: list[Any]) -> list[Any]:
+        return labels if set(map(type, labels)) == {int} else [self._label(value) for value in labels]
 
     def _label(self, value: Any) -> Any:
         if isinstance(value, str):

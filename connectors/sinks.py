@@ -10,16 +10,21 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import NoneType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from connectors.bytestreams import is_packed
 from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.options import Options
 from connectors.registry import Connector, Setting, is_pipe, register
+
+_TEXT_OR_NONE = frozenset({str, NoneType})
+_MEMO_SIZE = 1 << 12
 
 
 class TextSink(Sink):
@@ -206,6 +211,34 @@ def _flat(column: Sequence[Any]) -> Sequence[Any]:
     return [None if value is None else json_bytes(value).decode() for value in column]
 
 
+def float_texts(values: NDArray[np.float64]) -> list[str]:
+    """Numbers as Python writes them; orjson writes those the same that need no exponent, many times faster.
+
+    Examples
+    --------
+    >>> float_texts(np.array([0.1, 2.0])), float_texts(np.array([1e-5, 2e16]))
+    (['0.1', '2.0'], ['1e-05', '2e+16'])
+    """
+    sizes = np.abs(values)
+    if sizes.min() >= 1e-4 and sizes.max() < 1e15:  # both false where there is a NaN
+        return orjson.dumps(np.ascontiguousarray(values), option=_JSON_OPTIONS)[1:-1].decode().split(",")
+    return list(map(repr, values.tolist()))
+
+
+class _Cells(dict[Any, Any]):
+    """Texts as they are written, remembered since few of them come often."""
+
+    def __init__(self, write: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._write = write
+
+    def __missing__(self, text: Any) -> Any:
+        if len(self) > _MEMO_SIZE:
+            self.clear()
+        cell = self[text] = self._write(text)
+        return cell
+
+
 class LineWriter(Protocol):
     """Writes tables as lines."""
 
@@ -221,12 +254,34 @@ class CsvLines:
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
+        self._cells = _Cells(self._cell)
 
     def head(self, names: list[str]) -> bytes:
         return self._encode([names])
 
     def body(self, table: Results) -> bytes:
-        return self._encode(list(zip(*flat_columns(table), strict=True)))
+        columns = [self._texts(column) for column in table.values()]
+        if len(columns) < 2 or not all(columns):
+            return self._encode(list(zip(*flat_columns(table), strict=True)))
+        rows: Iterable[Iterable[str]] = zip(*columns, strict=True)
+        return ("\n".join(map(self._delimiter.join, rows)) + "\n").encode("utf-8", "replace")
+
+    def _texts(self, column: Any) -> list[str] | None:
+        """The cells as they are written, many at once; None for kinds that seldom come, and where nothing does."""
+        if isinstance(column, np.ndarray) and column.dtype == np.float64 and len(column):
+            return float_texts(column)
+        if isinstance(column, range):
+            return list(map(str, column))
+        kinds = set(map(type, column))
+        if kinds and (kinds <= _TEXT_OR_NONE or kinds == {int}):
+            texts = list(map(self._cells.__getitem__, column))
+            return None if None in texts else texts
+        return None
+
+    def _cell(self, text: str | int | None) -> str | None:
+        """A cell as it stands beside others; None where they must be quoted, too."""
+        cell = self._format([[text, None]], csv.QUOTE_MINIMAL).removesuffix(f"{self._delimiter}\n")
+        return None if "\r" in cell else cell
 
     def _encode(self, rows: list[Any]) -> bytes:
         text = self._format(rows, csv.QUOTE_MINIMAL)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain, repeat, starmap
 from operator import itemgetter
 from types import NoneType
 from typing import Any
@@ -20,6 +21,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from connectors.events import SparseRows
+from streamsvm.first_use import prepare
+from streamsvm.kernels.encoding import ENTRIES
 from streamsvm.kernels.rows import LARGEST
 
 logger = logging.getLogger(__name__)
@@ -35,6 +38,11 @@ WATCHED_AGAIN = 128
 FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 IDENTIFIERS, TIMES = "identifiers", "times"
 _TEXT_OR_NONE = frozenset({str, NoneType})
+_NUMBER_OR_NONE = frozenset({float, int, bool, NoneType})
+# Integer names below this are looked up in a table.
+TABLED = 1 << 20
+# Columns become rows so many at a time.
+BLOCK_ROWS = 1024
 
 
 class BadRows(ValueError):
@@ -157,6 +165,7 @@ class FeatureSpace:
         self._numbers: dict[Hashable, int] = {}
         self._strings: dict[Hashable, dict[str, int]] = {}
         self._warned = False
+        self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
         self._set_fast_path()
 
     def __len__(self) -> int:
@@ -286,7 +295,9 @@ class FeatureSpace:
         for name, value in x.items():
             if value is None:
                 continue
-            if isinstance(value, str):
+            if type(value) is float and -LARGEST <= value <= LARGEST:
+                number, string, column = value, None, numbers.get(name, -1)
+            elif isinstance(value, str):
                 number, string = 1.0, str(value)
                 column = strings.get(name, {}).get(string, -1)
             else:
@@ -351,7 +362,15 @@ class FeatureSpace:
         return self._encode_table(_table_of_frame(X), learn)
 
     def _encode_events(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
+        """Rows that are mappings: at once where all are plain, else one by one."""
         _refuse_lengths(len(events), learn)
+        if (numbers := _plain_numbers(events)) is not None:
+            return self._encode_numbers(*numbers, learn)
+        if (table := _plain_table(events)) is not None and (rows := self._encode_known(table, learn)) is not None:
+            return rows
+        return self._encode_one_by_one(events, learn)
+
+    def _encode_one_by_one(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
         _refuse_rows({i: reason for i, x in enumerate(events) if (reason := _what_is_wrong(x)) is not None})
         columns: list[int] = []
         values: list[float] = []
@@ -412,44 +431,90 @@ class FeatureSpace:
         for name in self.left_out:
             if name in columns and set(map(type, columns[name])) <= _TEXT_OR_NONE:
                 del columns[name]
-        if all(values.dtype.kind == "f" for values in columns.values()):
-            X = np.column_stack(list(columns.values())) if columns else np.zeros((n, 0))
-            return self._encode_numbers(list(columns), np.ascontiguousarray(X), learn)
+        if all(map(_is_numeric, columns.values())):
+            return self._encode_numbers(list(columns), _side_by_side(list(columns.values()), n), learn)
+        _refuse_lengths(n, learn)
+        if (rows := self._encode_known(columns, learn)) is not None:
+            return rows
         names = list(columns)
-        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-        return self._encode_events([dict(zip(names, row, strict=True)) for row in rows], learn)
+        events = zip(*(values.tolist() for values in columns.values()), strict=True)
+        return self._encode_one_by_one([dict(zip(names, event, strict=True)) for event in events], learn)
 
-    def _encode_sparse(self, indptr: Any, indices: Any, values: Any, learn: Any) -> EncodedRows:
+    def _encode_known(self, table: Mapping[Any, NDArray[Any]], learn: Any) -> EncodedRows | None:
+        """Rows of numbers and strings that are all known or missing; None where one must be looked at by itself."""
+        n = len(next(iter(table.values())))
+        learned = np.zeros(n, bool) if learn is None else np.asarray(learn, bool)
+        if learned.any() and not self.watched.keys().isdisjoint(table):
+            return None
+        columns, values = np.empty((n, len(table)), np.int64), np.ones((n, len(table)))
+        for k, (name, given) in enumerate(table.items()):
+            if _is_numeric(given):
+                there = ~np.isnan(given)
+                np.copyto(values[:, k], given, where=there)
+                columns[:, k] = np.where(there, self._numbers.get(name, -1), -1)
+            else:
+                strings = self._strings.get(name, {})
+                try:
+                    columns[:, k] = np.fromiter(map(strings.get, given, repeat(-1)), np.int64, n)
+                except TypeError:  # what cannot be a key is no string
+                    return None
+                there = columns[:, k] >= 0
+                others = given[~there]
+                if not set(map(type, others)) <= _TEXT_OR_NONE:
+                    return None
+                if name not in self._closed:
+                    there[~there] = others != None  # noqa: E711 - of each of them
+            if (there & learned & (columns[:, k] < 0)).any():
+                return None
+        if not _all_within(values):
+            return None
+        return _in_order(columns.reshape(-1), values.reshape(-1), np.arange(n + 1, dtype=np.int64) * len(table))
+
+    def _encode_sparse(self, indptr: Any, names: Any, values: Any, learn: Any) -> EncodedRows:
         """Rows whose names are integers."""
         if np.iscomplexobj(values):
             raise TypeError("values must be real numbers, got complex ones")
-        indptr, indices = np.asarray(indptr, np.int64), np.asarray(indices, np.int64)
+        indptr, names = np.ascontiguousarray(indptr, np.int64), np.ascontiguousarray(names, np.int64)
         values = np.ascontiguousarray(values, float)
         n = len(indptr) - 1
         _refuse_lengths(n, learn)
-        bad = np.flatnonzero(np.abs(values) > LARGEST)
-        if len(bad):
+        if not len(names) == len(values) == indptr[-1] or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+            raise ValueError("the row starts do not fit the entries")
+        if not _all_within(values):
+            bad = np.flatnonzero(np.abs(values) > LARGEST)
             rows = np.searchsorted(indptr, bad, side="right") - 1
             _refuse_rows(
-                {int(i): _too_large(int(indices[b]), values[b]) for i, b in zip(rows[::-1], bad[::-1], strict=True)}
+                {int(i): _too_large(int(names[b]), values[b]) for i, b in zip(rows[::-1], bad[::-1], strict=True)}
             )
-        present = np.unique(indices)
-        lookup = np.array([self._numbers.get(int(name), -1) for name in present], np.int64)
-        unknown = present[lookup < 0]
-        if len(unknown) and learn is not None and n > 0:
-            entry_row = np.repeat(np.arange(n), np.diff(indptr))
-            usable = np.asarray(learn, bool)[entry_row] & ~np.isnan(values) & np.isin(indices, unknown)
-            met, first, counts = np.unique(indices[usable], return_index=True, return_counts=True)
-            self._arrive(entry_row[usable][first], counts, met.tolist())
-            lookup = np.array([self._numbers.get(int(name), -1) for name in present], np.int64)
-        columns = lookup[np.searchsorted(present, indices)]
-        if (columns < 0).any():
-            keep = columns >= 0
-            indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(keep)])[indptr]
-            columns, values = columns[keep], values[keep]
-        rows = np.repeat(np.arange(n), np.diff(indptr))
-        order = np.lexsort((columns, rows))
-        return EncodedRows(np.ascontiguousarray(values[order]), columns[order], np.ascontiguousarray(indptr), False)
+        distinct = None
+        if names.min(initial=0) < 0 or names.max(initial=0) >= TABLED:
+            distinct, names = np.unique(names, return_inverse=True)
+            table = np.array([self._numbers.get(name, -1) for name in distinct.tolist()], np.int64)
+        else:
+            table = self._table(int(names.max(initial=-1)) + 1)
+        columns = table[names]
+        if learn is not None and (columns < 0).any():
+            first, counts = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
+            _call("meet", names, values, indptr, np.ascontiguousarray(learn, bool), table, first, counts)
+            met = np.flatnonzero(counts)
+            unknown: list[int] = (met if distinct is None else distinct[met]).tolist()
+            self._arrive(first[met], counts[met], unknown)
+            table[met] = [self._numbers.get(name, -1) for name in unknown]
+            columns = table[names]
+        return _in_order(columns, values, indptr)
+
+    def _table(self, size: int) -> Ints:
+        """The columns of the integers from 0 to before `size`, or more; -1 where one has none."""
+        if size > len(self._of_integers):
+            self._of_integers, self._n_tabled = np.full(max(size, 2 * len(self._of_integers)), -1), 0
+        table = self._of_integers
+        for column in range(self._n_tabled, len(self)):
+            name = self.names[column]
+            # What equals a whole number has its hash, be it 1, 1.0 or True.
+            if not self.is_indicator[column] and 0 <= (number := hash(name)) < len(table) and name == number:
+                table[number] = column
+        self._n_tabled = len(self)
+        return table
 
     def _arrive(self, rows: Ints, counts: Ints, names: Sequence[Any]) -> None:
         """Take in names of numbers, in the order in which single events would bring them.
@@ -554,8 +619,13 @@ def _what_is_wrong(x: Mapping[Any, Any]) -> str | None:
     return None
 
 
+def _all_within(values: Floats) -> bool:
+    """Whether no value is too large; False, too, where some are NaN, which must be looked at one by one."""
+    return bool(values.max(initial=0.0) <= LARGEST and values.min(initial=0.0) >= -LARGEST)
+
+
 def _infinite_rows(X: Floats, names: list[Any]) -> dict[int, str]:
-    if X.max(initial=0.0) <= LARGEST and X.min(initial=0.0) >= -LARGEST:  # both false where there is a NaN
+    if _all_within(X):
         return {}
     rows, columns = np.nonzero(np.abs(X) > LARGEST)
     return {int(i): _too_large(names[j], float(X[i, j])) for i, j in zip(rows[::-1], columns[::-1], strict=True)}
@@ -587,7 +657,75 @@ def _column(name: Any, values: Any) -> NDArray[Any]:
     array: NDArray[Any] = values
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must have one dimension, got shape {array.shape}")
-    return array.astype(float if array.dtype.kind in "biuf" else object)
+    return array if _is_numeric(array) else array.astype(object)
+
+
+def _is_numeric(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "biuf"
+
+
+def _side_by_side(columns: list[NDArray[Any]], n: int) -> Floats:
+    """Columns of n numbers as rows, so many at a time that these stay in the cache while they fill."""
+    X = np.empty((n, len(columns)))
+    for start in range(0, n, BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        for k, column in enumerate(columns):
+            X[block, k] = column[block]
+    return X
+
+
+def _in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
+    """Entries of rows in ascending order of columns, without those whose column is negative."""
+    rows = EncodedRows(np.empty_like(values), np.empty_like(columns), np.empty_like(indptr), False)
+    _call("order", columns, values, indptr, rows.columns, rows.values, rows.indptr)
+    n = int(rows.indptr[-1])
+    rows.values, rows.columns = rows.values[:n], rows.columns[:n]
+    return rows
+
+
+def _call(name: str, *arrays: NDArray[Any]) -> None:
+    """Call a compiled function, which has no look at types: arrays may be read-only."""
+    entry = ENTRIES[name]
+    prepare([entry])
+    entry.compile()(*arrays)
+
+
+def _plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
+    """Names and numbers of events that have numbers under the same names, and nothing else."""
+    names = _common_names(events)
+    if not names:
+        return None
+    get = itemgetter(*names) if len(names) > 1 else _Single(names)
+    try:
+        packed = b"".join(starmap(struct.Struct(f"{len(names)}d").pack, map(get, events)))
+    except NOT_PLAIN:
+        return None
+    return names, np.frombuffer(packed).reshape(len(events), len(names))
+
+
+def _common_names(events: Sequence[Any]) -> list[Any]:
+    """The names of events that are dicts of as many names as the first; none where one is not."""
+    if not events or set(map(type, events)) != {dict} or len(set(map(len, events))) > 1:
+        return []
+    return list(events[0])
+
+
+def _plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:
+    """Events of numbers and strings as columns, with None where a name is absent; None where most would be."""
+    if not events or set(map(type, events)) != {dict}:
+        return None
+    names = dict.fromkeys(chain.from_iterable(events))
+    if not names or len(names) * len(events) > 2 * sum(map(len, events)):
+        return None
+    table = {}
+    for name in names:
+        values = [x.get(name) for x in events]
+        kinds = set(map(type, values))
+        try:
+            table[name] = np.array(values, float) if kinds <= _NUMBER_OR_NONE else _objects(values)
+        except OverflowError:
+            return None
+    return table
 
 
 def _objects(values: list[Any]) -> NDArray[Any]:
@@ -603,10 +741,12 @@ def _table_of_frame(X: Any) -> dict[Any, NDArray[Any]]:
             f"rows of type {type(X).__name__} are not known: give a list of dicts, a data frame, a numpy array or a "
             "scipy sparse matrix"
         ) from None
-    table: dict[Any, NDArray[Any]] = {}
-    for name, series in zip(frame.columns, frame.iter_columns(), strict=True):
-        if series.dtype.is_numeric() or series.dtype == nw.Boolean:
-            table[name] = series.cast(nw.Float64).to_numpy().astype(float)
-        else:
-            table[name] = _objects(series.to_list())
-    return table
+    return {name: _column_of_frame(series) for name, series in zip(frame.columns, frame.iter_columns(), strict=True)}
+
+
+def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
+    """A column as an array, as it is held where it is one."""
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+        return _objects(series.to_list())
+    values: NDArray[Any] = series.to_numpy()
+    return values if _is_numeric(values) else series.cast(nw.Float64).to_numpy().astype(float)

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, defaultdict
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 
 from connectors.events import SparseRows
 from streamsvm import CPMClassifier
-from streamsvm.features import BadRows, EncodedRows, FeatureSpace
+from streamsvm.features import TABLED, BadRows, EncodedRows, FeatureSpace, _table_of_frame
 from streamsvm.kernels.rows import LARGEST
 
 NAN = math.nan
@@ -209,8 +210,57 @@ def test_a_list_of_events_is_encoded_like_one_after_the_other(events, cap, learn
         pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
     assert many.names == single.names
     assert many.n_refused == single.n_refused
-    assert rows.columns.tolist() == [column for columns, _ in pairs for column in columns]
-    assert rows.values.tolist() == [value for _, values in pairs for value in values]
+    assert named(many, rows) == [
+        {single.names[column]: value for column, value in zip(*pair, strict=True)} for pair in pairs
+    ]
+
+
+@given(events=streams, later=streams, cap=st.integers(1, 8), categories=st.booleans())
+def test_known_events_are_encoded_at_once_as_one_after_the_other(events, later, cap, categories):
+    """What is known already takes a shorter way."""
+    kept = ("a", "b", "c", 1, 2, 10) if categories else ()
+    many, single = FeatureSpace(cap, kept), FeatureSpace(cap, kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for part in (events, later, events + later):
+            rows = named(many, many.encode(part, [True] * len(part)))
+            pairs = [single.encode_event(event, True) for event in part]
+            assert rows == [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
+    assert (many.names, many.n_refused, many.watched) == (single.names, single.n_refused, single.watched)
+
+
+@pytest.mark.parametrize("first", [0, TABLED - 20, 1 << 60], ids=["small", "about as large as tabled", "large"])
+def test_sparse_rows_are_as_events_whatever_their_names(first):
+    rng = np.random.default_rng(1)
+    X = scipy.sparse.random_array((30, 80), density=0.6, rng=rng, format="csr")
+    X.data[::7] = NAN
+    sparse = SparseRows(X.indptr.astype(np.int64), X.indices.astype(np.int64) + first, X.data)
+    events = [dict(zip(sparse.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True)) for a, b in pairwise(X.indptr)]
+    learn = (rng.random(30) < 0.7).tolist()
+    for known in ([], [first + 50, first + 7, float(first + 3)]):
+        many, single = FeatureSpace(70), FeatureSpace(70)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for space in (many, single):
+                space.encode([dict.fromkeys(known, 1.0)], [True])
+            rows = [many.encode(sparse, learn) for _ in range(2)]  # the second time all is known
+            pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
+            pairs = [single.encode_event(event, one) for event, one in zip(events, learn, strict=True)]
+        expected = [{single.names[j]: x for j, x in zip(*pair, strict=True)} for pair in pairs]
+        assert named(many, rows[1]) == expected
+        assert (many.names, many.n_refused) == (single.names, single.n_refused)
+
+
+@pytest.mark.parametrize("indptr", [[1, 2, 3], [0, 2, 1], [0, 2, 4]])
+def test_sparse_rows_whose_starts_do_not_fit_are_refused(indptr):
+    with pytest.raises(ValueError, match="row starts"):
+        FeatureSpace(9).encode(SparseRows(np.array(indptr), np.arange(3), np.ones(3)), [True, True])
+
+
+def test_columns_of_frames_are_taken_as_they_are_held():
+    values = np.arange(5.0)
+    for frame in (pl.DataFrame({"a": values}), pd.DataFrame({"a": values}), pa.table({"a": values})):
+        assert np.shares_memory(_table_of_frame(frame)["a"], _table_of_frame(frame)["a"])
 
 
 def test_only_learned_rows_bring_names():

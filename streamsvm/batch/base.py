@@ -14,7 +14,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from streamsvm.batch.linear_systems import LARGEST_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints
+from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel, Scaler
 from streamsvm.parameters import check_between
 
@@ -118,7 +120,16 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         progress = Progress(self, self.callback)
         self._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
-        return self._take_over(self._solve(X, codes, weights, progress), progress)
+        with threads_for(self._largest_product(X.shape[0], X.shape[1], scipy.sparse.issparse(X))):
+            solution = self._solve(X, codes, weights, progress)
+        return self._take_over(solution, progress)
+
+    def _largest_product(self, n: int, d: int, is_sparse: bool) -> float:
+        """About how many multiplications the largest product takes that BLAS has: of linear models, X^T X.
+
+        Of sparse rows kernels take that, and BLAS has its factors.
+        """
+        return min(d, LARGEST_SYSTEM) ** 3 / 3.0 if is_sparse else float(n) * d * min(d, LARGEST_SYSTEM)
 
     def _take_over(self, solution: Solution, progress: Progress) -> Self:
         """Take over what was found, and warn where that is not what was asked for."""

@@ -365,7 +365,7 @@ class State:
             self._arrays[name] = found = found.view(np.recarray) if array.fields else found
         return found
 
-    def _number(self, name: str) -> NDArray[Any]:
+    def number(self, name: str) -> NDArray[Any]:
         """A view of a number."""
         word, is_float = self.declaration.numbers[name]
         return (self._floats if is_float else self._words)[word : word + 1].reshape(())
@@ -424,7 +424,7 @@ class State:
         """What is saved: its name, a view of it, and the bounds it keeps."""
         for name, entry in self.declaration.entries.items():
             if isinstance(entry, Number) and entry.saved:
-                yield name, self._number(name), entry.within
+                yield name, self.number(name), entry.within
             elif isinstance(entry, Array) and entry.saved and self._array(name).size:
                 yield name, self.split(name), entry.within
             elif isinstance(entry, Array):

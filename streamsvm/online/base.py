@@ -117,6 +117,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
         """Work on this state from now on, with what the fast path of single events needs at hand."""
         self._state, self._rows = state, state.rows
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
+        # Views, whose elements are read many times faster than a number of a state, or an array's.
+        self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
 
     def _follow_space(self) -> None:
@@ -248,13 +250,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned; empty as long as nothing has been."""
-        n = int(self._state.n_classes)
+        n = self._n_classes[()]
         if n == 0:
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return {}
         self.predict_one(x)
         self._event(self._state, scaling.PROBA, 1.0)
-        return dict(zip(self._answers[:n], self._proba[:n].tolist(), strict=True))
+        return dict(zip(self._answers[:n], self._shares, strict=False))
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
@@ -276,7 +278,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         """Learn the event at hand; what was probable before, or None where it cannot be used."""
-        n = int(self._state.n_classes)
+        n = self._n_classes[()]
         if not self._predict_packed():
             return None
         proba: NDArray[np.float64] = self._proba[:n].copy()
@@ -387,27 +389,24 @@ class OnlineClassifier(base.MiniBatchClassifier):
         labels = labels_of(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
-        distinct = set(labels)
-        if any(is_nan(label) or (unlabelled and label is None) for label in distinct):
-            known = [not is_nan(label) and (label is not None or not unlabelled) for label in labels]
-            if not unlabelled:
-                raise ValueError(
-                    f"the label of row {known.index(False)} is NaN: leave the row out, or use test_then_train"
-                )
-            learn &= known
+        numbers = self._numbers_of(labels)
+        all_known = numbers.min(initial=0) >= 0 and not (unlabelled and None in self._codes)
+        if not all_known:
+            learn &= _are_labels(labels, unlabelled)
         rows = self._space.encode(X, learn)
-        if not all(map(self._codes.__contains__, distinct)):
+        if not all_known:
             n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
             for label in dict.fromkeys(learned):
                 self._code(label)
             self._doubt_labels(n_classes, learned)
-        if learn.all():
-            numbers = np.fromiter(map(self._codes.__getitem__, labels), np.int64, len(labels))
-        else:
-            numbers = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
-            numbers[~learn] = -1
+            numbers = self._numbers_of(labels)
+        numbers[~learn] = -1
         self._grow()
         return rows, numbers, weights
+
+    def _numbers_of(self, labels: Sequence[Any]) -> Ints:
+        """The classes of labels by number, -1 for those that are none yet."""
+        return np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
 
     def _run(
         self,
@@ -571,7 +570,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        for name in ("_rows", "_row", "_listed", "_proba", "_fast", "_space"):
+        for name in ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))
@@ -607,6 +606,16 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._grow()
         adopt_statistics(scaler, self._rows)
+
+
+def _are_labels(labels: Sequence[Any], unlabelled: bool) -> NDArray[np.bool_]:
+    """Which labels name a class; where `unlabelled`, None does not."""
+    if not any(is_nan(label) or (unlabelled and label is None) for label in set(labels)):
+        return np.ones(len(labels), bool)
+    found = np.array([not is_nan(label) and (label is not None or not unlabelled) for label in labels])
+    if not unlabelled:
+        raise ValueError(f"the label of row {int(found.argmin())} is NaN: leave the row out, or use test_then_train")
+    return found
 
 
 def _label_notice(n_learned: int) -> str:

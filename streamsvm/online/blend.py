@@ -286,7 +286,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
-        n = int(self._state.n_classes)
+        n = self._n_classes[()]
         return self._proba[:n] if self._event(self._state, code, 1.0) == 0 else None
 
     # Threads -----------------------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
@@ -418,49 +416,16 @@ def _scaler(mean: Floats, spread: Floats, count: NDArray[Any], common: bool) -> 
 
 
 def fit_alone(estimator: Any, X: Any, y: Any, weights: Floats) -> None:
-    """Fit on one thread, with weights where they are not all alike."""
-    with _OneThread():
+    """Fit on one thread, for the stream has the others, with weights where they are not all alike."""
+    from threadpoolctl import threadpool_limits
+
+    from streamsvm.batch.threads import OneThread
+
+    with OneThread(), threadpool_limits(1, "openmp"):  # which is a matter of each thread
         if (weights == weights[0]).all():
             estimator.fit(X, y)
         else:
             estimator.fit(X, y, sample_weight=weights)
-
-
-class _OneThread:
-    """Has libraries compute on one thread, for the stream has the others, as long as anybody is inside.
-
-    How many threads OpenMP takes is a matter of each thread, but of BLAS of the whole program: who comes last out of
-    several that solve at once gives it back what the first found.
-    """
-
-    _lock = threading.Lock()
-    _n_inside = 0
-    _of_all: Any = None
-
-    @classmethod
-    def begin_anew(cls) -> None:
-        """In a child process, which has none of its parent's threads: nobody is inside."""
-        cls._lock, cls._n_inside = threading.Lock(), 0
-
-    def __enter__(self) -> None:
-        from threadpoolctl import threadpool_limits
-
-        with self._lock:
-            if _OneThread._n_inside == 0:
-                _OneThread._of_all = threadpool_limits(1, "blas")
-            _OneThread._n_inside += 1
-        self._own = threadpool_limits(1, "openmp")
-
-    def __exit__(self, *_: object) -> None:
-        self._own.restore_original_limits()
-        with self._lock:
-            _OneThread._n_inside -= 1
-            if _OneThread._n_inside == 0:
-                _OneThread._of_all.restore_original_limits()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_OneThread.begin_anew)
 
 
 def seeded(estimator: Any, seed: int) -> Any:

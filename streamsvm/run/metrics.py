@@ -81,9 +81,9 @@ class Curve:
             self._hits[: _BUCKETS // 2] = self._hits.reshape(_BUCKETS // 2, 2, -1).sum(axis=1)
             self._hits[_BUCKETS // 2 :] = 0
             self.width *= 2
-        bucket = np.arange(self.events, end) // self.width
-        starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-        self._hits[bucket[starts]] += np.add.reduceat(hits.astype(np.int64), starts, axis=0)
+        first, last = self.events // self.width, (end - 1) // self.width
+        starts = np.maximum(np.arange(first, last + 1) * self.width - self.events, 0)
+        self._hits[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
         self.events = end
 
     def totals(self) -> NDArray[np.int64]:
@@ -214,6 +214,10 @@ class Metrics:
         seen = np.zeros(len(self._code), np.int64)
         seen[: len(self._seen)] = self._seen
         ahead = seen[self.leader] if self.leader >= 0 else 0
+        self._seen = seen + np.bincount(truth, minlength=len(seen))
+        if self.leader >= 0 and (self._seen > ahead).sum() <= (self._seen[self.leader] > ahead):  # nobody comes near
+            unchanged: NDArray[np.bool_] = truth == self.leader
+            return unchanged
         counts = seen[truth] + _occurrence(truth)  # how often each label came, this time included
         best = np.maximum.accumulate(np.concatenate([[ahead], counts]))
         takes_lead = counts > best[:-1]
@@ -221,7 +225,6 @@ class Metrics:
         leader = np.where(at >= 0, truth[at], self.leader)
         before = np.concatenate([[self.leader], leader[:-1]])
         self.leader = int(leader[-1])
-        self._seen = seen + np.bincount(truth, minlength=len(seen))
         hits: NDArray[np.bool_] = truth == before
         return hits
 
@@ -293,10 +296,10 @@ class Metrics:
 
 def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each element how often its value came so far: 1, 2, ... within each value."""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
-    lengths = np.diff(starts, append=len(codes))
+    small = codes.max() < 1 << 15
+    order = np.argsort(codes.astype(np.int16) if small else codes, kind="stable")  # which sorts small ones in one pass
+    lengths = np.bincount(codes)
+    before = np.cumsum(lengths) - lengths
     rank = np.empty(len(codes), np.int64)
-    rank[order] = np.arange(len(codes)) - np.repeat(starts, lengths) + 1
+    rank[order] = np.arange(1, len(codes) + 1) - before[codes[order]]
     return rank

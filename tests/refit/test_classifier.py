@@ -31,12 +31,13 @@ from streamsvm import (
     SmoothedNewton,
     StreamSVMClassifier,
 )
+from streamsvm.batch.threads import OneThread
 from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError, Trees
 from streamsvm.online.base import one_row
 from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
 from streamsvm.refit.experts import Expert, question
-from streamsvm.refit.solvers import SOLVERS, Solution, Task, _OneThread, seeded, solver_of, trees_of
+from streamsvm.refit.solvers import SOLVERS, Solution, Task, seeded, solver_of, trees_of
 from streamsvm.refit.windows import WindowRows
 from tests.learners import dicts
 
@@ -178,7 +179,7 @@ def test_solvers_side_by_side_leave_the_threads_of_others_as_they_were():
 
     with threadpool_limits(2, "blas"):
         before = n_threads()
-        first, second = _OneThread(), _OneThread()
+        first, second = OneThread(), OneThread()
         first.__enter__()
         second.__enter__()
         first.__exit__()

@@ -24,6 +24,7 @@ from streamsvm.batch.sampled_cuts.population import Drawn, Population, RowSequen
 from streamsvm.batch.sampled_cuts.rounds import AllRows, ConstantTime, Result, Rounds, Settings
 from streamsvm.batch.sampled_cuts.whole import Whole
 from streamsvm.batch.similarity import KERNELS, Similarity, Singles
+from streamsvm.batch.threads import threads_for
 from streamsvm.models import KernelExpansion, Scaler
 from streamsvm.parameters import check_choice, check_number
 
@@ -286,7 +287,13 @@ class SampledCuts(BatchClassifier):
         drawn = Drawn(rows, self.classes_)
         population = Population(len(rows), drawn, None, factors)
         self.n_features_in_ = int(drawn(np.zeros(1, np.int64))[0].shape[1])
-        return self._take_over(self._find(population, f"drawn {id(rows)}", progress), progress)
+        with threads_for(self._largest_product(len(rows), self.n_features_in_, False)):
+            solution = self._find(population, f"drawn {id(rows)}", progress)
+        return self._take_over(solution, progress)
+
+    def _largest_product(self, n: int, d: int, is_sparse: bool) -> float:
+        """About that of similarities of a sample with the rows found; few rows have long ascents between products."""
+        return float(self.sample_size or SAMPLE) * WHOLE * d if n > WHOLE else 0.0
 
     def _find(self, population: Population, fingerprint: str, progress: Progress, is_whole: bool = False) -> Solution:
         rng = generator(self.random_state)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
@@ -26,12 +24,6 @@ CHOICES, HALF, ROUGH, ROUNDS_ROUGH = ((1.0, 10.0, 100.0), (1.0, 0.1, 0.01)), 100
 MOST = 1e30
 
 
-@functools.cache
-def _threads() -> ThreadpoolController:
-    """Those of the libraries there are: to find them takes longer than a small fit."""
-    return ThreadpoolController()
-
-
 class Whole(Rounds):
     """The whole problem, by ascent on its dual with all kernel values in memory. C may be None."""
 
@@ -44,17 +36,16 @@ class Whole(Rounds):
             self.order = self.order[np.argsort(shares[self.order] == 0.0, kind="stable")]
         rows, codes, shares = rows[self.order], codes[self.order], shares[self.order]
         n_iter, gap, objective = 0, math.inf, math.inf
-        with _threads().limit(limits=1, user_api="blas"):  # on few rows more of them mostly wait, and busily
-            gram = self.similarity.values(rows, rows)
-            if not self.C:
-                self.C = HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
-            if not hasattr(self, "dual"):
-                self.dual = Dual(codes, self.C * shares, settings)
-            while n_iter < settings.max_iter and gap > settings.tol:
-                n_iter += 1
-                objective, gap = self.dual.ascend(gram, settings.tol)
-                if progress(objective, gap) or time.perf_counter() > settings.deadline:
-                    break
+        gram = self.similarity.values(rows, rows)
+        if not self.C:
+            self.C = HeldOut(gram, codes, shares, settings).choice() * float(np.count_nonzero(shares))
+        if not hasattr(self, "dual"):
+            self.dual = Dual(codes, self.C * shares, settings)
+        while n_iter < settings.max_iter and gap > settings.tol:
+            n_iter += 1
+            objective, gap = self.dual.ascend(gram, settings.tol)
+            if progress(objective, gap) or time.perf_counter() > settings.deadline:
+                break
         coefs = np.empty((population.n, self.n_outputs), np.float32)
         coefs[self.order] = self.dual.coefs()[-self.n_outputs :].T
         indices = np.flatnonzero(coefs.any(axis=1))

@@ -16,6 +16,7 @@ from streamsvm.batch.smoothed_newton.iteration import assess, prune, run
 from streamsvm.batch.smoothed_newton.path import PathSolver, RegularizationPath
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.problem import EPS_FIRST, Problem
+from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel
 from streamsvm.parameters import check_between, check_number
 
@@ -240,7 +241,12 @@ class SmoothedNewton(LinearClassifier):
         """
         type(self)(**(self.get_params(deep=False) | {"l1": 1.0}))._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)
-        matrix = as_matrix(X)
+        with threads_for(self._largest_product(X.shape[0], X.shape[1], scipy.sparse.issparse(X))):
+            return self._path(as_matrix(X), codes, weights, alphas, n_alphas, ratio)
+
+    def _path(
+        self, matrix: Matrix, codes: Ints, weights: Floats, alphas: Any, n_alphas: int, ratio: float
+    ) -> RegularizationPath:
         penalties = replace(self._penalties(matrix, 1.0), l1=0.0)
         problems = [problem.at_zero() for problem in self._problems(matrix, codes, weights, penalties)]
         scores = np.zeros((len(problems), matrix.shape[0]))

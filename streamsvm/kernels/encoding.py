@@ -1,0 +1,80 @@
+"""Entries of rows, as they come, to entries in ascending order of columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from streamsvm.kernels import kernel
+from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.rows import borrow, u
+
+# Rows of more entries that are out of order are sorted, shorter ones entry by entry.
+INSERTED_MOST = 32
+
+
+@kernel
+def meet(names, values, indptr, learn, table, rows, counts):
+    """Of each name without a column, how many values learned rows have under it, and the first row that has one.
+
+    Row i has names[indptr[i]:indptr[i + 1]], which are indices into `table`; what is NaN is no value.
+    """
+    names, values, indptr, learn = borrow(names), borrow(values), borrow(indptr), borrow(learn)
+    table, rows, counts = borrow(table), borrow(rows), borrow(counts)
+    for i in range(indptr.size - 1):
+        if not learn[i]:
+            continue
+        for k in range(indptr[i], indptr[i + 1]):
+            name, value = u(names[u(k)]), values[u(k)]
+            if table[name] < 0 and value == value:
+                if counts[name] == 0:
+                    rows[name] = i
+                counts[name] += 1
+
+
+@kernel
+def order(columns, values, indptr, out_columns, out_values, out_indptr):
+    """Lay out rows with their entries in ascending order of columns, without those whose column is negative."""
+    columns, values, indptr = borrow(columns), borrow(values), borrow(indptr)
+    out_columns, out_values, out_indptr = borrow(out_columns), borrow(out_values), borrow(out_indptr)
+    at = out_indptr[0] = 0
+    for i in range(indptr.size - 1):
+        first, ascending = at, True
+        for k in range(indptr[i], indptr[i + 1]):
+            column = columns[u(k)]
+            if column >= 0:
+                ascending &= at == first or out_columns[u(at - 1)] < column
+                out_columns[u(at)], out_values[u(at)] = column, values[u(k)]
+                at += 1
+        if not ascending:
+            if at - first > INSERTED_MOST:
+                sort(out_columns[first:at], out_values[first:at])
+            else:
+                insert(out_columns, out_values, first, at)
+        out_indptr[u(i + 1)] = at
+
+
+@kernel
+def sort(columns, values):
+    """Sort the entries of one row."""
+    by_column = np.argsort(columns)
+    columns[:], values[:] = columns[by_column], values[by_column]
+
+
+@kernel
+def insert(columns, values, first, end):
+    """Sort the few entries from `first` to before `end`: mostly they are nearly in order."""
+    for k in range(first + 1, end):
+        column, value, j = columns[u(k)], values[u(k)], k
+        while j > first and columns[u(j - 1)] > column:
+            columns[u(j)], values[u(j)] = columns[u(j - 1)], values[u(j - 1)]
+            j -= 1
+        columns[u(j)], values[u(j)] = column, value
+
+
+_INTS, _FLOATS, _FLAGS = types.int64[::1], types.float64[::1], types.boolean[::1]
+
+ENTRIES = {
+    "meet": Entry(meet, (_INTS, _FLOATS, _INTS, _FLAGS, _INTS, _INTS, _INTS)),
+    "order": Entry(order, (_INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS)),
+}
