@@ -7,6 +7,7 @@ import math
 import struct
 import sys
 import warnings
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,6 +37,8 @@ WATCHED_AGAIN = 128
 # Of the first so many strings watched, so many new ones raise doubts. These end where so many of the strings known have
 # come again; where they have not before so many strings in all, the name is left out.
 FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
+# Events of so many names are encoded by arrays, shorter ones name by name.
+LONG = 32
 IDENTIFIERS, TIMES = "identifiers", "times"
 _TEXT_OR_NONE = frozenset({str, NoneType})
 _NUMBER_OR_NONE = frozenset({float, int, bool, NoneType})
@@ -166,6 +169,7 @@ class FeatureSpace:
         self._strings: dict[Hashable, dict[str, int]] = {}
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
+        self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)
         self._set_fast_path()
 
     def __len__(self) -> int:
@@ -175,7 +179,8 @@ class FeatureSpace:
         """Prepare for events that have a number under each name there is, and nothing else.
 
         Such an event x (len(x) == plain_length) is written to memory, in order of columns, by
-        `packer(buffer, offset, *getter(x))`, which raises one of NOT_PLAIN where it is not of that kind.
+        `packer(buffer, offset, *getter(x))`, which raises one of NOT_PLAIN where it is not of that kind. A new column
+        ends this (plain_length is -1) until the next such event: sparse rows of many columns bring none.
         """
         n = len(self.names)
         self.plain_length = n if n > 0 and not self._strings else -1
@@ -208,6 +213,7 @@ class FeatureSpace:
             strings[string] = column
             self.names.append((name, string))
         self.is_indicator.append(string is not None)
+        self.plain_length = -1
         return column
 
     def restore(
@@ -230,7 +236,6 @@ class FeatureSpace:
         for name, recurrence in self.watched.items():
             recurrence.check(len(self._strings.get(name, ())))
         self._closed |= {name for name, recurrence in self.watched.items() if recurrence.seen >= FIRST}
-        self._set_fast_path()
 
     # Strings that say nothing ------------------------------------------------------------------------------------
 
@@ -280,7 +285,7 @@ class FeatureSpace:
 
     # Single events and lists of them -----------------------------------------------------------------------------
 
-    def encode_event(self, x: Mapping[Any, Any], learn: bool) -> tuple[list[int], list[float]]:
+    def encode_event(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats]:
         """The columns, ascending, and values of one event; names not known yet get columns only if `learn`.
 
         Raises
@@ -288,6 +293,42 @@ class FeatureSpace:
         TypeError, ValueError
             For a value that is neither a number nor a string nor missing, or is infinite.
         """
+        entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
+        if entries is None:
+            entries = self._encode_any(x, learn)
+        if len(x) == len(self.names) != self.plain_length and not self._strings:
+            self._set_fast_path()
+        return entries
+
+    def _encode_numbers_alone(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats] | None:
+        """`encode_event` of one with many names and a number under each; None where it is another."""
+        try:
+            values = np.frombuffer(array("d", x.values()))
+        except (TypeError, OverflowError):
+            return None
+        if not (np.abs(values) <= LARGEST).all():
+            return None
+        columns = self._columns_of(x)
+        if learn and (new := np.flatnonzero(columns < 0)).size:
+            names = list(x)
+            for i in sorted(new.tolist(), key=lambda i: _name_key(names[i])):
+                columns[i] = self._add(names[i], None)
+                self.n_refused += int(columns[i] < 0)
+        order = columns.argsort()
+        order = order[np.count_nonzero(columns < 0) :]
+        return columns[order], values[order]
+
+    def _columns_of(self, x: Mapping[Any, Any]) -> Ints:
+        """The columns of numbers under the names of an event, -1 where there is none.
+
+        The event predicted is most often the one learned next, so the last are at hand.
+        """
+        names, n = list(x), len(self.names)
+        if self._last[:2] != (n, names):
+            self._last = n, names, np.fromiter(map(self._numbers.get, names, repeat(-1)), np.int64, len(names))
+        return self._last[2].copy()
+
+    def _encode_any(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats]:
         entries: list[tuple[int, float]] = []
         unseen: list[tuple[Hashable, str | None, float]] = []
         numbers, strings = self._numbers, self._strings
@@ -309,21 +350,17 @@ class FeatureSpace:
                 entries.append((column, number))
             elif learn and (string is None or name not in self._closed):
                 unseen.append((name, string, number))
-        if unseen:
-            before = len(self.names)
-            unseen.sort(key=_arrival_key)
-            for name, string, number in unseen:
-                column = self._add(name, string)
-                if column >= 0:
-                    entries.append((column, number))
-                else:
-                    self.n_refused += 1
-            if len(self.names) > before:
-                self._set_fast_path()
+        unseen.sort(key=_arrival_key)
+        for name, string, number in unseen:
+            column = self._add(name, string)
+            if column >= 0:
+                entries.append((column, number))
+            else:
+                self.n_refused += 1
         if self.watched and learn:
             self._watch(x)
         entries.sort()
-        return [column for column, _ in entries], [number for _, number in entries]
+        return np.array([column for column, _ in entries], np.int64), np.array([number for _, number in entries], float)
 
     def encode(self, X: Any, learn: Sequence[bool] | NDArray[np.bool_] | None = None) -> EncodedRows:
         """Encode many rows.
@@ -372,15 +409,11 @@ class FeatureSpace:
 
     def _encode_one_by_one(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
         _refuse_rows({i: reason for i, x in enumerate(events) if (reason := _what_is_wrong(x)) is not None})
-        columns: list[int] = []
-        values: list[float] = []
-        lengths = np.zeros(len(events), np.int64)
-        for i, x in enumerate(events):
-            row_columns, row_values = self.encode_event(x, learn is not None and bool(learn[i]))
-            columns += row_columns
-            values += row_values
-            lengths[i] = len(row_columns)
-        return EncodedRows(np.array(values, float), np.array(columns, np.int64), _starts(lengths), False)
+        rows = [self.encode_event(x, learn is not None and bool(learn[i])) for i, x in enumerate(events)]
+        columns = np.concatenate([np.zeros(0, np.int64), *(columns for columns, _ in rows)])
+        values = np.concatenate([np.zeros(0), *(values for _, values in rows)])
+        lengths = np.fromiter((len(columns) for columns, _ in rows), np.int64, len(rows))
+        return EncodedRows(values, columns, _starts(lengths), False)
 
     # Columns of values -------------------------------------------------------------------------------------------
 
@@ -524,7 +557,6 @@ class FeatureSpace:
         for _, _, i in sorted((int(rows[i]), _name_key(name), i) for i, name in enumerate(names) if counts[i] > 0):
             if self._add(names[i], None) < 0:
                 self.n_refused += int(counts[i])
-        self._set_fast_path()
 
 
 # What packing an event raises where it has other names, or values that are no numbers.

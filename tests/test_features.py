@@ -11,6 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.events import SparseRows
-from streamsvm import CPMClassifier
+from streamsvm import CPMClassifier, features
 from streamsvm.features import TABLED, BadRows, EncodedRows, FeatureSpace, _table_of_frame
 from streamsvm.kernels.rows import LARGEST
 
@@ -263,6 +264,36 @@ def test_columns_of_frames_are_taken_as_they_are_held():
         assert np.shares_memory(_table_of_frame(frame)["a"], _table_of_frame(frame)["a"])
 
 
+long_names = st.one_of(st.integers(0, 99), st.sampled_from([f"n{i}" for i in range(99)]))
+long_values = st.one_of(st.floats(-5, 5), st.integers(-2, 2), st.booleans(), st.just(NAN), st.just(None), st.just("x"))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.dictionaries(long_names, long_values, min_size=20), st.booleans()), max_size=4),
+    st.integers(1, 120),
+)
+def test_long_events_are_encoded_as_short_ones_are(events, cap):
+    long, short = FeatureSpace(cap), FeatureSpace(cap)
+    with warnings.catch_warnings(), patch.object(features, "LONG", 20):
+        warnings.simplefilter("ignore")
+        for x, learn in events:
+            columns, values = long.encode_event(x, learn)
+            with patch.object(features, "LONG", math.inf):
+                other = short.encode_event(x, learn)
+            assert (columns.tolist(), values.tolist()) == (other[0].tolist(), other[1].tolist())
+    assert (long.names, long.n_refused) == (short.names, short.n_refused)
+
+
+def test_a_long_event_predicted_and_learned_sees_names_that_came_in_between():
+    space = FeatureSpace(100)
+    event = {f"n{i}": float(i) for i in range(50)}
+    assert space.encode_event(event, learn=False)[0].tolist() == []
+    space.encode_event({"n7": 1.0}, learn=True)
+    assert space.encode_event(event, learn=False)[1].tolist() == [7.0]
+    assert len(space.encode_event(event, learn=True)[0]) == len(space.encode_event(event, learn=False)[0]) == 50
+
+
 def test_only_learned_rows_bring_names():
     space = FeatureSpace(100)
     assert encode(space, [{"a": 1.0, "s": "x"}], learn=None) == [{}]
@@ -278,7 +309,7 @@ def test_columns_restored_are_those_there_were():
     other = FeatureSpace(4)
     other.restore(space.names, space.is_indicator, space.n_refused)
     event = {"a": 1.0, 3: 2.0, "s": "x", "t": "y"}
-    assert other.encode_event(event, False) == space.encode_event(event, False)
+    assert list(map(list, other.encode_event(event, False))) == list(map(list, space.encode_event(event, False)))
     assert other.n_refused == space.n_refused
 
 

@@ -227,11 +227,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._list(*entries)
             self._event(self._state, code, w)
 
-    def _list(self, columns: list[int], values: list[float]) -> None:
+    def _list(self, columns: Ints, values: Floats) -> None:
         """Make an event that lists its columns the single one at hand."""
         n = len(columns)
         self._row[:n], self._listed[:n] = values, columns
         self._rows.listed = 1 + n
+        if self._fast[0] != self._space.plain_length:
+            self._follow_space()
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned."""
@@ -655,7 +657,6 @@ def capacity_for(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def one_row(columns: list[int], values: list[float]) -> EncodedRows:
+def one_row(columns: Ints, values: Floats) -> EncodedRows:
     """A single event as rows."""
-    indptr = np.array([0, len(columns)])
-    return EncodedRows(np.array(values, float), np.array(columns, np.int64), indptr, False)
+    return EncodedRows(values, columns, np.array([0, len(columns)]), False)
