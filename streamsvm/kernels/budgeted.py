@@ -17,6 +17,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
     BSGD,
     MOST_CANCELLED,
+    ONE,
     SMALLEST,
     ZERO,
     best_of_head,
@@ -24,11 +25,14 @@ from streamsvm.kernels.expansion import (
     deciding,
     evaluate,
     first_class,
-    first_largest,
+    first_of,
+    largest,
+    measure,
+    measure_all,
     open_classes,
     write_vector,
 )
-from streamsvm.kernels.exponential import ONE, exp_below
+from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, find_update, inverse_temperature, softmax_terms
 from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
@@ -161,6 +165,7 @@ def shrink(state, h):
                 coefs[u(c), u(b)] *= scale
         head.mean_v /= head.scale
         head.scale = 1.0
+        measure_all(state)
 
 
 @inlined
@@ -168,9 +173,9 @@ def find_slot(state, m):
     """The slot of the vector that takes the event in: the nearest, if near enough to absorb it, else a new one."""
     n, row = state.n_vectors, state.kernel
     if state.absorb < 1.0 and n > 0:
-        nearest = first_largest(row, n, ONE, state.work[0])
-        if row[nearest] > state.absorb:
-            return nearest
+        nearest = largest(row, n, ONE)
+        if nearest > state.absorb:
+            return first_of(row, n, nearest)
     write_vector(state, n, m)
     state.n_vectors = n + 1
     return n
@@ -193,6 +198,7 @@ def add_update(state, slot, weight):
                     # mean_v V + mean_u U stays what it was; the new V joins it in `average`.
                     averaged[c, slot] -= f32(delta * head.mean_v / head.mean_u)
                 biases[c] += state.bias * change * update[c]
+    measure(state, slot)
 
 
 @kernel

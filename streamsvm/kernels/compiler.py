@@ -129,8 +129,11 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def fused(function: Callable[..., Any]) -> Any:
-    """Like `inlined`, where a product and a sum may be one instruction, which rounds once."""
-    return _compiled(function, forceinline=True, fastmath={"contract"})
+    """Like `inlined`, where a product and a sum may be one instruction, which rounds once.
+
+    A division by zero gives an infinity, not an error: loops with divisions vectorise.
+    """
+    return _compiled(function, forceinline=True, error_model="numpy", fastmath={"contract"})
 
 
 def reduction(function: Callable[..., Any]) -> Any:

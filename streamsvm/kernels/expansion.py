@@ -21,13 +21,22 @@ from numba.extending import intrinsic
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import state_at
 from streamsvm.kernels.exponential import exp32
+from streamsvm.kernels.lanes import (
+    LANES,
+    first_equal,
+    lanes,
+    lanes_at,
+    larger,
+    largest_of,
+    put_lanes,
+    sum_of,
+    times_plus,
+)
 from streamsvm.kernels.losses import best_class
 from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, f64, i64, records, u64
 
-# Slots come in multiples of this.
-LANES = 16
-ZERO, TWO = np.float32(0.0), np.float32(2.0)
+ZERO, ONE, TWO, INFINITE = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(np.inf)
 # Scalars are folded back into their arrays below this.
 SMALLEST = 1e-9
 # Where an average is longer than the memory of the coefficients, mean_v V and mean_u U grow and cancel each other: they
@@ -74,6 +83,7 @@ BSGD = Declaration(
         "coefs": Array(("heads*classes", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
         "averaged": Array(("mean_heads*classes", "slots"), "U of their average", f32, saved=True, within=_COEF),
         "norms": Array(("slots",), "the vectors' weighted square norms", f32, saved=True),
+        "squares": Array(("heads", "slots"), "the square norms of their coefficients by each head", f32),
         "touched": Array(("slots", "words"), "which columns each vector has a value in, a bit each", u64),
         "biases": Array(("heads*classes",), "constants of the scores", saved=True, within=_BIAS),
         "mean_biases": Array(("heads*classes",), "their averages", saved=True, within=_BIAS),
@@ -118,7 +128,7 @@ BSGD = Declaration(
         "mix": Array(("mixes", "merged"), "their shares in what they become, a trial, and their kernel values with it"),
         "system": Array(("solved", "solved"), "the kernel values between the vectors, factored, to project one"),
         "solution": Array(("solved",), "what that gives each"),
-        "table": Array(("tables", "grid", "grid"), "what merging loses, and where: see `merging`", f32, lent=True),
+        "table": Array(("grid", "grid"), "where merging loses least: see `merging`", f32, lent=True),
     },
 )
 
@@ -159,78 +169,56 @@ def is_weighing(state):
     return state.metric_rate > 0.0
 
 
-# Sums of products -------------------------------------------------------------------------------------------------
+# Along the slots --------------------------------------------------------------------------------------------------
 
 
 @inlined
-def halve(sums, n):
-    """The sum of the first n values, halved again and again: each pass vectorises, and the order is always the same."""
-    while n > LANES and n % 2 == 0:
-        n //= 2
-        for b in range(n):
-            sums[u(b)] += sums[u(n + b)]
-    total = ZERO
-    for b in range(n):
-        total += sums[u(b)]
-    return float(total)
-
-
-@inlined
-def dot(coefs, c, row, n, sums):
+def dot(coefs, c, row, n):
     """sum over n slots of coefs[c, b] * row[b]."""
-    half, c = n // 2, u(c)
-    for b in range(half):
-        sums[u(b)] = coefs[c, u(b)] * row[u(b)] + coefs[c, u(half + b)] * row[u(half + b)]
-    return halve(sums, half)
+    sums, c = lanes(ZERO), u(c)
+    for b in range(0, n, LANES):
+        sums = times_plus(lanes_at(coefs, (c, u(b))), lanes_at(row, u(b)), sums)
+    return float(sum_of(sums))
 
 
 @inlined
 def dot_vectors(vectors, n, rows, values, m, out):
-    """out[b] = sum over the pairs 1 ... m - 1 of value * vectors[row - 1, b]."""
-    for b in range(n):
-        out[u(b)] = ZERO
-    i = 1
-    while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
-        j0, j1 = u(rows[u(i)] - 1), u(rows[u(i + 1)] - 1)
-        j2, j3 = u(rows[u(i + 2)] - 1), u(rows[u(i + 3)] - 1)
-        x0, x1, x2, x3 = values[u(i)], values[u(i + 1)], values[u(i + 2)], values[u(i + 3)]
-        for b in range(n):
-            # One after the other, as below: pairs of value 0 change nothing, so dense and sparse rows give the same.
-            s = out[u(b)] + x0 * vectors[j0, u(b)]
-            s += x1 * vectors[j1, u(b)]
-            s += x2 * vectors[j2, u(b)]
-            out[u(b)] = s + x3 * vectors[j3, u(b)]
-        i += 4
-    while i < m:
-        j0, x0 = u(rows[u(i)] - 1), values[u(i)]
-        for b in range(n):
-            out[u(b)] += x0 * vectors[j0, u(b)]
-        i += 1
+    """out[b] = sum over the pairs 1 ... m - 1 of value * vectors[row - 1, b].
+
+    One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
+    """
+    for b in range(0, n, LANES):
+        sums = lanes(ZERO)
+        for i in range(1, m):
+            sums = times_plus(values[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
+        put_lanes(sums, out, u(b))
 
 
 @inlined
-def first_largest(row, n, sign, tops):
-    """Where the first of the largest of n values times a sign is; values times 1 are not negative.
+def largest(row, n, sign):
+    """The largest of n values times a sign, 1 or -1; what comes after them up to `padded(n)` is overwritten."""
+    for b in range(n, padded(n)):
+        row[u(b)] = -sign * INFINITE
+    tops = lanes(-INFINITE)
+    for b in range(0, n, LANES):
+        tops = larger(sign * lanes_at(row, u(b)), tops)
+    return largest_of(tops)
 
-    Passes vectorise; `tops` holds half as many.
-    """
-    half = padded(n) // 2
-    for b in range(n, 2 * half):
-        row[u(b)] = ZERO if sign > ZERO else f32(np.inf)
-    for b in range(half):
-        x, y = sign * row[u(b)], sign * row[u(half + b)]
-        tops[u(b)] = x if x > y else y
-    while half > LANES and half % 2 == 0:
-        half //= 2
-        for b in range(half):
-            tops[u(b)] = tops[u(b)] if tops[u(b)] > tops[u(half + b)] else tops[u(half + b)]
-    top = tops[0]
-    for b in range(1, half):
-        top = tops[u(b)] if tops[u(b)] > top else top
-    for b in range(n):
-        if sign * row[u(b)] == top:
-            return b
+
+@inlined
+def first_of(row, n, value):
+    """Where the first of n values is that equals a value, 0 if there is none."""
+    for b in range(0, n, LANES):
+        at = first_equal(lanes_at(row, u(b)), value)
+        if at < LANES:
+            return b + at
     return 0
+
+
+@inlined
+def smallest_of(row, n):
+    """Where the first of the smallest of n values is."""
+    return first_of(row, n, -largest(row, n, -ONE))
 
 
 # Kernel values ----------------------------------------------------------------------------------------------------
@@ -290,16 +278,16 @@ def evaluate(state, m, averaging):
     """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
     kernel_row(state, m)
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
-    row, sums, scores, means = state.kernel, state.work[0], state.scores, state.mean_scores
+    row, scores, means = state.kernel, state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         scores[at] = means[at] = 0.0
         for c in range(at + first, at + n):
-            s = dot(coefs, c, row, slots, sums)
+            s = dot(coefs, c, row, slots)
             scores[c] = head.scale * s + biases[c]
             if averaging:
-                mean = head.mean_v * s + head.mean_u * dot(averaged, c, row, slots, sums)
+                mean = head.mean_v * s + head.mean_u * dot(averaged, c, row, slots)
                 means[c] = mean + mean_biases[c]
         if first == 1 and n == 2:
             scores[at], means[at] = -scores[at + 1], -means[at + 1]
@@ -411,3 +399,30 @@ def open_classes(state, n):
                     averaged[at, b] = -averaged[at + 1, b]
             state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
     state.n_classes = max(before, n)
+    if before == 2 and n > 2:
+        measure_all(state)
+
+
+@inlined
+def coef_range(state, h):
+    """The rows of a head's coefficients."""
+    capacity = state.classes.size
+    return range(h * capacity + first_class(state), h * capacity + state.n_classes)
+
+
+@kernel
+def measure(state, slot):
+    """Sum the squares of a vector's coefficients anew: they have changed."""
+    coefs, squares, slot = state.coefs, state.squares, u(slot)
+    for h in range(state.n_heads):
+        total = ZERO
+        for c in coef_range(state, h):
+            total += coefs[u(c), slot] * coefs[u(c), slot]
+        squares[u(h), slot] = total
+
+
+@kernel
+def measure_all(state):
+    """`measure` for all vectors."""
+    for b in range(state.n_vectors):
+        measure(state, b)

@@ -14,28 +14,29 @@ from numba import types
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
-    TWO,
+    INFINITE,
+    ONE,
     ZERO,
     bsgd_at,
+    coef_range,
     distances,
-    first_class,
-    first_largest,
     log_kernel_between,
     lowest_bit,
+    measure,
     padded,
+    smallest_of,
     take_vector,
     vector_norm,
 )
-from streamsvm.kernels.exponential import ONE, exp32
-from streamsvm.kernels.merging import BEST, LOST, degradation, golden_section, look_up, ratio_of, refine
+from streamsvm.kernels.exponential import exp32
+from streamsvm.kernels.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.kernels.rows import u
 from streamsvm.kernels.state import f32
 
 # How the best point between two vectors is found.
 LOOKUP, GOLDEN = 0, 1
-# For vectors of equal size and direction least is lost: 2 (1 - sqrt(kappa))^2, as long as that is below MOST_BOUND, and
-# at least MOST_BOUND beyond; less what rounding and the table may be off.
-MOST_BOUND, BOUND_SAFETY, TABLE_ERROR = np.float32(0.74), np.float32(0.99), np.float32(1e-3)
+# So many times the least cost may be off.
+LOOSE, TINY = np.float32(1.25), np.float32(1e-4)
 
 
 def maintain_by_merging(address):
@@ -91,35 +92,20 @@ def head_weight(state, h):
     return math.sqrt(head.weight) / head.eta * head.scale
 
 
-@inlined
-def coef_range(state, h):
-    """The rows of a head's coefficients."""
-    capacity = state.classes.size
-    return range(h * capacity + first_class(state), h * capacity + state.n_classes)
-
-
 # Choosing ---------------------------------------------------------------------------------------------------------
 
 
 @kernel
 def find_smallest(state):
-    """The vector with the smallest coefficients; the size of all vectors' coefficients is left in work row 1."""
-    n, slots, coefs, sizes = state.n_vectors, padded(state.n_vectors), state.coefs, state.work[1]
-    if is_plain(state):
+    """The vector with the smallest coefficients; the square size of all vectors' coefficients is left in work row 0."""
+    slots, squares, sizes = padded(state.n_vectors), state.squares, state.work[0]
+    for b in range(slots):
+        sizes[u(b)] = ZERO
+    for h in range(state.n_heads):
+        weight = f32(head_weight(state, h) ** 2)
         for b in range(slots):
-            sizes[u(b)] = abs(coefs[u(1), u(b)])
-    else:
-        for b in range(slots):
-            sizes[u(b)] = ZERO
-        for h in range(state.n_heads):
-            weight = f32(head_weight(state, h))
-            for c in coef_range(state, h):
-                for b in range(slots):
-                    v = weight * coefs[u(c), u(b)]
-                    sizes[u(b)] += v * v
-        for b in range(slots):
-            sizes[u(b)] = np.sqrt(sizes[u(b)])
-    return first_largest(sizes, n, -ONE, state.work[0])
+            sizes[u(b)] += weight * squares[u(h), u(b)]
+    return smallest_of(sizes, state.n_vectors)
 
 
 @kernel
@@ -143,76 +129,52 @@ def choose(state, i):
 
     The slots are left in `chosen`, i itself the first; returns their number, 1 where no other has the same direction.
     """
-    n, chosen, work = state.n_vectors, state.chosen, state.work
-    sizes, far, costs = work[1], work[2], work[3]
-    distances(state, take_vector(state, i), far)
-    bound_costs(state, i, sizes, far, costs)
-    most = min(state.merges, n)
+    n, chosen, costs, count = state.n_vectors, state.chosen, state.work[3], 1
+    find_costs(state, i, costs)
+    if state.search == GOLDEN:
+        settle_costs(state, i, costs)
     chosen[0] = i
-    count, limit = 1, f32(np.inf)
-    # The likeliest first: most others then need no closer look.
-    likeliest = first_largest(costs, n, -ONE, work[5])
-    for k in range(-1, n):
-        b = likeliest if k < 0 else k
-        if costs[u(b)] >= limit or k == likeliest:
-            continue
-        cost = find_cost(state, i, b, sizes, far)
-        if cost >= limit:
-            continue
-        costs[u(b)] = cost
-        at = min(count, most - 1)
-        while at > 1 and costs[chosen[at - 1]] > cost:
-            chosen[at] = chosen[at - 1]
-            at -= 1
-        chosen[at] = b
-        count = min(count + 1, most)
-        if count == most:
-            limit = costs[chosen[most - 1]]
+    while count < min(state.merges, n):
+        best = smallest_of(costs, n)
+        if costs[best] == INFINITE:
+            break
+        chosen[count], costs[best] = best, INFINITE
+        count += 1
     return count
 
 
 @kernel
-def bound_costs(state, i, sizes, far, costs):
-    """What merging each vector with i costs at least: the cost of vectors as small as i, in the same direction.
+def find_costs(state, i, costs):
+    """About what merging each vector with i costs, in units of what removing i does.
 
-    inf for i itself, and where the angle between coefficients is not below 90°. Leaves the cosines of the angles in
-    work row 0, and the kernel values between the vectors in row 4.
+    inf for i itself, and where the angle between coefficients is not below 90°. Sizes are those `find_smallest` left.
     """
-    slots, coefs, cosines, kappas = padded(state.n_vectors), state.coefs, state.work[0], state.work[4]
+    slots, sizes, products, far = padded(state.n_vectors), state.work[0], state.work[1], state.work[2]
     size = sizes[u(i)]
-    if is_plain(state):
-        sign = ONE if coefs[u(1), u(i)] > ZERO else -ONE
-        for b in range(slots):
-            cosines[u(b)] = sign if coefs[u(1), u(b)] > ZERO else -sign
-    else:
-        products_with(state, i, cosines)
-        for b in range(slots):
-            both = sizes[u(b)] * size
-            cosine = cosines[u(b)] / both if both > ZERO else ONE
-            cosines[u(b)] = cosine if cosine < ONE else ONE
+    share = ONE / size if size > ZERO else ZERO
+    distances(state, take_vector(state, i), far)
+    products_with(state, i, products)
     for b in range(slots):
-        kappas[u(b)] = exp32(-far[u(b)])
-    for b in range(slots):
-        off = ONE - np.sqrt(kappas[u(b)])
-        cost = TWO * off * off
-        cost = cost if cost < MOST_BOUND else MOST_BOUND
-        costs[u(b)] = cost * BOUND_SAFETY - TABLE_ERROR if cosines[u(b)] > ZERO else f32(np.inf)
-    costs[u(i)] = f32(np.inf)
+        ratio = np.sqrt(sizes[u(b)] * share)
+        cosine = products[u(b)] * share / ratio if ratio > ZERO else ZERO
+        cost = near_loss(ratio, cosine if cosine < ONE else ONE, far[u(b)])
+        costs[u(b)] = cost if cosine > ZERO else INFINITE
+    costs[u(i)] = INFINITE
 
 
-@inlined
-def find_cost(state, i, b, sizes, far):
-    """The degradation of merging vector b with i, in units of that of removing i."""
-    size = sizes[u(i)]
-    ratio, share = ratio_of(sizes[u(b)], size), sizes[u(b)] / (sizes[u(b)] + size) if size > ZERO else ONE
-    cosine, kappa = state.work[0, u(b)], state.work[4, u(b)]
-    if state.search == GOLDEN:
-        h = golden_section(ratio, float(cosine), float(-far[u(b)]))
-    elif is_plain(state):
-        return f32(look_up(state.table, LOST, share, kappa))
-    else:
-        h = look_up(state.table, BEST, share, kappa)
-    return f32(degradation(f32(h), ratio, cosine, -far[u(b)]))
+@kernel
+def settle_costs(state, i, costs):
+    """What merging with i costs at the very best point, for vectors that may be the best."""
+    n, sizes, products, far = state.n_vectors, state.work[0], state.work[1], state.work[2]
+    limit = LOOSE * costs[smallest_of(costs, n)] + TINY if state.merges == 2 else INFINITE
+    size = float(sizes[i])
+    for b in range(n):
+        if costs[b] == INFINITE:
+            continue
+        if costs[b] <= limit:
+            ratio = ratio_of(math.sqrt(sizes[b] / size), 1.0)
+            cosine = min(products[b] / (size * ratio), 1.0)
+            costs[b] = degradation(golden_section(ratio, cosine, -far[b]), ratio, cosine, -far[b])
 
 
 # Merging ----------------------------------------------------------------------------------------------------------
@@ -249,7 +211,7 @@ def merge_pair(state, a, b):
     if state.search == GOLDEN:
         h = golden_section(ratio, cosine, log_kappa)
     else:
-        h = look_up(state.table, BEST, ratio / (1.0 + ratio), math.exp(log_kappa))
+        h = look_up(state.table, ratio / (1.0 + ratio), math.exp(log_kappa))
         if not is_plain(state):
             h = refine(h, ratio, cosine, log_kappa)
     of_a = h if size_a >= size_b else 1.0 - h
@@ -270,6 +232,7 @@ def join(state, a, b, of_a, keep_a, keep_b):
             bits &= bits - u(1)
     state.norms[a] = vector_norm(state, a)
     join_coefs(state, state.coefs, a, b, f32(keep_a), f32(keep_b))
+    measure(state, a)
     if state.averaged.size > 0:
         join_coefs(state, state.averaged, a, b, f32(keep_a), f32(keep_b))
 
@@ -406,6 +369,8 @@ def remove(state, slot):
             state.touched[slot, w] = state.touched[last, w]
         state.norms[slot] = state.norms[last]
     clear_coefs(state, state.coefs, last)
+    for h in range(state.n_heads):
+        state.squares[h, last] = ZERO
     if state.averaged.size > 0:
         clear_coefs(state, state.averaged, last)
     state.n_vectors = last
@@ -449,6 +414,7 @@ def project(state, i):
     for b in range(n):
         if b != i:
             join_coefs(state, state.coefs, b, i, ONE, f32(beta[b]))
+            measure(state, b)
             if state.averaged.size > 0:
                 join_coefs(state, state.averaged, b, i, ONE, f32(beta[b]))
 

@@ -18,18 +18,22 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.kernels import cache_folder, inlined, kernel
+from streamsvm.kernels import cache_folder, fused, inlined, kernel
+from streamsvm.kernels.exponential import exp32, expm1_32
 from streamsvm.kernels.rows import u
 
-# The table has so many points along m in [1/2, 1] and along kappa in [0, 1]: first what is lost, then the best point.
+# The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400
-LOST, BEST = 0, 1
+LARGEST_RATIO = 1e6
+ONE, TWO = np.float32(1.0), np.float32(2.0)
+# Beyond these what is lost hardly changes, but products become so small that the processor has trouble with them.
+MOST_FAR, MOST_RATIO, LEAST_COSINE = np.float32(10.0), np.float32(1e3), np.float32(0.01)
 
 
 @inlined
 def ratio_of(larger, smaller):
     """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
-    return min(larger / smaller, 1e6) if smaller > 0.0 else 1e6
+    return min(larger / smaller, LARGEST_RATIO) if smaller > 0.0 else LARGEST_RATIO
 
 
 @inlined
@@ -45,6 +49,28 @@ def degradation(h, ratio, cosine, log_kappa):
     large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
     lost = -ratio * ratio * math.expm1(2.0 * large) - math.expm1(2.0 * small)
     return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
+
+
+@fused
+def near_loss(ratio, cosine, far):
+    """`degradation` near the best point, for float32 and far = -log_kappa, to compare pairs: loops over it vectorise.
+
+    The best shares of the two are as their coefficients' products with what is kept at z, each times its kernel value
+    with z (see `maintenance.merge_at_once`). Of this fixed point one step is made, from where it is for equal vectors.
+    """
+    far, ratio = far if far < MOST_FAR else MOST_FAR, ratio if ratio < MOST_RATIO else MOST_RATIO
+    cosine = cosine if cosine > LEAST_COSINE else LEAST_COSINE
+    near = ratio * cosine
+    of_large, of_small = ratio * (ratio + cosine), ONE + near
+    less = exp32(-far * (of_large - of_small) / (of_large + of_small))
+    of_large, of_small = ratio * (ratio + cosine * less), less * (less + near)
+    both = ONE / (of_large + of_small)
+    h, rest = of_large * both, of_small * both
+    large, small = expm1_32(-far * rest * rest), expm1_32(-far * h * h)
+    cross = TWO * near * (ONE + large) * (ONE + small) * expm1_32(-TWO * far * rest * h)
+    lost = cross - ratio * ratio * large * (TWO + large) - small * (TWO + small)
+    lost_at_large = -expm1_32(-TWO * far)
+    return lost if lost < lost_at_large else lost_at_large
 
 
 @kernel
@@ -102,7 +128,7 @@ def refine(h, ratio, cosine, log_kappa):
 
 @kernel
 def fill_table(table):
-    """The table for cosine 1: first what is lost, in units of the smaller vector's square coefficient, then h.
+    """The table of the best h for cosine 1.
 
     Entry (i, j) is for m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1) and kappa = j / (GRID - 1).
     """
@@ -111,28 +137,24 @@ def fill_table(table):
         for j in range(GRID):
             kappa = max(j / (GRID - 1), 1e-30)
             if i == GRID - 1:
-                h, lost = 1.0, 1.0 - kappa * kappa
+                table[i, j] = 1.0
             elif j == GRID - 1:
-                # Nothing is lost anywhere; this is where h tends to.
-                h, lost = share, 0.0
+                table[i, j] = share  # nothing is lost anywhere; this is where h tends to
             else:
-                ratio = share / (1.0 - share)
-                h = golden_section(ratio, 1.0, math.log(kappa))
-                lost = degradation(h, ratio, 1.0, math.log(kappa))
-            table[LOST, i, j], table[BEST, i, j] = lost, h
+                table[i, j] = golden_section(share / (1.0 - share), 1.0, math.log(kappa))
 
 
 @inlined
-def look_up(table, which, share, kappa):
-    """One of the tables for a share in [1/2, 1] and kappa in [0, 1], linear between its points."""
+def look_up(table, share, kappa):
+    """The best h for a share in [1/2, 1] and kappa in [0, 1], linear between the points of the table."""
     # Written so that what is not a number does not lead out of the table either.
     share, kappa = (share if 0.5 <= share <= 1.0 else 1.0), (kappa if 0.0 <= kappa <= 1.0 else 1.0)
     x, y = (2.0 * share - 1.0) * (GRID - 1), kappa * (GRID - 1.0)
     i, j = min(int(x), GRID - 2), min(int(y), GRID - 2)
     x, y = x - i, y - j
-    t, i, j = u(which), u(i), u(j)
-    low = table[t, i, j] + y * (table[t, i, j + u(1)] - table[t, i, j])
-    high = table[t, i + u(1), j] + y * (table[t, i + u(1), j + u(1)] - table[t, i + u(1), j])
+    i, j = u(i), u(j)
+    low = table[i, j] + y * (table[i, j + u(1)] - table[i, j])
+    high = table[i + u(1), j] + y * (table[i + u(1), j + u(1)] - table[i + u(1), j])
     return low + x * (high - low)
 
 
@@ -142,9 +164,9 @@ def table() -> NDArray[np.float32]:
     path = cache_folder() / "merging.npy"
     with contextlib.suppress(OSError, ValueError):
         found: NDArray[np.float32] = np.load(path, allow_pickle=False)
-        if found.shape == (2, GRID, GRID) and found.dtype == np.float32:
+        if found.shape == (GRID, GRID) and found.dtype == np.float32:
             return found
-    computed = np.zeros((2, GRID, GRID), np.float32)
+    computed = np.zeros((GRID, GRID), np.float32)
     fill_table(computed)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -14,10 +14,10 @@ from streamsvm.kernels.expansion import (
     MOST_THETA,
     ZERO,
     first_class,
-    halve,
     padded,
     vector_norm,
 )
+from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus
 from streamsvm.kernels.rows import in_hand, u
 from streamsvm.kernels.state import f32
 
@@ -40,20 +40,16 @@ def relearn_metric(state, m):
     n_vectors = state.n_vectors
     slots = padded(n_vectors)
     rows, _ = in_hand(state.rows)
-    vectors, norms, pairs, sums, co = state.vectors, state.norms, state.pairs, state.work[0], state.work[1]
+    vectors, norms, pairs, more, co = state.vectors, state.norms, state.pairs, state.weighted, state.work[0]
     relevance, theta, gradient, square = state.relevance, state.theta, state.gradient, state.square
     rate = state.metric_rate * (1.0 + math.exp(-state.rows.seen / METRIC_YOUTH))
     pull(state, co)
-    half = slots // 2
     common, count = 0.0, 0
     for i in range(1, m):
         x, j = pairs[u(i)], u(rows[u(i)] - 1)
         if x == ZERO:
             continue
-        for b in range(half):
-            near, far = x - vectors[j, u(b)], x - vectors[j, u(half + b)]
-            sums[u(b)] = co[u(b)] * near * near + co[u(half + b)] * far * far
-        g = -state.gamma_now * relevance[j] * halve(sums, half)
+        g = -state.gamma_now * relevance[j] * weighted_spread(vectors, j, x, co, slots)
         g = g if abs(g) < LARGEST_GRADIENT else 0.0  # one that overflowed teaches nothing
         gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
         square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
@@ -62,20 +58,35 @@ def relearn_metric(state, m):
     common /= max(count, 1)
     for i in range(1, m):
         x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        more[u(i)] = ZERO
         if x == ZERO:
             continue
         change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
         theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
         before = f32(relevance[j])
         relevance[j] = math.exp(theta[j])
-        more = f32(relevance[j]) - before
-        for b in range(slots):
-            norms[u(b)] += more * (vectors[j, u(b)] * vectors[j, u(b)])
+        more[u(i)] = f32(relevance[j]) - before
+    for b in range(0, slots, LANES):
+        sums = lanes_at(norms, u(b))
+        for i in range(1, m):
+            v = lanes_at(vectors, (u(rows[u(i)] - 1), u(b)))
+            sums = times_plus(more[u(i)] * v, v, sums)
+        put_lanes(sums, norms, u(b))
     state.n_relearned += 1
     if state.n_relearned >= state.n_known + 64:
         state.n_relearned = 0
         for b in range(n_vectors):
             norms[b] = vector_norm(state, b)
+
+
+@inlined
+def weighted_spread(vectors, j, x, co, n):
+    """sum over n slots of co[b] * (x - vectors[j, b])^2."""
+    sums = lanes(ZERO)
+    for b in range(0, n, LANES):
+        away = x - lanes_at(vectors, (j, u(b)))
+        sums = times_plus(lanes_at(co, u(b)) * away, away, sums)
+    return float(sum_of(sums))
 
 
 @inlined

@@ -28,6 +28,8 @@ SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
 METRICS = ("fixed", "learned")
 # Kernel values are within .01 where gamma times square norms in single precision are no more than this.
 FARTHEST = 1e5
+# float32 in a line of the cache.
+CACHE_LINE = 16
 
 
 class BSGDClassifier(base.OnlineClassifier):
@@ -236,8 +238,7 @@ class BSGDClassifier(base.OnlineClassifier):
             own.limit = expansion.LARGEST_UNSCALED
         heads = self._heads()
         # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
-        slots = (self.budget // (2 * expansion.LANES)) * 2 * expansion.LANES + expansion.LANES
-        slots += 2 * expansion.LANES * (slots <= self.budget)
+        slots = expansion.padded(self.budget + 1) + CACHE_LINE
         sizes = {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
@@ -247,7 +248,7 @@ class BSGDClassifier(base.OnlineClassifier):
             "words": -(-n_columns // 64),
             "heads": len(heads),
             "mean_heads": len(heads) if self.average else 0,
-            "work": 6,
+            "work": 4,
             "merged": expansion.MOST_MERGES,
             "mixes": 3,
             "solved": slots if self.maintenance == "project" else 0,
@@ -292,6 +293,7 @@ class BSGDClassifier(base.OnlineClassifier):
         if not self.average:
             within("heads", state.heads.mean_v, 0.0, 0.0)
         mark_touched(state)
+        expansion.measure_all(state)
 
     def _weight_class(self, label: Any, code: int) -> None:
         weights = self.class_weight if isinstance(self.class_weight, dict) else {}
@@ -427,6 +429,7 @@ class BSGDClassifier(base.OnlineClassifier):
         heads.scale[:], heads.mean_v[:], heads.mean_u[:], heads.steps[:] = 1.0, 0.0, 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
         mark_touched(state)
+        expansion.measure_all(state)
         for b in range(n):
             state.norms[b] = expansion.vector_norm(state, b)
 
