@@ -27,7 +27,7 @@ REQUEST = Declaration(
         "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", lent=True),
         "apart": Array(
             ("apart",),
-            "1 + the number of the memory that rows share which are an event predicted, and learned later; 0 for others",
+            "1 + the number of the memory rows share which are an event, predicted and learned later; 0 for others",
             i64,
             lent=True,
         ),
