@@ -8,7 +8,7 @@ written after a given position. This module knows nothing of learners.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -86,6 +86,27 @@ class Rejected:
 
 
 @dataclass(slots=True)
+class LateLabels:
+    """Labels that come by themselves, each with the key of its event.
+
+    Parameters
+    ----------
+    labels, keys, times
+        One each; times in milliseconds since 1970.
+    before
+        How many events of the batch come before each.
+    """
+
+    labels: list[Any]
+    keys: Sequence[Any]
+    times: Sequence[int]
+    before: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(slots=True)
 class Batch:
     """Consecutive events of a stream.
 
@@ -105,6 +126,8 @@ class Batch:
         The raw text of each event, where the source has it.
     keys, times, headers
         One per event, where the source has them; times in milliseconds since 1970.
+    late
+        Labels that come between the events, where they come by themselves.
     """
 
     features: Features
@@ -116,19 +139,14 @@ class Batch:
     keys: Sequence[Any] | None = None
     times: Sequence[int] | None = None
     headers: Sequence[Any] | None = None
+    late: LateLabels | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def rows(self) -> list[dict[Any, Any]]:
         """The features as one dict an event, missing values left out."""
-        features = self.features
-        if isinstance(features, list):
-            return features
-        if isinstance(features, SparseRows):
-            names, values, starts = features.indices.tolist(), features.values.tolist(), features.indptr.tolist()
-            return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
-        return _table_rows(features, len(self))
+        return rows_of(self.features, len(self))
 
     def without(self, bad: Mapping[int, str]) -> Batch:
         """This batch without some events, which join `rejected` with the reasons given by row number."""
@@ -138,7 +156,10 @@ class Batch:
             for i, reason in sorted(bad.items())
         ]
         columns = {name: _take(column, keep) for name, column in self.origins.columns.items()}
-        return Batch(
+        late = self.late
+        if late is not None:
+            late = replace(late, before=np.searchsorted(np.array(keep), late.before))
+        batch = Batch(
             _take_features(self.features, keep),
             _take(self.labels, keep),
             Origins(self.origins.shared, columns),
@@ -146,6 +167,8 @@ class Batch:
             rejected,
             *(None if s is None else _take(s, keep) for s in (self.raw, self.keys, self.times, self.headers)),
         )
+        batch.late = late
+        return batch
 
 
 @runtime_checkable
@@ -240,6 +263,16 @@ class Advancing(Protocol):
 
     def hurry(self) -> None:
         """The run is to end: raise ConnectorError soon rather than wait for what may never come."""
+
+
+def rows_of(features: Features, n: int) -> list[dict[Any, Any]]:
+    """The features of n events as one dict an event, missing values left out."""
+    if isinstance(features, list):
+        return features
+    if isinstance(features, SparseRows):
+        names, values, starts = features.indices.tolist(), features.values.tolist(), features.indptr.tolist()
+        return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
+    return _table_rows(features, n)
 
 
 def _plain(value: Any) -> Any:

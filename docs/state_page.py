@@ -14,6 +14,7 @@ from streamsvm.kernels import (
     experts,
     linear,
     panel,
+    pending,
     polytope,
     requests,
     rows,
@@ -39,6 +40,7 @@ TABLES = {
     experts.EXPANSION: "A kernel machine of a refit (`kernels/experts.py`)",
     experts.TREES: "The trees of a refit (`kernels/experts.py`)",
     experts.QUESTION: "Rows that models of refits are asked about (`kernels/experts.py`)",
+    pending.LEDGER: "Events and labels that wait for each other (`kernels/pending.py`)",
     requests.REQUEST: "What is asked of many rows (`kernels/requests.py`)",
 }
 

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
     from streamsvm.online.polytope import CPMClassifier
+    from streamsvm.pending.classifier import DelayedClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
 __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
+    "DelayedClassifier",
     "IndexedBCD",
     "RefitClassifier",
     "SampledCuts",
@@ -33,6 +35,7 @@ __all__ = [
 _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
+    "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
     "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",

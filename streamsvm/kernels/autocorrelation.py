@@ -23,6 +23,9 @@ was predicted again, or an equal one waits for its own label, and then notes go 
 becomes of such a note tells: in the first case it is passed over, in the second an event is learned by it though its
 row was not predicted since the last label.
 
+Whoever keeps the events that wait for their labels can keep with each what was known when it was predicted: a
+*memory*, the labels before and how many had been learned. Then no note is taken, and labels may come in any order.
+
 Before the first event is learned no column is known, and rows cannot be told apart: each prediction is noted, as that
 of an event whose note is lost. These count as waiting only while predictions come between the labels.
 
@@ -48,6 +51,8 @@ LAGS, CONTEXTS = 3, 256
 N_ROWS = 1 + LAGS * CONTEXTS
 # So many notes of predictions are kept.
 NOTES = 1024
+# So many numbers are a memory.
+MEMORY = LAGS + 1
 
 DECAY, LOSS_RATE = 0.999, 0.002
 STEP, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
@@ -285,10 +290,36 @@ def learn_autocorrelation(state, key, n, label):
         drop(state, key)
     elif at == UNKNOWN:
         state.n_lost -= 1
+    follow(state, key, label)
+
+
+@inlined
+def follow(state, key, label):
+    """Let a label be the last one known."""
     for k in range(LAGS - 1, 0, -1):
         state.recent[k] = state.recent[k - 1]
     state.recent[0], state.n_fresh, state.last_key = label, 0, key
     state.n_learned += 1
+
+
+@kernel
+def remember(state, memory):
+    """Leave what is known now in the memory of an event that is predicted."""
+    for k in range(LAGS):
+        memory[k] = state.recent[k]
+    memory[LAGS] = state.n_learned
+
+
+@kernel
+def learn_remembered(state, memory, key, n, label):
+    """Learn the label of an event that was predicted with this memory, when perhaps fewer than n classes were known."""
+    if n >= 2 and label < n:
+        find_lift(state, memory, n)
+        combine(state, n)
+        learn_trust(state, n, label)
+        learn_doubt(state, label, memory[LAGS])
+    count_label(state, memory, label, LAGS)
+    follow(state, key, label)
 
 
 @inlined

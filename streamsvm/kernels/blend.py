@@ -23,13 +23,21 @@ from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
-from streamsvm.kernels.autocorrelation import AUTOCORRELATION, add_autocorrelation, learn_autocorrelation, note, row_key
+from streamsvm.kernels.autocorrelation import (
+    AUTOCORRELATION,
+    add_autocorrelation,
+    learn_autocorrelation,
+    learn_remembered,
+    note,
+    remember,
+    row_key,
+)
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
-from streamsvm.kernels.requests import REQUEST, answer
+from streamsvm.kernels.requests import REQUEST, answer, is_apart
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, load, observe, single_event
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
@@ -212,9 +220,9 @@ def add_vote(scores, at, n, beta, weight, proba, logs):
 
 
 @kernel
-def count(state, label, k):
+def count(state, request, label, k):
     """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
-    n, row = state.n_classes, state.block.rows[k]
+    n, row, i = state.n_classes, state.block.rows[k], request.first + k
     if n >= 2:
         right = 1.0 if best_class(state.proba, 0, n) == label else 0.0
         count_votes(state, label, k, row.seen)
@@ -223,7 +231,10 @@ def count(state, label, k):
             calibrate(state, n, label)
             learn_stack(state.stack, n, label)
     if state.uses_autocorrelation:
-        learn_autocorrelation(state.autocorrelation, row.key, n, label)
+        if is_apart(request, i):
+            learn_remembered(state.autocorrelation, request.memories[request.apart[i] - 1], row.key, n, label)
+        else:
+            learn_autocorrelation(state.autocorrelation, row.key, n, label)
     state.n_classes = max(n, label + 1)
 
 
@@ -369,29 +380,33 @@ def call_member(block, i, n_rows, at_hand):
 
 
 @inlined
-def vote_on(state, predicting, k, at_hand):
+def vote_on(state, request, k, at_hand):
     """Predict row k of the block from the scores of all members; returns the class."""
-    n = state.n_classes
+    n, row, i = state.n_classes, state.block.rows[k], request.first + k
     if not at_hand:
         find_proba(state, k)
-    if predicting and state.uses_autocorrelation:
-        note(state.autocorrelation, state.block.rows[k].key)
+    if state.uses_autocorrelation:
+        if is_apart(request, i):
+            if row.label < 0:
+                remember(state.autocorrelation, request.memories[request.apart[i] - 1])
+        elif request.predicting > 0:
+            note(state.autocorrelation, row.key)
     return best_class(state.proba, 0, n) if n > 0 else -1
 
 
 @inlined
 def vote_on_block(state, request, first, n_block):
     """Predict the rows of a block, say so where that is asked for, and count how well it went."""
-    predicting, at_hand = request.predicting > 0, request.at_hand > 0
+    at_hand = request.at_hand > 0
     for k in range(n_block):
         label = state.block.rows[k].label
-        best = vote_on(state, predicting, k, at_hand)
+        best = vote_on(state, request, k, at_hand)
         if request.answering > 0:
             request.codes[first + k] = best
             if best >= 0 and request.scores.size > 0:
                 answer(request, first + k, best, state.proba, state.n_classes)
         if label >= 0:
-            count(state, label, k)
+            count(state, request, label, k)
 
 
 def vote_on_rows(address, request_address):

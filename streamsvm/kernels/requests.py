@@ -25,6 +25,13 @@ REQUEST = Declaration(
         "codes": Array(("asked",), "the best class for each row, -1 where there is none", i64, lent=True),
         "scores": Array(("scored",), "its probability, unless empty", lent=True),
         "proba": Array(("scored", "asked_classes"), "the probabilities of so many classes", lent=True),
+        "apart": Array(
+            ("apart",),
+            "1 + the number of the memory rows share which are an event, predicted and learned later; 0 for others",
+            i64,
+            lent=True,
+        ),
+        "memories": Array(("waiting", "memory"), "what was known when an event was predicted", i64, lent=True),
     },
 )
 
@@ -41,6 +48,8 @@ def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
         codes=np.zeros(1, i64),
         scores=np.zeros(0),
         proba=np.zeros((0, 0)),
+        apart=np.zeros(0, i64),
+        memories=np.zeros((0, 0), i64),
     )
     return request
 
@@ -49,6 +58,12 @@ def one_event(values: NDArray[np.float64], columns: NDArray[np.int64]) -> State:
 def is_learned(request, i):
     """Whether row i is to be learned."""
     return request.labels[i] >= 0 and request.weights[i] > 0.0
+
+
+@inlined
+def is_apart(request, i):
+    """Whether row i is either predicted or learned, with a memory, where others may be both at once."""
+    return request.apart.size > 0 and request.apart[i] > 0
 
 
 @inlined

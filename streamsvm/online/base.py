@@ -41,8 +41,13 @@ logger = logging.getLogger(__name__)
 
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
 MANY_CLASSES = 250
+_NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 # What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
+
+
+Late = tuple[Ints, Ints]
+"""What `run_batch` takes as `memories` and `apart`."""
 
 
 class OnlineClassifier(base.MiniBatchClassifier):
@@ -63,6 +68,11 @@ class OnlineClassifier(base.MiniBatchClassifier):
     @property
     def _multiclass(self) -> bool:
         return True
+
+    @property
+    def memory_size(self) -> int:
+        """How many numbers it has to remember of the moment at which an event was predicted, to learn it late."""
+        return 0
 
     @abstractmethod
     def _new_state(self, n_columns: int, n_classes: int) -> State:
@@ -352,11 +362,20 @@ class OnlineClassifier(base.MiniBatchClassifier):
         return (predicted, probabilities) if proba else predicted
 
     def run_batch(
-        self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, times: Any = None
+        self,
+        features: Any,
+        labels: Sequence[Any],
+        learn: bool = True,
+        proba: bool = False,
+        times: Any = None,
+        memories: Ints | None = None,
+        apart: Ints | None = None,
     ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
 
-        Event times are for learners that use them; this one does not.
+        Event times are for learners that use them; this one does not. Where labels come late, an event is one row
+        where it is predicted and another where it is learned. Both have a row of `memory_size` numbers of `memories`,
+        left there by the prediction and wanted back for learning: `apart` has 1 + its number, and 0 for other rows.
 
         Returns
         -------
@@ -365,7 +384,10 @@ class OnlineClassifier(base.MiniBatchClassifier):
             probability, NaN there. If `proba` the probabilities over `classes_`, too, 0 for classes not known yet.
         """
         if learn:
-            found = self._learn_rows(features, labels, score=True, proba=proba)
+            late = None if memories is None or apart is None else (memories, apart)
+            rows, codes, weights = self._prepare(features, labels, None, True)
+            n_proba = len(self._codes) if proba else 0
+            found = self._run(rows, codes, weights, score=True, n_proba=n_proba, late=late)
         else:
             n_proba = int(self._state.n_classes) if proba else 0
             found = self._run(self._space.encode(features), score=True, n_proba=n_proba)
@@ -378,13 +400,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
         w: Any = None,
         unlabelled: bool = True,
         predict: bool = True,
-        score: bool = False,
         proba: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
         """Predict and learn rows; where `unlabelled`, None and NaN are no labels."""
         rows, numbers, weights = self._prepare(X, y, w, unlabelled)
         n_proba = len(self._codes) if proba else 0
-        return self._run(rows, numbers, weights, predict=predict, score=score, n_proba=n_proba)
+        return self._run(rows, numbers, weights, predict=predict, n_proba=n_proba)
 
     def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
         """Rows, their classes by number, -1 where they are not to be learned, and their weights."""
@@ -418,8 +439,10 @@ class OnlineClassifier(base.MiniBatchClassifier):
         predict: bool = True,
         score: bool = False,
         n_proba: int = 0,
+        late: Late | None = None,
     ) -> tuple[Ints, Floats, Floats]:
         n = len(rows)
+        memories, apart = (_NO_MEMORY, _NONE) if late is None else late
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
         request = State(REQUEST)
@@ -434,6 +457,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             codes=predicted,
             scores=scores,
             proba=proba,
+            apart=apart,
+            memories=memories,
         )
         self._run_request(request)
         return predicted, scores, proba

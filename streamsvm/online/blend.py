@@ -284,6 +284,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
         state = self._new_state(columns, classes) if (columns, classes) != self._capacity else self._state
         return state.n_bytes
 
+    @property
+    def memory_size(self) -> int:
+        """How many numbers are what label autocorrelation has to remember of an event, to learn it late."""
+        return autocorrelation.MEMORY if self.label_autocorrelation else 0
+
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
         n = self._n_classes[()]

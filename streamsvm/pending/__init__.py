@@ -1,0 +1,1 @@
+"""Labels that come later: events that wait for theirs, and what is learned when these come."""

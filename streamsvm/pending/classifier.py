@@ -1,0 +1,216 @@
+"""A River classifier whose labels come later, by key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+from river import base
+
+from connectors.events import LateLabels
+from streamsvm.models import encode_label
+from streamsvm.parameters import check_number
+from streamsvm.pending.join import Events, Join
+from streamsvm.pending.models import OtherModel, OwnModel, is_own
+from streamsvm.pending.store import Store
+
+
+class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+    """Any classifier, around which events wait for their labels: predicted now by key, learned when the label comes.
+
+    What is learned is what was predicted on: the features are kept with the key, and need not be there again. A label
+    may come in any order, and before its event. Calls without a key go to the classifier as they are.
+
+    Events wait in arrays for classifiers of this package, some 300 bytes for 20 numbers, and as their own dicts for
+    others.
+
+    Parameters
+    ----------
+    model
+        The classifier.
+    wait
+        How long an event waits for its label: a timedelta, or seconds, of the times that events come with. None: for as
+        long as there is room. A label that comes later is counted, and not learned.
+    on_timeout
+        The class as which an event is learned whose label did not come in time; None learns nothing.
+    most
+        So many events may wait; then the oldest is dropped.
+    most_bytes
+        So much memory they may take.
+    relearn_corrections
+        Whether a second label of an event, where it is another one, is learned too; the first is not unlearned.
+
+    Examples
+    --------
+    >>> from streamsvm import CPMClassifier, DelayedClassifier
+    >>> model = DelayedClassifier(CPMClassifier())
+    >>> for i in range(100):
+    ...     _ = model.predict_one({"size": i % 10}, key=f"order-{i}")
+    ...     if i >= 20:
+    ...         model.learn_one(f"order-{i - 20}", "large" if i % 10 > 4 else "small")
+    >>> model.predict_one({"size": 9}), model.n_pending
+    ('large', 20)
+
+    It gives what River's evaluation with a delay gives:
+
+    >>> from river import datasets, evaluate, metrics
+    >>> events = ((x, y, {"key": i}) for i, (x, y) in enumerate(datasets.Phishing()))
+    >>> evaluate.progressive_val_score(events, DelayedClassifier(CPMClassifier()), metrics.Accuracy(), delay=100)
+    Accuracy: 84.56%
+    """
+
+    def __init__(
+        self,
+        model: base.Classifier,
+        wait: timedelta | float | None = None,
+        on_timeout: Any = None,
+        most: int = 1_000_000,
+        most_bytes: int = 1 << 30,
+        relearn_corrections: bool = False,
+    ) -> None:
+        self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
+        self.most_bytes, self.relearn_corrections = most_bytes, relearn_corrections
+        check_number("most", most, 1, whole=True)
+        check_number("most_bytes", most_bytes, 1, whole=True)
+        self._join: Join | None = None
+        self._asked = OwnModel(model, proba=True) if is_own(model) else OtherModel(model)
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model, naive_bayes
+
+        yield {"model": linear_model.LogisticRegression()}
+        yield {"model": naive_bayes.GaussianNB(), "wait": 5.0}  # type: ignore[no-untyped-call]
+
+    # Events and labels ------------------------------------------------------------------------------------------------
+
+    def predict_one(self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any) -> Any:
+        """The most probable label; with a key the event waits for its label from now on.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        key
+            What its label will come with: a text, a whole number, or any value of these; 17 and "17" are the same.
+        time
+            The event's time, in seconds or as a datetime; by default the newest that was given.
+        """
+        if key is None:
+            return self.model.predict_one(x, **kwargs)
+        return self._predict(x, key, time, proba=False)[0]
+
+    def predict_proba_one(
+        self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
+    ) -> dict[Any, float]:
+        """The probability of each label; key and time as for `predict_one`."""
+        if key is None:
+            return self.model.predict_proba_one(x, **kwargs)
+        return self._predict(x, key, time, proba=True)[1]
+
+    def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
+        """Learn the label of an event that waits, or that will come.
+
+        Parameters
+        ----------
+        x
+            The key; or the features of an event, where `key` is given (then they are not looked at: what was predicted
+            on is learned) or where nothing waits.
+        y
+            The label.
+        key
+            The key, where it is not given first.
+        time
+            The label's time, in seconds or as a datetime; by default the newest that was given.
+        """
+        if key is None and isinstance(x, dict):
+            self.model.learn_one(x, y, **kwargs)
+            return
+        join = self._joined()
+        moment = self._moment(time, join)
+        labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
+        join.step(_NO_EVENTS, labels, [key_text(x if key is None else key)])
+
+    def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
+        join, asked = self._joined(), self._asked
+        if isinstance(asked, OtherModel):
+            asked.with_proba = proba
+        events = Events([x], [key_text(key)], np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
+        [answer], _ = join.step(events, _NO_LABELS, [])
+        code = int(answer.codes[0])
+        label = asked.classes[code] if code >= 0 else None
+        if isinstance(asked, OtherModel):
+            return label, asked.last
+        shares = [] if answer.probas is None else answer.probas[0].tolist()
+        return label, dict(zip(asked.classes, shares, strict=False))
+
+    def _joined(self) -> Join:
+        if self._join is None:
+            wait = self.wait.total_seconds() if isinstance(self.wait, timedelta) else self.wait
+            store = Store(
+                wait_ms=None if wait is None else round(wait * 1000),
+                most=self.most,
+                most_bytes=self.most_bytes,
+                keeps_objects=isinstance(self._asked, OtherModel),
+                relearns=self.relearn_corrections,
+            )
+            self._join = Join(store, self._asked, on_timeout=self.on_timeout)
+        return self._join
+
+    def _moment(self, time: Any, join: Join) -> int:
+        """A time in milliseconds."""
+        if time is None:
+            return join.store.clock
+        return round((time.timestamp() if isinstance(time, datetime) else float(time)) * 1000)
+
+    # How it stands ----------------------------------------------------------------------------------------------------
+
+    @property
+    def n_pending(self) -> int:
+        """How many events wait for their label."""
+        return 0 if self._join is None else self._join.store.n_waiting
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What became of events and labels so far: labels, answered, late, repeated, corrected, doubles, expired,
+        waiting, early, orphans, dropped."""
+        return {} if self._join is None else self._join.totals()
+
+
+_NO_EVENTS = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+_NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))
+
+
+def key_text(key: Any) -> str:
+    """A key as a text, in which 17 and "17" are the same.
+
+    Raises
+    ------
+    TypeError
+        For what has no text of its own.
+
+    Examples
+    --------
+    >>> key_text(17), key_text("17"), key_text(17.0), key_text(("a", 1))
+    ('17', '17', '17', '{"tuple": ["a", 1]}')
+    """
+    if type(key) is str:
+        return key
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "surrogateescape")
+    if isinstance(key, int | float | str) and not isinstance(key, bool):
+        return str(key)
+    return json.dumps(encode_label(key))

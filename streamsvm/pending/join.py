@@ -1,0 +1,372 @@
+"""Events and labels in one order: events are predicted when they come, and learned when their labels do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Features, LateLabels
+from streamsvm.features import Floats, Ints
+from streamsvm.kernels import pending as kernels
+from streamsvm.pending.rows import in_order, stacked, taken
+from streamsvm.pending.store import Settled, Store
+
+IN_TIME, LATE, TIMEOUT = "in time", "late", "timeout"
+"""How an event came by its label."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a model is asked for many rows, one after the other.
+
+    Parameters
+    ----------
+    features
+        The rows.
+    labels
+        Which class each is learned as, None where it is only predicted.
+    predicted
+        Whether each is predicted.
+    times
+        The times of their events, in milliseconds.
+    memories, apart
+        As `run_batch` of the learners takes them.
+    """
+
+    features: Any
+    labels: list[Any]
+    predicted: NDArray[np.bool_]
+    times: Ints
+    memories: Ints
+    apart: Ints
+
+
+@dataclass(slots=True)
+class Answer:
+    """What it says: class numbers, -1 for none, their probabilities, and those of all classes, where they are
+    wanted.
+    """
+
+    codes: Ints
+    scores: Floats
+    probas: Floats | None
+
+
+class Model(Protocol):
+    """What the join needs of a model."""
+
+    @property
+    def memory_size(self) -> int:
+        """How many numbers it remembers of the moment of a prediction."""
+
+    def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in turn."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """Events and their labels, in the order in which they found each other.
+
+    Parameters
+    ----------
+    labels
+        What came.
+    slots
+        The number of each event, in order of arrival.
+    codes, scores, probas
+        What had been predicted.
+    keys, times, origins
+        Of the events; times in milliseconds.
+    lags
+        How many milliseconds after its event each label came.
+    how
+        In time, late, or not at all.
+    """
+
+    labels: list[Any] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    probas: list[Any] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    origins: list[list[int]] = field(default_factory=list)
+    lags: list[int] = field(default_factory=list)
+    how: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(slots=True)
+class Events:
+    """Events that come.
+
+    Parameters
+    ----------
+    features
+        Their rows.
+    keys, times
+        One each; times in milliseconds since 1970.
+    origins
+        Numbers that tell where each came from, shape (n, k).
+    """
+
+    features: Features
+    keys: Sequence[str]
+    times: Ints
+    origins: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came, since the beginning.
+
+    Parameters
+    ----------
+    labels
+        Labels that came.
+    answered
+        Events that had their label in time.
+    late
+        Labels of events that had waited too long: counted, and not learned.
+    repeated, corrected
+        Labels of events that had theirs: the same, and others.
+    doubles
+        Events with the key of one that was there: predicted, and not waited for.
+    expired
+        Events that waited too long.
+    """
+
+    labels: int = 0
+    answered: int = 0
+    late: int = 0
+    repeated: int = 0
+    corrected: int = 0
+    doubles: int = 0
+    expired: int = 0
+
+
+FATES = ("", "answered", "doubles", "answered", "", "late", "repeated", "corrected", "corrected")
+"""How what becomes of events and labels is counted."""
+
+_FOUND = np.isin(np.arange(len(FATES)), (kernels.MEETS, kernels.JOINS, kernels.COMES_LATE))
+
+
+class Join:
+    """Predicts events when they come, and has each learned, as it was seen, when its label comes.
+
+    Parameters
+    ----------
+    store
+        Where events wait.
+    model
+        What predicts and learns.
+    learn
+        False only predicts.
+    on_timeout
+        The class of events whose label did not come, which are learned as such when their time is up; None for none.
+    """
+
+    def __init__(self, store: Store, model: Model, *, learn: bool = True, on_timeout: Any = None) -> None:
+        self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
+        self.counts = Counts()
+
+    def totals(self) -> dict[str, int]:
+        """All counts, and how many wait."""
+        store = self.store
+        now = {
+            "waiting": store.n_waiting,
+            "early": store.n_early,
+            "orphans": store.n_orphans,
+            "dropped": store.n_dropped,
+        }
+        return asdict(self.counts) | now
+
+    def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[list[Answer], Joined]:
+        """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
+        n, m, store = len(events), len(late), self.store
+        place = np.arange(n) + np.searchsorted(late.before, np.arange(n), "right")
+        label_place = np.setdiff1d(np.arange(n + m), place)
+        digests, times = np.empty((n + m, 2), np.uint64), np.empty(n + m, np.int64)
+        numbers = np.full(n + m, -1)
+        digests[place], digests[label_place] = store.digests(events.keys), store.digests(late_keys)
+        times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
+        numbers[label_place] = [store.number(label) for label in late.labels]
+        self.counts.labels += m
+        of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
+        of_event[place], of_label[label_place] = np.arange(n), np.arange(m)
+        answers, joined = [], Joined()
+        for settled in store.settle(digests, times, numbers):
+            part = slice(settled.first, settled.end)
+            answers.append(_Part(self, settled, events, of_event[part], of_label[part], late, late_keys).run(joined))
+        store.trim()
+        return answers, joined
+
+
+class _Part:
+    """Some events and labels in turn, of which the store has found what becomes of them."""
+
+    def __init__(
+        self,
+        join: Join,
+        settled: Settled,
+        events: Events,
+        of_event: Ints,
+        of_label: Ints,
+        late: LateLabels,
+        late_keys: Sequence[str],
+    ) -> None:
+        self._join, self._store, self._settled, self._events = join, join.store, settled, events
+        self._of_event, self._of_label, self._late, self._late_keys = of_event, of_label, late, late_keys
+        fates, slots = settled.fates, settled.slots
+        self._left_before = settled.left_before - settled.first
+        self._asks = of_event >= 0
+        self._new = self._asks & (fates != kernels.DOUBLE)
+        early = fates == kernels.COMES_EARLY
+        self._first_new = int(slots[self._new | early].min(initial=np.iinfo(np.int64).max))
+        self._n_new = int((self._new | early).sum())
+        self._at_once = self._find_at_once()
+        self._fused = self._at_once if self._store.relearns else self._at_once | (fates == kernels.MEETS)
+
+    def _find_at_once(self) -> NDArray[np.bool_]:
+        """Which events have their label next, so that they are predicted and learned in one."""
+        fates, slots, left = self._settled.fates, self._settled.slots, self._left_before
+        found = np.zeros(len(fates), bool)
+        if not self._store.relearns:
+            found[:-1] = (fates[:-1] == kernels.WAITS) & (fates[1:] == kernels.JOINS) & (slots[1:] == slots[:-1])
+            found[left[(left > 0) & (left <= len(fates))] - 1] = False
+        return found
+
+    def run(self, joined: Joined) -> Answer:
+        """Ask the model, and see to what waits; the answers for the events."""
+        self._add()
+        asked, is_event = self._asked()
+        answer = self._join.model.run(asked)
+        codes, scores = answer.codes[is_event], answer.scores[is_event]
+        probas = None if answer.probas is None else answer.probas[is_event]
+        self._keep(asked, codes, scores, probas)
+        self._report(joined)
+        return Answer(codes, scores, probas)
+
+    def _add(self) -> None:
+        """Let those events wait whose labels do not come at once."""
+        settled, events = self._settled, self._events
+        self._kept = self._new & ~self._fused
+        if self._n_new:
+            which = self._of_event[self._kept]
+            keys = [events.keys[i] for i in which.tolist()]
+            self._store.add(self._n_new, self._new_numbers(), taken(events.features, which), keys)
+            self._store.come_from(settled.slots[self._new], events.origins[self._of_event[self._new]])
+
+    def _new_numbers(self) -> Ints:
+        """Which of the new slots have something kept with them."""
+        numbers: Ints = self._settled.slots[self._kept] - self._first_new
+        return numbers
+
+    def _asked(self) -> tuple[Asked, NDArray[np.bool_]]:
+        """The rows for the model: events to predict, and those to learn, in turn."""
+        settled, store, join, events = self._settled, self._store, self._join, self._events
+        asks, learns = np.flatnonzero(self._asks), np.flatnonzero(self._find_learned())
+        left = np.flatnonzero(settled.expired) if join.learn and join.on_timeout is not None else learns[:0]
+        late_slots = np.concatenate([settled.slots[learns], settled.left[left]])
+        # Of one place in turn, what leaves comes first.
+        order = np.argsort(np.concatenate([2 * asks + 1, 2 * learns + 1, 2 * self._left_before[left]]), kind="stable")
+        labels = [self._label(op) if join.learn and self._fused[op] else None for op in asks.tolist()]
+        labels += [*map(self._label, learns.tolist()), *[join.on_timeout] * len(left)]
+        memories, apart = self._memories(asks, late_slots)
+        rows = [(taken(events.features, self._of_event[asks]), len(asks)), (store.rows(late_slots), len(late_slots))]
+        times = np.concatenate([events.times[self._of_event[asks]], store.times(late_slots)])
+        is_event = order < len(asks)
+        features, in_turn = in_order(stacked(rows), order), [labels[i] for i in order.tolist()]
+        return Asked(features, in_turn, is_event, times[order], memories, apart[order]), is_event
+
+    def _find_learned(self) -> NDArray[np.bool_]:
+        """At which places an event is learned that was predicted before."""
+        fates = self._settled.fates
+        if not self._join.learn:
+            return np.zeros(len(fates), bool)
+        learned: NDArray[np.bool_] = (fates == kernels.JOINS) | ((fates == kernels.MEETS) & ~self._fused)
+        learned[1:] &= ~self._at_once[:-1]
+        if self._store.relearns:
+            learned |= fates == kernels.CORRECTS
+        return learned
+
+    def _label(self, op: int) -> Any:
+        """The label that came with, or for, what stands at a place."""
+        i = self._of_label[op]
+        if i < 0 and self._settled.fates[op] == kernels.WAITS:
+            i = self._of_label[op + 1]
+        return self._late.labels[i] if i >= 0 else self._store.labels[self._settled.labels[op]]
+
+    def _memories(self, event_ops: Ints, late_slots: Ints) -> tuple[Ints, Ints]:
+        """Memories of the new slots, of those that are learned now, and of events that will not be; and who has
+        which.
+        """
+        size, n_new = self._join.model.memory_size, self._n_new
+        old = np.flatnonzero(late_slots < self._first_new) if n_new else np.arange(len(late_slots))
+        memories = np.zeros((n_new + len(old) + 1, size), np.int64)
+        if size:
+            memories[n_new:-1] = self._store.memories(late_slots[old], size)
+        slots = self._settled.slots[event_ops]
+        of_events = np.where(self._new[event_ops], 1 + slots - self._first_new, len(memories))
+        of_events[self._fused[event_ops] & self._join.learn] = 0
+        of_late = 1 + late_slots - self._first_new
+        of_late[old] = 1 + n_new + np.arange(len(old))
+        return memories, np.concatenate([of_events, of_late])
+
+    def _keep(self, asked: Asked, codes: Ints, scores: Floats, probas: Floats | None) -> None:
+        """Note what was predicted, with those that wait, and do without those that do not any more."""
+        store, settled = self._store, self._settled
+        new = self._new[self._asks]
+        store.predicted(settled.slots[self._new], codes[new], scores[new])
+        if self._n_new:
+            at = self._new_numbers()
+            shares = np.zeros((len(at), 0)) if probas is None else probas[self._kept[self._asks]]
+            store.remember(self._n_new, at, asked.memories[at], shares)
+
+    def _report(self, joined: Joined) -> None:
+        """Say what found each other."""
+        store, settled, join, counts = self._store, self._settled, self._join, self._join.counts
+        fates, slots = settled.fates, settled.slots
+        n = np.bincount(fates, minlength=len(FATES)).tolist()
+        for fate, name in enumerate(FATES):
+            if name:
+                setattr(counts, name, getattr(counts, name) + n[fate])
+        found, expired = _FOUND[fates], settled.expired
+        counts.expired += int(expired.sum())
+        ops = np.flatnonzero(found)
+        keys = [
+            self._events.keys[e] if e >= 0 else self._late_keys[i]
+            for e, i in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
+        ]
+        labels = list(map(self._label, ops.tolist()))
+        how = [LATE if fate == kernels.COMES_LATE else IN_TIME for fate in fates[ops].tolist()]
+        turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
+        if join.on_timeout is not None and expired.any():
+            left = settled.left[expired]
+            keys, how = keys + store.keys(left), how + [TIMEOUT] * len(left)
+            labels = labels + [join.on_timeout] * len(left)
+            turns = np.concatenate([turns, 2 * self._left_before[expired]])
+            joining = np.concatenate([joining, left])
+            lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])
+        order = np.argsort(turns, kind="stable").tolist()
+        joining = joining[order]
+        joined.labels += [labels[i] for i in order]
+        joined.keys += [keys[i] for i in order]
+        joined.how += [how[i] for i in order]
+        joined.slots += joining.tolist()
+        joined.lags += lags[order].tolist()
+        joined.codes += store.codes(joining).tolist()
+        joined.scores += store.scores(joining).tolist()
+        joined.times += store.times(joining).tolist()
+        joined.origins += store.origins(joining).tolist()
+        gone = np.concatenate([slots[fates == kernels.JOINS] if not store.relearns else slots[:0], settled.left])
+        store.let_go(gone)

@@ -1,0 +1,94 @@
+"""One way for the join to ask a classifier, whoever's it is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from streamsvm.pending.join import Answer, Asked, Model
+
+
+class OwnModel:
+    """A classifier of this package: one call for many rows."""
+
+    def __init__(self, model: Any, *, proba: bool = False) -> None:
+        self.model, self.proba = model, proba
+
+    @property
+    def memory_size(self) -> int:
+        """How many numbers it remembers of the moment of a prediction."""
+        return int(self.model.memory_size)
+
+    @property
+    def classes(self) -> list[Any]:
+        """All classes so far."""
+        found: list[Any] = self.model.classes_
+        return found
+
+    def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in turn."""
+        if not asked.labels:
+            return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.proba else None)
+        features = asked.features or [{}] * len(asked.labels)
+        codes, scores, *proba = self.model.run_batch(
+            features,
+            asked.labels,
+            proba=self.proba,
+            times=asked.times / 1000.0,
+            memories=asked.memories,
+            apart=asked.apart,
+        )
+        return Answer(codes, scores, proba[0] if self.proba else None)
+
+
+class OtherModel:
+    """Any other River classifier, an event at a time."""
+
+    memory_size = 0
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.classes: list[Any] = []
+        self._codes: dict[Hashable, int] = {}
+        self.with_proba = False
+        """Whether the next prediction is asked for all probabilities."""
+        self.last: dict[Any, float] = {}
+        """All probabilities of the prediction that was asked for them last."""
+
+    def code(self, label: Any) -> int:
+        """The number of a class; -1 for none."""
+        if label is None:
+            return -1
+        if label not in self._codes:
+            self._codes[label] = len(self.classes)
+            self.classes.append(label)
+        return self._codes[label]
+
+    def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in turn."""
+        codes, scores = np.full(len(asked.labels), -1), np.full(len(asked.labels), np.nan)
+        for i, (x, label) in enumerate(zip(asked.features, asked.labels, strict=True)):
+            if asked.predicted[i]:
+                codes[i], scores[i] = self._predict(x)
+            if label is not None:
+                self.model.learn_one(x, label)
+        return Answer(codes, scores, None)
+
+    def _predict(self, x: dict[Any, Any]) -> tuple[int, float]:
+        if not self.with_proba:
+            return self.code(self.model.predict_one(x)), np.nan
+        self.last = self.model.predict_proba_one(x)
+        best = max(self.last, key=self.last.__getitem__, default=None)
+        return self.code(best), self.last.get(best, np.nan)
+
+
+def is_own(model: Any) -> bool:
+    """Whether a classifier takes many rows at once, with what it remembers of each."""
+    return hasattr(model, "memory_size") and hasattr(model, "run_batch")
+
+
+def as_model(model: Any, *, proba: bool = False) -> Model:
+    """A classifier as the join asks it."""
+    return OwnModel(model, proba=proba) if is_own(model) else OtherModel(model)
