@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from connectors.events import Rejected
 
-_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d.,]*")  # what differs between events that share a reason
+_VALUES = re.compile(r"(?<=: )('[^']*'|\"[^\"]*\")|\d[\d.,]*")  # what differs between events that share a reason
 _MOST_REASONS, _MOST_LAST = 20, 5
 _OTHERS = "other reasons"
 
@@ -26,9 +26,9 @@ class Rejects:
     Examples
     --------
     >>> rejects = Rejects()
-    >>> rejects.add([Rejected("x is 'oops', not a number", {"line": 3}), Rejected("x is '?!', not a number", {})])
+    >>> rejects.add([Rejected(f"'x' is not a number: {text!r}", {"line": 3}) for text in ("oops", "?!")])
     >>> rejects.reasons
-    Counter({'x is …, not a number': 2})
+    Counter({"'x' is not a number: …": 2})
     """
 
     def __init__(self) -> None:

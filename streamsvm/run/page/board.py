@@ -197,7 +197,7 @@ class Board:
             "began": self._began,
             "kind": self.kind,
             "ended": report.ended,
-            "model": report.model,
+            "model": _name(report, model),
             "source": shown(report.source, _LONGEST),
             "out": None if report.out is None else shown(report.out, _LONGEST),
             "fraction": fraction,
@@ -304,6 +304,12 @@ class Marks:
                     self._add("class", time.time(), metrics.judged, f"a new class, {name}")
             self._classes = n
         return {"count": n, "new": list(reversed(self._new))}
+
+
+def _name(report: Report, model: Any) -> str:
+    """That of the learner, also where refits stand around it."""
+    inner = getattr(model, "model", None) if report.refits is not None else None
+    return report.model.rpartition(".")[2] if inner is None else f"{type(inner).__name__} with refits"
 
 
 def _n_classes(metrics: Metrics) -> int:
