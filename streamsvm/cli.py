@@ -51,7 +51,9 @@ def _guarded(arguments: list[str], started: float) -> int:
     try:
         args = _parse(arguments)
         with _logging(args.quiet):
-            return _warmup(args) if args.command == "warmup" else _run(args, started)
+            if args.command == "run":
+                return _run(args, started)
+            return _warmup(args) if args.command == "warmup" else _watch(args)
     except SetupError as error:
         return _complain(error, 2)
     except BrokenPipeError:
@@ -74,6 +76,13 @@ def _warmup(args: argparse.Namespace) -> int:
 
         warm_solver()
     print(folder)
+    return 0
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from streamsvm.run.page.watch import watch
+
+    watch(args.place, args.page, _page_token(args))
     return 0
 
 
@@ -148,6 +157,16 @@ def build_parser() -> _Parser:
     _add_results(run)
     _add_checkpoint(run)
     _add_reports(run)
+    watch = commands.add_parser(
+        "watch",
+        help="serve a page that shows a run that is elsewhere",
+        description="Serve a page that shows a run that is elsewhere, until interrupted: as its checkpoints are "
+        "renewed, which it neither locks nor changes, or as its own page (`run --page`) shows it.",
+        allow_abbrev=False,
+    )
+    watch.add_argument("place", type=_text, metavar="DIR|URL", help="its --checkpoint directory, or where its page is")
+    _add_page(watch, "where to serve the page, as `run --page` has it (default 8080)", default="8080")
+    watch.add_argument("--quiet", action=_FLAG, help="do not say where the page is")
     warmup = commands.add_parser(
         "warmup",
         help="compile now what a first use would compile, as for a container image",
@@ -368,6 +387,9 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics-port", type=_count, metavar="PORT", help="serve events, accuracy, lag and more to Prometheus there"
     )
+    _add_page(
+        group, "serve a page there that shows the run, while it runs; ADDRESS:PORT listens elsewhere than on 127.0.0.1"
+    )
     group.add_argument("--quiet", action=_FLAG, help="no progress and no summary (warnings stay)")
     group.add_argument(
         "--config",
@@ -375,6 +397,17 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="settings from TOML: keys are the long options and `source`; a table [model] has `name` and the "
         "parameters; the command line wins",
+    )
+
+
+def _add_page(group: Any, shows: str, default: str | None = None) -> None:
+    group.add_argument("--page", type=_text, default=default, metavar="PORT", help=shows)
+    group.add_argument(
+        "--page-token",
+        type=_text,
+        metavar="TOKEN",
+        help="what viewers must know, needed beyond this machine; better in the environment, as STREAMSVM_PAGE_TOKEN, "
+        "where no list of processes shows it (then open the page as http://…/#token=TOKEN)",
     )
 
 
@@ -423,7 +456,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if args.command is None:
         parser.print_help()
         parser.exit(2)
-    if args.command == "warmup":
+    if args.command != "run":
         return args
     options = set(vars(args)) - {"command", "version", "config", "param"}
     configured = read_configuration(args.config, options) if args.config else Configuration(None, {}, [])
@@ -509,6 +542,10 @@ def _rejects(report: Report) -> str:
     )
 
 
+def _page_token(args: argparse.Namespace) -> str | None:
+    return args.page_token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None
+
+
 def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer | None:
     """Whoever wants to know how the run goes on."""
     from streamsvm.run.prometheus import Exporter
@@ -517,6 +554,10 @@ def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer
     observers: list[Observer] = []
     if args.metrics_port is not None:
         observers.append(stack.enter_context(contextlib.closing(Exporter(args.metrics_port))))
+    if args.page is not None:
+        from streamsvm.run.page import Page
+
+        observers.append(stack.enter_context(contextlib.closing(Page(args.page, _page_token(args)))))
     if not args.quiet:
         observers.append(stack.enter_context(_progress(args.log_every)))
     return observe_all(observers)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -22,3 +25,31 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no data sets in {DATA}: set STREAMSVM_DATA to their folder")
     return DATA
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real browser without a window; where there is none the test is skipped, and fails where there has to be one."""
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    place, driver = next((path for path in found if path), None), shutil.which("chromedriver")
+    if place is None or driver is None:
+        lacking = "no Chromium with its chromedriver: apt-get install chromium chromium-driver"
+        if os.environ.get("CI") and os.environ.get("STREAMSVM_BROWSER") == "required":
+            pytest.fail(lacking)
+        pytest.skip(lacking)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = place
+    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-dev-shm-usage"):
+        options.add_argument(f"--{flag}")
+    for flag in ("disable-background-networking", "disable-component-update", "disable-sync"):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
+    options.add_argument("--window-size=1360,1000")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        yield driven
+    finally:
+        driven.quit()

@@ -330,6 +330,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
         _, _, proba = self._run(self._space.encode(X), n_proba=n)
         return frame_like(X, proba, self._answers[:n])
 
+    def peek_proba_many(self, X: Any) -> Floats:
+        """What `predict_proba_many` gives, shape (n, n_classes), as somebody sees it who looks on: no trace is left.
+
+        A prediction may leave one, as label autocorrelation takes note of which events wait for their labels.
+        """
+        _, _, proba = self._run(self._space.encode(X), predict=False, n_proba=int(self._state.n_classes))
+        return proba
+
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
         """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
 

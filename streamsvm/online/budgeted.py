@@ -306,6 +306,24 @@ class BSGDClassifier(base.OnlineClassifier):
         """How many support vectors there are."""
         return int(self._state.n_vectors)
 
+    def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
+        """The support vectors most like an event: what its prediction rests on, as `StreamSVMClassifier.nearest`.
+
+        Examples
+        --------
+        >>> model = BSGDClassifier()
+        >>> for i in range(100):
+        ...     model.learn_one({"a": float(i % 2)}, "odd" if i % 2 else "even")
+        >>> model.nearest({"a": 1.0}, n=1)[0]["label"]
+        'odd'
+        """
+        check_number("n", n, 1, whole=True)
+        columns, values = self._space.encode_event(x, learn=False)
+        row = np.full(len(self._space), np.nan)
+        row[self._space.is_indicator] = 0.0
+        row[columns] = values
+        return self.model.nearest(row, n) if self.n_support_vectors else []
+
     @property
     def relevance(self) -> dict[Any, float]:
         """The part of each column in the distance, by name; 1 for all where the metric is fixed."""

@@ -232,6 +232,11 @@ class RefitClassifier(base.MiniBatchClassifier):
         effect = getattr(self._model, "autocorrelation_effect", None)
         return None if effect is None else effect()
 
+    def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
+        """The support vectors of the learner that are most like an event, as it has them; empty where it has none."""
+        found = getattr(self._model, "nearest", None)
+        return [] if found is None else found(x, n)
+
     def leaders(self) -> list[dict[str, Any]]:
         """The learner's heads, and the experts, the leading first: as `StreamSVMClassifier.leaders` has it."""
         own, *others = self._panel.standing()
@@ -360,6 +365,12 @@ class RefitClassifier(base.MiniBatchClassifier):
         n = int(self._model._state.n_classes)
         _, _, proba = self._run(self._model._space.encode(X), n_proba=n)
         return frame_like(X, proba, self.classes_[:n])
+
+    def peek_proba_many(self, X: Any) -> Floats:
+        """As `OnlineClassifier.peek_proba_many`, from the vote of all."""
+        n = int(self._model._state.n_classes)
+        _, _, proba = self._run(self._model._space.encode(X), predict=False, n_proba=n)
+        return proba
 
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
         """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.

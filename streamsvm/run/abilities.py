@@ -91,6 +91,26 @@ class AutocorrelationAware(Protocol):
 
 
 @runtime_checkable
+class Peeked(Protocol):
+    """It may be asked for probabilities without taking note of it."""
+
+    @property
+    def classes_(self) -> Sequence[Any]:
+        """All classes so far."""
+
+    def peek_proba_many(self, X: Any) -> NDArray[Any]:
+        """Those of each row, shape (n, n_classes)."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """It has examples that its predictions rest on."""
+
+    def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
+        """Those most like an event, each with its `similarity`, `label` and `features`."""
+
+
+@runtime_checkable
 class Refitting(Protocol):
     """Windows of the stream are solved again beside it."""
 

@@ -117,20 +117,10 @@ class Checkpoint:
         if not self.exists:
             return None
         try:
-            header, arrays = read_archive(self.path)
-            if header.get("class") != _CLASS:
-                raise ValueError(f"{self.path} is not a checkpoint but holds a {header.get('class')}")
-            if absent := {*_PLAIN, *_STATES} - set(header):
-                raise ValueError(f"{self.path} lacks {', '.join(sorted(absent))}")
-            if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
-                raise ValueError(f"{self.path} is not a whole checkpoint")
-            check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _STATES))})
+            snapshot = read_snapshot(self.path)
         except ValueError as error:
             raise SetupError(f"{error}; give another --checkpoint directory, or --fresh to start over") from error
-        settings, source, sinks = (header[name] for name in _PLAIN)
-        model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
-        snapshot = Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}))
-        self._compare(settings, identity)
+        self._compare(snapshot.identity, identity)
         return snapshot
 
     def discard(self) -> None:
@@ -161,6 +151,29 @@ class Checkpoint:
                 f"the checkpoint in {self.directory} is of another run: {changes}. "
                 "Give the same settings to go on, another --checkpoint directory, or --fresh to start over"
             )
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """What was left there, whoever holds it.
+
+    Raises
+    ------
+    ValueError
+        Where it is no checkpoint, or not a whole one.
+    FileNotFoundError
+        Where there is none.
+    """
+    header, arrays = read_archive(path)
+    if header.get("class") != _CLASS:
+        raise ValueError(f"{path} is not a checkpoint but holds a {header.get('class')}")
+    if absent := {*_PLAIN, *_STATES} - set(header):
+        raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
+    if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
+        raise ValueError(f"{path} is not a whole checkpoint")
+    check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _STATES))})
+    settings, source, sinks = (header[name] for name in _PLAIN)
+    model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
+    return Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}))
 
 
 def _under(part: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch
-from streamsvm.run.abilities import Batched
+from streamsvm.run.abilities import Batched, Peeked
 from streamsvm.run.errors import RunError
 
 
@@ -39,12 +39,17 @@ class Answers:
 class Learner(Protocol):
     """What the loop needs of a model."""
 
+    model: Any
+
     @property
     def classes(self) -> Sequence[Any]:
         """All classes so far; `step` answers with indices into it."""
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         """Test, then train."""
+
+    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
 
 
 class BatchLearner:
@@ -53,21 +58,24 @@ class BatchLearner:
     def __init__(self, model: Batched, *, proba: bool = False) -> None:
         from streamsvm.features import BadRows
 
-        self._model, self._proba = model, proba
+        self.model, self._proba = model, proba
         self._bad_rows = BadRows
         # Compiles the kernel, or loads it, before the stream is read; a copy learns what is no event of the stream.
         model.clone().run_batch([{"warm": 1.0}], [0])
 
     @property
     def classes(self) -> Sequence[Any]:
-        return self._model.classes_
+        return self.model.classes_
+
+    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        return np.asarray(self.model.peek_proba_many(rows)) if isinstance(self.model, Peeked) else None
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         while True:
             features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
-                codes, scores, *all_ = self._model.run_batch(
+                codes, scores, *all_ = self.model.run_batch(
                     features, batch.labels, learn=learn, proba=self._proba, times=times
                 )
             except self._bad_rows as bad:
@@ -93,11 +101,17 @@ class RowLearner:
     """
 
     def __init__(self, model: Any, *, scored: bool, proba: bool = False) -> None:
-        self._model, self._proba = model, proba
+        self.model, self._proba = model, proba
         self._binary = not model._multiclass
         self._code: dict[Any, int] = {}
         self.classes: list[Any] = []
         self._predict = self._predictor(scored)
+
+    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        found = [self._shares(row) for row in rows]
+        if any(shares is None for shares in found):
+            return None
+        return np.array([[(shares or {}).get(code, 0.0) for code in range(len(self.classes))] for shares in found])
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         self._name(batch.labels)
@@ -107,7 +121,7 @@ class RowLearner:
                 prediction, score = self._predict(row)
                 shares = self._shares(row) if self._proba and prediction is not None else None
                 if learn and label is not None:
-                    self._model.learn_one(row, self._code[label] == 1 if self._binary else label)
+                    self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
                 code = self._decode(prediction)
             except Exception as error:  # nobody knows what a foreign model raises on a strange event
                 bad[i] = f"{type(error).__name__}: {error}"
@@ -123,7 +137,7 @@ class RowLearner:
     def _shares(self, row: dict[Any, Any]) -> dict[int, float] | None:
         """All probabilities; None where the model knows none."""
         try:
-            shares = self._model.predict_proba_one(row)
+            shares = self.model.predict_proba_one(row)
         except (NotImplementedError, AttributeError):
             return None
         codes = {self._decode(label): share for label, share in shares.items() if share}
@@ -138,7 +152,7 @@ class RowLearner:
                 self._encode(type(label)(0))
             self._encode(label)
         if self._binary and len(self.classes) > 2:
-            name = type(self._model).__name__
+            name = type(self.model).__name__
             raise RunError(
                 f"{name} tells only two classes apart, and a third label came: {self.classes[:3]}; "
                 f"use --model river.multiclass.OneVsRestClassifier --param classifier=PATH.TO.{name}"
@@ -161,7 +175,7 @@ class RowLearner:
     def _predictor(self, scored: bool) -> Callable[[dict[Any, Any]], tuple[Any, float]]:
         from river.base import Classifier
 
-        model = self._model
+        model = self.model
         if _overrides(model, Classifier, "predict_one"):
             if scored and _overrides(model, Classifier, "predict_proba_one"):
                 return self._predict_twice
@@ -170,18 +184,18 @@ class RowLearner:
 
     def _predict_once(self, row: dict[Any, Any]) -> tuple[Any, float]:
         """What River's own `predict_one` does, with the probability."""
-        shares = self._model.predict_proba_one(row)
+        shares = self.model.predict_proba_one(row)
         if not shares:
             return None, float("nan")
         prediction = max(shares, key=shares.get)
         return prediction, shares[prediction]
 
     def _predict_twice(self, row: dict[Any, Any]) -> tuple[Any, float]:
-        prediction = self._model.predict_one(row)
+        prediction = self.model.predict_one(row)
         try:
-            score = self._model.predict_proba_one(row).get(prediction, float("nan"))
+            score = self.model.predict_proba_one(row).get(prediction, float("nan"))
         except (NotImplementedError, AttributeError):  # a pipeline whose last step knows no probabilities
-            self._predict = lambda row: (self._model.predict_one(row), float("nan"))
+            self._predict = lambda row: (self.model.predict_one(row), float("nan"))
             score = float("nan")
         return prediction, score
 

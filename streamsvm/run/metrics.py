@@ -7,7 +7,7 @@ resumed run counts exactly what an uninterrupted one does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,6 +227,25 @@ class Metrics:
         self.leader = int(leader[-1])
         hits: NDArray[np.bool_] = truth == before
         return hits
+
+    @property
+    def labels(self) -> list[Any]:
+        """All labels and predictions so far, in order of arrival."""
+        return list(self._code)
+
+    @property
+    def seen(self) -> NDArray[np.int64]:
+        """How often each of `labels` came as a label; those at the end may not have come at all."""
+        return self._seen
+
+    def pairs_since(self, earlier: Mapping[int, int]) -> dict[tuple[int, int], int]:
+        """How often each pair (label, prediction) was seen since `pairs` gave that, by their places in `labels`."""
+        mask, gained = (1 << _SHIFT) - 1, ((pair, n - earlier.get(pair, 0)) for pair, n in self._pairs.items())
+        return {(pair >> _SHIFT, pair & mask): n for pair, n in gained if n}
+
+    def pairs(self) -> dict[int, int]:
+        """The counts of all pairs, to be compared with later."""
+        return dict(self._pairs)
 
     def confusions(self) -> dict[tuple[Any, Any], int]:
         """How often each pair (label, prediction) was seen."""

@@ -10,39 +10,28 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.runner import Report
 
 
-class Exporter:
-    """Serves the figures of a run over HTTP, computed when they are asked for.
-
-    Parameters
-    ----------
-    port
-        Where to listen.
-    address
-        On which of the machine's addresses.
+class Figures:
+    """The figures of a run as the client library collects them, computed when they are asked for.
 
     Raises
     ------
     SetupError
-        Where the port is taken, or prometheus-client is missing.
+        Where prometheus-client is missing; `option` asked for it.
     """
 
-    def __init__(self, port: int, address: str = "0.0.0.0") -> None:
+    def __init__(self, option: str = "--metrics-port") -> None:
         try:
             import prometheus_client
             from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
         except ImportError as error:
-            raise SetupError("--metrics-port needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
+            raise SetupError(f"{option} needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
         self._counter, self._gauge = CounterMetricFamily, GaugeMetricFamily
         self._report: Report | None = None
         self._before = (time.perf_counter(), 0)
         self._rate = 0.0
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(self)
-        try:
-            self._server, self._thread = prometheus_client.start_http_server(port, address, registry)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
+        self.registry = prometheus_client.CollectorRegistry()
+        self.registry.register(self)
+        self._library = prometheus_client
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
@@ -52,6 +41,10 @@ class Exporter:
         if now - at >= 1.0:
             self._rate = (report.events - events) / (now - at)
             self._before = (now, report.events)
+
+    def text(self) -> bytes:
+        """The figures as Prometheus reads them."""
+        return self._library.generate_latest(self.registry)
 
     def collect(self) -> Iterator[Any]:
         """The figures, as the client library wants them."""
@@ -83,6 +76,37 @@ class Exporter:
             yield lag
             stalls = "Times that no event came for long, 30 s with Kafka, although there was a lag."
             yield self._counter("streamsvm_stalls", stalls, report.stalls)
+
+
+class Exporter:
+    """Serves the figures of a run over HTTP.
+
+    Parameters
+    ----------
+    port
+        Where to listen.
+    address
+        On which of the machine's addresses.
+
+    Raises
+    ------
+    SetupError
+        Where the port is taken, or prometheus-client is missing.
+    """
+
+    def __init__(self, port: int, address: str = "0.0.0.0") -> None:
+        self._figures = Figures()
+        from prometheus_client import start_http_server
+
+        try:
+            self._server, self._thread = start_http_server(port, address, self._figures.registry)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
+
+    def __call__(self, report: Report, fraction: float | None) -> None:
+        """Take note of how the run stands."""
+        self._figures(report, fraction)
 
     def close(self) -> None:
         """Stop serving."""

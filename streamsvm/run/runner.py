@@ -32,9 +32,10 @@ from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
-from streamsvm.run.learners import Answers, as_learner
+from streamsvm.run.learners import Answers, Learner, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
+from streamsvm.run.rejects import Rejects
 
 _PURPOSES = {"out": "predictions", "rejected": "events set aside"}  # of sinks, by their role
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
@@ -82,6 +83,10 @@ class Report:
         How many events each part of a live source is behind, by its name; None where the source does not know.
     stalls
         How often this process got no event for long although the source was behind.
+    learner, answers
+        The model as it is driven, and what it answered to the latest batch, for observers.
+    rejects
+        The events set aside by this process, by reason.
     """
 
     model: str
@@ -106,6 +111,9 @@ class Report:
     checkpoint: Checkpoint | None = None
     lag: Mapping[Any, int] | None = None
     stalls: int = 0
+    learner: Learner | None = None
+    answers: Answers | None = None
+    rejects: Rejects = field(default_factory=Rejects)
 
     @property
     def mostly_rejected(self) -> bool:
@@ -231,6 +239,7 @@ class Runner:
         """Run to the end of the stream, to `max_events`, or until stopped; where a run was killed, go on from there."""
         self._position = self.source.position
         self._begin()
+        self.report.learner = self._learner
         began = time.perf_counter()
         self._saved = (self.report.metrics.taken, began)
         self._looked = (self.report.metrics.events, self.report.metrics.rejected)
@@ -301,6 +310,7 @@ class Runner:
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
+        report.answers = answers
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
         metrics.update(kept.labels, codes, self._learner.classes)
@@ -312,6 +322,7 @@ class Runner:
         if kept.rejected:
             self._write("rejected", rejection_table(kept.rejected))
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
+            report.rejects.add(kept.rejected)
             self._warn_of_rejects(kept.rejected[-1].reason)
 
     def _warn_of_rejects(self, reason: str) -> None:

@@ -1,0 +1,404 @@
+"""What there is to see of a run, gathered between batches by the thread that runs it.
+
+Nothing is done per event, and what is done is bounded as a share of the time: whatever looking takes, the next look
+comes so much later that all of them take less than a hundredth together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import orjson
+
+from connectors.events import Rejected
+from streamsvm.run.abilities import Insight, Refits, notices_of
+from streamsvm.run.metrics import CURVE_LINES, Metrics
+from streamsvm.run.names import feature, shown
+from streamsvm.run.page.events import LastEvents, reasons
+from streamsvm.run.page.feed import Feed
+from streamsvm.run.page.late import Calibration, Confusion
+from streamsvm.run.page.series import COLUMNS, N_FEATURES, Series
+from streamsvm.run.runner import Report
+
+EVERY_S = 1.0
+_IDLE_S = 5.0  # from one look to the next where no event came
+_SHARE = 0.003  # of the time, for each of the three kinds of looking, at most
+_ANSWERS_SHARE = 0.01
+_HISTORY_S = 10.0
+_STANDS_STILL_S = 120.0
+_MOST_QUESTIONS = 4
+_MOST_MARKS, _MOST_LEADERS, _MOST_FEATURES, _MOST_PARTS, _MOST_NEW, _MOST_REFITS = 400, 12, 12, 64, 12, 6
+_NEW_AFTER = 1_000  # judged events; a class that comes earlier is none that is new
+_LONGEST = 300
+
+logger = logging.getLogger("streamsvm.run")
+
+Question = tuple[int, "Future[bytes]"]
+
+
+class Busy(Exception):
+    """So many questions wait already."""
+
+
+class Board:
+    """An observer of a run that publishes how it stands.
+
+    Parameters
+    ----------
+    every_s
+        Seconds from one message to the next, at least.
+
+    Attributes
+    ----------
+    feed
+        Where messages are published: each the state of the run as JSON.
+    report
+        What was told last, None before the first batch.
+    """
+
+    kind = "run"
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self.feed = Feed()
+        self.report: Report | None = None
+        self._every_s = every_s
+        self._run, self._began = uuid.uuid4().hex[:12], time.time()
+        self._series, self._confusion, self._calibration = Series(), Confusion(), Calibration()
+        self._events, self._marks = LastEvents(), Marks()
+        self._history: dict[str, Any] = {}
+        self._questions: deque[Question] = deque()
+        self._due = self._look_due = self._answer_due = self._history_due = 0.0
+        self._taken, self._broken = -1, False
+        self._rate, self._counted = 0.0, (time.perf_counter(), 0)
+
+    # In the thread of the run -----------------------------------------------------------------------------------------
+
+    def __call__(self, report: Report, fraction: float | None) -> None:
+        """Take note of how the run stands, as far as it is time to."""
+        if self._broken:
+            return
+        try:
+            self._look(report, fraction)
+        except Exception as error:  # a page that fails is no matter of the run
+            self._broken = True
+            logger.warning("the page stands still, and the run goes on: %s: %s", type(error).__name__, error)
+
+    def _look(self, report: Report, fraction: float | None) -> None:
+        now = time.perf_counter()
+        if self.report is None:
+            self._begin(report)
+        if self._questions and now >= self._answer_due:
+            self._answer(report)
+        answers, moved = report.answers, report.metrics.taken != self._taken
+        if answers is not None and len(answers.batch) and now >= self._look_due:
+            watch = _Stopwatch()
+            self._calibration.take(answers, report.learner.classes if report.learner else [])
+            self._events.take(answers, report.learner.classes if report.learner else [])
+            self._look_due = now + watch.rest(0.0)
+        if now >= self._due and (moved or now >= self._due + _IDLE_S - self._every_s):
+            watch = _Stopwatch()
+            self._publish(report, fraction)
+            self._due = now + watch.rest(self._every_s)
+
+    def _begin(self, report: Report) -> None:
+        self.report = report
+        self._confusion.begin(report.metrics if report.resumed is not None else Metrics())
+        self._marks.begin(report)
+
+    def _publish(self, report: Report, fraction: float | None = None) -> None:
+        now = time.perf_counter()
+        at, events = self._counted
+        if now - at >= 0.5:
+            self._rate, self._counted = (report.events - events) / (now - at), (now, report.events)
+        self._taken = report.metrics.taken
+        if now >= self._history_due:
+            watch = _Stopwatch()
+            self._history = _history(report)
+            self._history_due = now + watch.rest(_HISTORY_S)
+        self.feed.publish(packed(self._state(report, fraction)))
+
+    def _answer(self, report: Report) -> None:
+        watch = _Stopwatch()
+        number, answer = self._questions.popleft()
+        try:
+            if report.learner is None:
+                raise LookupError("nothing runs yet")
+            relevance = Insight.of(report.learner.model).relevance
+            answer.set_result(packed(reasons(self._events[number], report.learner, relevance)))
+        except Exception as error:  # whatever it is, it is no matter of the run
+            answer.set_exception(error)
+        self._answer_due = time.perf_counter() + watch.rest(0.0, _ANSWERS_SHARE)
+
+    def close(self) -> None:
+        """Publish how the run ended."""
+        if self.report is not None and not self._broken:
+            self._history_due = 0.0
+            with contextlib.suppress(Exception):
+                self._publish(self.report)
+        self.feed.close()
+        while self._questions:
+            self._questions.popleft()[1].cancel()
+
+    # In the threads of those who look on ------------------------------------------------------------------------------
+
+    def series(self) -> bytes:
+        """All points over time, and what is known over all events, as JSON."""
+        return packed({"run": self._run, **self._series.packed(), "history": self._history})
+
+    def ask(self, number: int, timeout: float) -> bytes:
+        """Why an event was predicted as it was, as JSON.
+
+        Raises
+        ------
+        LookupError
+            Where the event is not remembered.
+        Busy
+            Where others have asked.
+        TimeoutError
+            Where the run came to no answer.
+        """
+        if len(self._questions) >= _MOST_QUESTIONS:
+            raise Busy
+        answer: Future[bytes] = Future()
+        self._questions.append((number, answer))
+        return answer.result(timeout)
+
+    def health(self) -> str:
+        """What is wrong, empty where nothing is."""
+        if self.report is None:
+            return "starting"
+        if self.report.ended:
+            return f"ended: {self.report.ended}"
+        silence = time.monotonic() - self.feed.at
+        return f"no batch was done for {silence:.0f} s" if silence > _STANDS_STILL_S else ""
+
+    # The state --------------------------------------------------------------------------------------------------------
+
+    def _state(self, report: Report, fraction: float | None) -> dict[str, Any]:
+        metrics, now = report.metrics, time.time()
+        model = None if report.learner is None else report.learner.model
+        insight = Insight.of(model)
+        relevance = [(shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]]
+        leader = insight.leaders[0]["member"] if insight.leaders else ""
+        figures = _figures(report, self._calibration, now)
+        self._series.add(figures, leader, dict(relevance))
+        checkpoint = report.checkpoint
+        return {
+            "run": self._run,
+            "now": now,
+            "began": self._began,
+            "kind": self.kind,
+            "ended": report.ended,
+            "model": _name(report, model),
+            "source": shown(report.source, _LONGEST),
+            "out": None if report.out is None else shown(report.out, _LONGEST),
+            "fraction": fraction,
+            "resumed": report.resumed,
+            "events": metrics.taken,
+            "judged": metrics.judged,
+            "unanswered": metrics.unanswered,
+            "rejected": metrics.rejected,
+            "window": metrics.window,
+            "rate": self._rate,
+            "accuracy": _share(metrics.accuracy),
+            "late": self._late(metrics),
+            "calibration": self._calibration.figures(),
+            "lag": _lag(report.lag),
+            "stalls": report.stalls,
+            "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
+            "pending": pending(report),
+            "leaders": [_leader(head) for head in insight.leaders[:_MOST_LEADERS]],
+            "relevance": relevance,
+            "autocorrelation": insight.autocorrelation,
+            "refits": None if report.refits is None else _refits(report.refits),
+            "confusion": self._confusion.of(metrics),
+            "classes": self._marks.classes(metrics),
+            "latest": self._events.lines(),
+            "rejects": {
+                "reasons": [[shown(reason, _LONGEST), n] for reason, n in report.rejects.reasons.most_common()],
+                "last": [_reject(one) for one in reversed(report.rejects.last)],
+                "to": None if report.rejected is None else shown(report.rejected, _LONGEST),
+            },
+            "notices": [shown(notice, _LONGEST) for notice in notices_of(model)],
+            "marks": self._marks.of(report),
+            "point": {
+                "figures": [_share(figures.get(name, float("nan"))) for name in COLUMNS],
+                "leader": leader,
+            },
+        }
+
+    def _late(self, metrics: Metrics) -> dict[str, Any]:
+        """The accuracy of late, beside that of the baselines over as many events or a few more."""
+        before = self._series.since(metrics.judged - min(metrics.window, metrics.judged))
+        totals = metrics.curve.totals().astype(float)
+        first = COLUMNS.index("hits")
+        base = np.zeros(3) if before is None else before[first : first + 3]
+        judged = metrics.judged - (0.0 if before is None else float(before[COLUMNS.index("judged")]))
+        shares = (totals - base) / judged if judged else np.full(3, np.nan)
+        return {"events": int(judged)} | {n: _share(v) for n, v in zip(CURVE_LINES, shares.tolist(), strict=True)}
+
+
+class Marks:
+    """What happened to a run and when: drift noticed, refits, swaps, and classes that are new."""
+
+    def __init__(self) -> None:
+        self._marks: deque[dict[str, Any]] = deque(maxlen=_MOST_MARKS)
+        self._falls = self._classes = self._judged = 0
+        self._refits: dict[int, str] = {}
+        self._new: deque[dict[str, Any]] = deque(maxlen=_MOST_NEW)
+
+    def begin(self, report: Report) -> None:
+        """What happened before this process began is known by its event alone."""
+        if report.resumed is not None:
+            self.of(report, now=None)
+            self._classes, self._judged = _n_classes(report.metrics), report.metrics.judged
+
+    def of(self, report: Report, now: float | None = 0.0) -> list[dict[str, Any]]:
+        """All marks, after what is new was noted."""
+        at = time.time() if now is not None else None
+        falls = report.metrics.falls
+        for fall in falls.last[-(falls.count - self._falls) :] if falls.count > self._falls else []:
+            text = f"accuracy fell from {fall.before:.3f} to {fall.after:.3f}"
+            self._add("drift", at, fall.judged, text)
+        self._falls = falls.count
+        for refit in report.refits.last if report.refits is not None else []:
+            self._take_refit(refit, at, report)
+        return list(self._marks)
+
+    def _take_refit(self, refit: Mapping[str, Any], at: float | None, report: Report) -> None:
+        outcome, number = str(refit["outcome"]), int(refit["number"])
+        known = self._refits.get(number)
+        event = int(refit["entered"]) - report.learned_before
+        if event <= 0 or known == outcome:
+            return
+        self._refits[number] = outcome
+        if len(self._refits) > _MOST_MARKS:
+            del self._refits[min(self._refits)]
+        name = f"refit {number} by {refit['solver']}"
+        if outcome == "adopted":
+            self._add("swap", at, report.metrics.judged if at else event, f"{name} took the place of the learner")
+        elif known is None or outcome.startswith("failed"):
+            self._add("refit", at, event, f"{name} on {refit['events']:,} events: {shown(outcome, _LONGEST)}")
+
+    def _add(self, kind: str, at: float | None, judged: int, text: str) -> None:
+        self._marks.append({"kind": kind, "at": at, "judged": judged, "text": text})
+
+    def classes(self, metrics: Metrics) -> dict[str, Any]:
+        """How many classes there are, and which are new."""
+        n, judged = _n_classes(metrics), self._judged
+        self._judged = metrics.judged
+        if n > self._classes:
+            labels, seen = metrics.labels, metrics.seen
+            if judged >= _NEW_AFTER:
+                for code in [c for c in range(self._classes, len(seen)) if seen[c]][-_MOST_NEW:]:
+                    name = shown(labels[code])
+                    self._new.append({"name": name, "at": time.time(), "judged": metrics.judged})
+                    self._add("class", time.time(), metrics.judged, f"a new class, {name}")
+            self._classes = n
+        return {"count": n, "new": list(reversed(self._new))}
+
+
+def _name(report: Report, model: Any) -> str:
+    """That of the learner, also where refits stand around it."""
+    inner = getattr(model, "model", None) if report.refits is not None else None
+    return report.model.rpartition(".")[2] if inner is None else f"{type(inner).__name__} with refits"
+
+
+def _n_classes(metrics: Metrics) -> int:
+    return int(np.count_nonzero(metrics.seen))
+
+
+def _figures(report: Report, calibration: Calibration, now: float) -> dict[str, float]:
+    metrics = report.metrics
+    hits = dict(zip(("hits", "no_change", "majority"), metrics.curve.totals().tolist(), strict=True))
+    held = pending(report)
+    return {
+        "time": round(now, 3),
+        "taken": metrics.taken,
+        "judged": metrics.judged,
+        "rejected": metrics.rejected,
+        **hits,
+        "loss": calibration.loss,
+        "scored": calibration.scored,
+        "lag": float("nan") if report.lag is None else float(sum(report.lag.values())),
+        "pending": float("nan") if held is None else float(held),
+    }
+
+
+def pending(report: Report) -> int | None:
+    """How many predictions wait for their labels, where the run knows."""
+    found = getattr(report, "pending", None)
+    return found if isinstance(found, int) else None
+
+
+def _history(report: Report) -> dict[str, Any]:
+    """What is known over all events, those before this process included: as `--plot` draws it."""
+    metrics, history = report.metrics, report.history
+    ends, shares = metrics.curve.windowed(metrics.window)
+    names, relevance = history.relevance(N_FEATURES)
+    members, led = history.leaders()
+    return {
+        "judged": ends.tolist(),
+        "shares": {name: _list(shares[:, k]) for k, name in enumerate(CURVE_LINES)},
+        "at": list(history.at),
+        "relevance": [[shown(feature(name)), _list(relevance[:, j])] for j, name in enumerate(names)],
+        "members": members,
+        "leaders": led.tolist(),
+    }
+
+
+def packed(content: Any) -> bytes:
+    """As JSON, in which what is no number is null."""
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+def _list(values: Any) -> list[float | None]:
+    return [_share(float(f"{value:.5g}")) for value in values.tolist()]
+
+
+def _share(value: float) -> float | None:
+    return None if value != value else value
+
+
+class _Stopwatch:
+    """Measures what a look costs the thread of the run, in time of the processor."""
+
+    def __init__(self) -> None:
+        self._began = time.thread_time()
+
+    def rest(self, least: float, share: float = _SHARE) -> float:
+        """How many seconds later the next look may begin, so that looking takes no more than its share."""
+        return max(least, (time.thread_time() - self._began) / share)
+
+
+def _lag(lag: Mapping[Any, int] | None) -> dict[str, Any] | None:
+    if lag is None:
+        return None
+    parts = sorted(lag.items(), key=lambda part: -part[1])
+    return {"total": sum(lag.values()), "parts": [[str(name), n] for name, n in parts[:_MOST_PARTS]]}
+
+
+def _leader(head: Mapping[str, Any]) -> dict[str, Any]:
+    names = {name: shown(head[name]) for name in ("member", "head")}
+    return names | {name: head.get(name) for name in ("accuracy", "weight", "dormant")}
+
+
+def _refits(refits: Refits) -> dict[str, Any]:
+    names = ("number", "event", "events", "solver", "score", "seconds", "share")
+    last = [{n: r[n] for n in names} | {"outcome": shown(r["outcome"], _LONGEST)} for r in refits.last[-_MOST_REFITS:]]
+    outcomes = {shown(outcome): n for outcome, n in refits.outcomes.items()}
+    return {"count": refits.count, "outcomes": outcomes, "seconds": refits.seconds, "share": refits.share, "last": last}
+
+
+def _reject(one: Rejected) -> dict[str, Any]:
+    place = ", ".join(f"{name} {shown(value)}" for name, value in one.origin.items())
+    raw = None if one.raw is None else shown(one.raw, _LONGEST)
+    return {"reason": shown(one.reason, _LONGEST), "place": place, "raw": raw}

@@ -1,0 +1,211 @@
+"""The last events of a stream, and why one of them was predicted as it was."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Batch, SparseRows
+from streamsvm.run.abilities import Remembering
+from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.names import feature, shown
+
+_MOST_AT_ONCE, _MOST_SHOWN_AT_ONCE = 20, 40
+_MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
+_MOST_ASKED = 64  # features that are left out, one after the other
+_MOST_SHOWN = 64
+_NEAREST = 5
+_LONGEST = 120
+_LEAST_PROBABILITY = 1e-9
+_MOST_S = 0.25  # of asking a model that takes one event at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event as it was predicted."""
+
+    number: int
+    at: float
+    place: str
+    row: Mapping[Any, Any]
+    label: Any
+    prediction: Any
+    score: float
+
+    def line(self) -> dict[str, Any]:
+        """For the table of the last events."""
+        known = self.label is not None
+        return {
+            "id": self.number,
+            "at": self.at,
+            "place": self.place,
+            "prediction": None if self.prediction is None else shown(self.prediction),
+            "score": None if math.isnan(self.score) else self.score,
+            "label": shown(self.label) if known else None,
+            "right": self.prediction == self.label if known and self.prediction is not None else None,
+        }
+
+
+class LastEvents:
+    """The last events, at most 20 of each moment that is shown; those that were shown are held for a while."""
+
+    def __init__(self) -> None:
+        self._fresh: deque[Event] = deque(maxlen=_MOST_AT_ONCE)
+        self._held: OrderedDict[int, Event] = OrderedDict()
+        self._next, self._n_values = 1, 0
+
+    def take(self, answers: Answers, classes: Sequence[Any]) -> None:
+        """Look at the end of a batch."""
+        batch = answers.batch
+        now = time.time()
+        for i in range(max(0, len(batch) - _MOST_AT_ONCE), len(batch)):
+            code = int(answers.codes[i])
+            prediction = classes[code] if code >= 0 else None
+            event = Event(
+                self._next, now, _place(batch, i), _row(batch, i), batch.labels[i], prediction, float(answers.scores[i])
+            )
+            self._fresh.append(event)
+            self._next += 1
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What is to be shown now, the last first."""
+        for event in self._fresh:
+            self._held[event.number] = event
+            self._n_values += len(event.row)
+        self._fresh.clear()
+        while len(self._held) > _MOST_SHOWN_AT_ONCE and (
+            len(self._held) > _MOST_HELD or self._n_values > _MOST_VALUES_HELD
+        ):
+            self._n_values -= len(self._held.popitem(last=False)[1].row)
+        return [event.line() for event in islice(reversed(self._held.values()), _MOST_SHOWN_AT_ONCE)]
+
+    def __getitem__(self, number: int) -> Event:
+        return self._held[number]
+
+
+def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
+    """Why a model as it is now would predict an event as it was predicted.
+
+    The examples nearest to it that the model has; and, for at most 64 features, the most relevant first, by how much
+    the log-odds of the predicted label against the next one change where the feature is left out. That is an
+    approximation of what each gives to the prediction: effects of several features together are in none of them.
+    """
+    ordered = sorted(event.row, key=lambda name: -_relevance_of(name, event.row[name], relevance))
+    return {
+        "event": event.line(),
+        "features": [[shown(feature(name), _LONGEST), _value(event.row[name])] for name in ordered[:_MOST_SHOWN]],
+        "left_out": max(0, len(ordered) - _MOST_SHOWN),
+        **_contributions(event, learner, ordered[:_MOST_ASKED]),
+        **_nearest(event, learner),
+    }
+
+
+def _contributions(event: Event, learner: Learner, names: list[Any]) -> dict[str, Any]:
+    without = [{other: value for other, value in event.row.items() if other != name} for name in names]
+    try:
+        found, asked = _probabilities(learner, [dict(event.row), *without])
+    except Exception as error:  # nobody knows what a foreign model raises
+        return {"now": None, "why_not": f"the model cannot be asked: {shown(f'{type(error).__name__}: {error}', 200)}"}
+    if found is None or found.shape[1] < 2:
+        return {"now": None, "why_not": "the model knows no probabilities" if found is None else "there is one class"}
+    classes = list(learner.classes)
+    best = classes.index(event.prediction) if event.prediction in classes else int(found[0].argmax())
+    others = np.delete(np.arange(found.shape[1]), best)
+    following = int(others[found[0, others].argmax()])
+    logs = np.log(np.clip(found[:, [best, following]], _LEAST_PROBABILITY, 1.0))
+    odds = logs[:, 0] - logs[:, 1]
+    changes = [
+        [shown(feature(name), _LONGEST), _value(event.row[name]), float(odds[0] - odds[i])]
+        for i, name in enumerate(names[:asked], start=1)
+    ]
+    top = int(found[0].argmax())
+    return {
+        "now": {
+            "prediction": shown(classes[top]),
+            "score": float(found[0, top]),
+            "of": shown(classes[best]),
+            "against": shown(classes[following]),
+        },
+        "contributions": sorted(changes, key=lambda change: -abs(change[2])),
+        "asked": asked,
+    }
+
+
+def _probabilities(learner: Learner, rows: list[dict[Any, Any]]) -> tuple[NDArray[np.float64] | None, int]:
+    """Of the rows, those with a feature left out as far as there is time; and how many of these there are."""
+    began = time.perf_counter()
+    first = learner.peek(rows[:1])
+    if first is None:
+        return None, 0
+    found, step = [first], len(rows) if time.perf_counter() - began < _MOST_S / len(rows) else 1
+    at = 1
+    while at < len(rows) and time.perf_counter() - began < _MOST_S:
+        more = learner.peek(rows[at : at + step])
+        found.append(first[:0] if more is None else more)
+        at = min(at + step, len(rows))
+    return np.concatenate(found), at - 1
+
+
+def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
+    if not isinstance(learner.model, Remembering):
+        return {"nearest": [], "why_no_nearest": f"a {type(learner.model).__name__} keeps no examples"}
+    try:
+        found = learner.model.nearest(dict(event.row), _NEAREST)
+    except Exception as error:
+        return {"nearest": [], "why_no_nearest": f"the model cannot be asked: {shown(str(error), 200)}"}
+    return {
+        "nearest": [
+            {
+                "similarity": one["similarity"],
+                "label": shown(one["label"]),
+                "features": {
+                    shown(feature(name), _LONGEST): _value(value)
+                    for name, value in list(one["features"].items())[:_MOST_SHOWN]
+                },
+            }
+            for one in found
+        ],
+        "why_no_nearest": "" if found else "the model keeps no examples",
+    }
+
+
+def _relevance_of(name: Any, value: Any, relevance: Mapping[Any, float]) -> float:
+    """That of its column; of a category, which has a column for each string, that of the string it has."""
+    return relevance.get((name, value), 0.0) if isinstance(value, str) else relevance.get(name, 0.0)
+
+
+def _value(value: Any) -> float | str | None:
+    if isinstance(value, bool):
+        return str(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return shown(value, _LONGEST)
+
+
+def _place(batch: Batch, i: int) -> str:
+    """Where an event stands: its key if it has one, else its line, or partition and offset."""
+    if batch.keys is not None and batch.keys[i] is not None:
+        return shown(batch.keys[i], _LONGEST)
+    return " ".join(f"{name} {shown(column[i], 40)}" for name, column in batch.origins.columns.items())
+
+
+def _row(batch: Batch, i: int) -> dict[Hashable, Any]:
+    """One row of a batch, without what is missing."""
+    features = batch.features
+    if isinstance(features, list):
+        return dict(features[i])
+    if isinstance(features, SparseRows):
+        part = slice(int(features.indptr[i]), int(features.indptr[i + 1]))
+        return dict(zip(features.indices[part].tolist(), features.values[part].tolist(), strict=True))
+    found = ((name, column[i]) for name, column in features.items())
+    values = ((name, value.item() if isinstance(value, np.generic) else value) for name, value in found)
+    return {name: value for name, value in values if value is not None and value == value}

@@ -1,0 +1,85 @@
+"""What tests see of a page, through a browser or without."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.run.conftest import command, environment
+
+
+def free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return int(some.getsockname()[1])
+
+
+def wait_for(found: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """What is found, once it is something."""
+    deadline = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+    return value
+
+
+def get(
+    port: int, path: str, headers: dict[str, str] | None = None, method: str = "GET"
+) -> tuple[int, bytes, dict[str, str]]:
+    """Status, content and headers of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+class Running:
+    """The command line in a process of its own, with a page."""
+
+    def __init__(self, *arguments: Any, cwd: Path, what: str = "run", **more: str) -> None:
+        self.port, self._log = free_port(), cwd / f"{what}-{time.monotonic_ns()}.log"
+        asked = command(what, *arguments, "--page", self.port)
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(asked, cwd=cwd, env=environment() | more, stdout=log, stderr=log)
+        self.url = f"http://127.0.0.1:{self.port}/"
+
+    def __enter__(self) -> Running:
+        wait_for(self._answers, "the page")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        try:
+            return bool(get(self.port, "/healthz")[0])
+        except OSError:
+            return False
+
+    def state(self) -> dict[str, Any]:
+        """What the run shows; empty before its first batch."""
+        status, content, _ = get(self.port, "/state.json")
+        return dict(json.loads(content)) if status == 200 else {}
+
+    def kill(self) -> None:
+        """At once."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does; its exit code."""
+        os.kill(self._process.pid, signal.SIGINT)
+        return self._process.wait(60)
