@@ -16,9 +16,9 @@ def open_source(url: str, **options: Any) -> Source:
     ----------
     url
         A path (CSV, TSV, JSON lines or an array, libsvm, ARFF by suffix, also with ``.gz``; Parquet, also a directory),
-        ``-`` for standard input (unpacked if it is gzip), ``synthetic:NAME`` (demo, agrawal, hyperplane, led, mixed,
-        rbf, rbfdrift, sea, sine, stagger, tree, waveform), or ``kafka://HOST:PORT,HOST:PORT/TOPIC``. Options may follow
-        as a query: ``a.csv?label=y&types=x:category``.
+        ``-`` for standard input (unpacked if it is gzip), ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``synthetic:NAME``:
+        a scenario such as sea-sudden, a generator such as sea, or a file of your own that describes a scenario (see
+        `connectors.synthetic`). Options may follow as a query: ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (1024). Text: `encoding` (utf-8), `follow`
         (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category
@@ -26,7 +26,8 @@ def open_source(url: str, **options: Any) -> Source:
         (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `header` (yes), `names` (with ``header=no``).
         JSON: `late_label` (no; the label may be absent from the first 1,000 events, which otherwise is taken for a
         misspelt name).
-        Synthetic: `n` (100,000), `seed` (1), `drift` (event numbers), `width` (0), and the generator's own.
+        Synthetic: `n` (events, to which a scenario is stretched; of generators 100,000), `seed` (0), and of generators
+        `drift` (numbers of the events at which the concept changes), `width` (0) and their own.
         Kafka: see `connectors.kafka.KafkaSource`.
 
     Examples

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from connectors import ConnectorError, open_sink, open_source, registry
+from connectors import ConnectorError, Source, open_sink, open_source, registry
 from connectors.options import Options
 from connectors.registry import Connector, Setting, connector_of, is_place, register
 from connectors.sinks import NullSink
-from connectors.synthetic import SyntheticSource
+from connectors.synthetic.source import open_synthetic
 from streamsvm import cli
 
 
@@ -25,8 +25,8 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[Setting]:
         opened.append(setting)
         return NullSink()
 
-    def source(path: str, options: Options) -> SyntheticSource:
-        return SyntheticSource(path.removeprefix("memory:"), options)
+    def source(path: str, options: Options) -> Source:
+        return open_synthetic(path.removeprefix("memory:"), options)
 
     monkeypatch.setattr(registry, "_table", registry._table.copy())
     register(Connector("memory", source, sink, scheme="memory:", shown="memory:NAME", labelled=True))

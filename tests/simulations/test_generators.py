@@ -33,7 +33,7 @@ def test_a_short_stream_is_the_beginning_of_a_long_one(name):
 
 def test_streams_have_their_length_and_all_kinds_of_drift():
     assert len(generators.load("SEA sudden")[1]) == LENGTH
-    kinds = ", ".join(generator.drift for generator in GENERATORS.values())
+    kinds = ", ".join(generator.kind for generator in GENERATORS.values())
     assert all(kind in kinds for kind in ("sudden", "gradual", "incremental", "recurring"))
 
 

@@ -1,0 +1,271 @@
+"""What may happen to a stream beside a change of concept.
+
+A disturbance takes what draws the events of a stream and gives back what draws them disturbed, so that several follow
+one another in the order in which a scenario names them. It affects a share of the events: `before` of them up to the
+event `at`, `after` of them from then on and, where `until` is given, `before` again from there. With a `width` the
+share changes along a sigmoid.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import cycle, islice
+from typing import Any, NamedTuple, TypeAlias
+
+from connectors.events import ConnectorError
+
+
+class Event(NamedTuple):
+    """An event of a scenario.
+
+    Parameters
+    ----------
+    x
+        The features by name, missing ones left out.
+    y
+        The label that a learner gets; None where it never comes.
+    truth
+        The label that it should predict; another one than `y` where that is noise.
+    delay
+        How many events later the label comes.
+    """
+
+    x: dict[str, Any]
+    y: Any
+    truth: Any
+    delay: int = 0
+
+
+Draw: TypeAlias = "Callable[[int], Event]"
+"""Draws the event of a number."""
+
+_MOST_DRAWS = 100_000
+
+
+class UndrawableError(Exception):
+    """A stream has no events of the kind that is asked for."""
+
+
+def share(i: float, at: float, width: float) -> float:
+    """How far a change at event `at` has come by event i, 0 to 1: at once, or along a sigmoid about `width` wide.
+
+    Examples
+    --------
+    >>> share(4_999, 5_000, 0), share(5_000, 5_000, 0), share(5_000, 5_000, 1)
+    (0.0, 1.0, 0.5)
+    """
+    if not width:
+        return float(i >= at)
+    # Far from the change this is 0 or 1; the exponent is bounded so that it can be taken.
+    return 1.0 / (1.0 + math.exp(min(4.0 * (at - i) / width, 700.0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """What all have in common."""
+
+    at: int = 0
+    until: int = 0
+    width: int = 0
+    before: float = 0.0
+    after: float = 1.0
+
+    def check(self) -> str:
+        """What is wrong with it; empty where nothing is."""
+        if self.at < 0 or self.width < 0 or (self.until and self.until <= self.at):
+            return "`at`, `until` and `width` must be event numbers, `until` beyond `at`"
+        if not (0.0 <= self.before <= 1.0 and 0.0 <= self.after <= 1.0):
+            return "`before` and `after` must be shares of the events, 0 to 1"
+        return ""
+
+    def in_force(self, i: int) -> float:
+        """How far it has come by event i, 0 to 1."""
+        begun = share(i, self.at, self.width) if self.at else 1.0
+        return begun * (1.0 - share(i, self.until, self.width)) if self.until else begun
+
+    def level(self, i: int) -> float:
+        """The share of events that are affected about event i."""
+        return self.before + (self.after - self.before) * self.in_force(i)
+
+    def stretched(self, factor: float) -> Disturbance:
+        """Itself in a stream so many times as long."""
+        return replace(
+            self,
+            at=round(self.at * factor),
+            until=round(self.until * factor),
+            width=round(self.width * factor),
+        )
+
+    def over(self, draw: Draw, rng: random.Random) -> Draw:
+        """What draws events with this disturbance."""
+
+        def disturbed(i: int) -> Event:
+            event = draw(i)
+            return self.affect(event, rng) if rng.random() < self.level(i) else event
+
+        return disturbed
+
+    def affect(self, event: Event, rng: random.Random) -> Event:
+        """What becomes of an event that it affects."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfFeatures(Disturbance):
+    """Affects some features: by name, or the first so many."""
+
+    features: Any = 1
+
+    def check(self) -> str:
+        wrong = isinstance(self.features, bool) or not (
+            (isinstance(self.features, int) and self.features > 0)
+            or (isinstance(self.features, list) and all(isinstance(name, str) for name in self.features))
+        )
+        return "`features` must be a number or a list of names" if wrong else super().check()
+
+    def among(self, x: Mapping[str, Any]) -> list[str]:
+        """Those of an event."""
+        if isinstance(self.features, int):
+            return list(islice(x, self.features))
+        return [name for name in self.features if name in x]
+
+
+class Missing(_OfFeatures):
+    """Features are absent: they vanish, or (`before = 1`, `after = 0`) appear."""
+
+    def affect(self, event: Event, rng: random.Random) -> Event:
+        gone = set(self.among(event.x))
+        return event._replace(x={name: value for name, value in event.x.items() if name not in gone})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(_OfFeatures):
+    """Features are measured on another scale."""
+
+    factor: float = 1.0
+    offset: float = 0.0
+
+    def affect(self, event: Event, rng: random.Random) -> Event:
+        there = self.among(event.x)
+        return event._replace(x=event.x | {name: self.factor * event.x[name] + self.offset for name in there})
+
+
+class Noise(Disturbance):
+    """Labels are replaced by another of those known so far; the truth stays."""
+
+    def over(self, draw: Draw, rng: random.Random) -> Draw:
+        known: list[Any] = []
+
+        def disturbed(i: int) -> Event:
+            event = draw(i)
+            if event.truth not in known:
+                known.append(event.truth)
+            others = [label for label in known if label != event.y]
+            wrong = rng.random() < self.level(i) and others
+            return event._replace(y=rng.choice(others)) if wrong else event
+
+        return disturbed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap(Disturbance):
+    """Classes change their labels: each takes the next of `labels`."""
+
+    labels: list[Any]
+
+    def check(self) -> str:
+        if not isinstance(self.labels, list) or len(self.labels) < 2:
+            return "`labels` must be a list of two or more"
+        return super().check()
+
+    def affect(self, event: Event, rng: random.Random) -> Event:
+        following = dict(zip(self.labels, islice(cycle(self.labels), 1, None), strict=False))
+        return event._replace(y=following.get(event.y, event.y), truth=following.get(event.truth, event.truth))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late(Disturbance):
+    """Labels come `by` events later."""
+
+    by: int
+
+    def affect(self, event: Event, rng: random.Random) -> Event:
+        return event._replace(delay=self.by)
+
+
+class Unlabelled(Disturbance):
+    """Labels never come."""
+
+    def affect(self, event: Event, rng: random.Random) -> Event:
+        return event._replace(y=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix(Disturbance):
+    """Which events come: those of one class, or with a feature above a bound, have a share of their own.
+
+    Without `before` the stream is up to `at` as it comes.
+    """
+
+    before: float = math.nan
+    label: Any = None
+    feature: str = ""
+    above: float = math.nan
+
+    def check(self) -> str:
+        if (self.label is None) == (not self.feature) or (self.feature and math.isnan(self.above)):
+            return "needs a `label`, or a `feature` and what it is `above`"
+        return replace(self, before=0.0).check() if math.isnan(self.before) else super().check()
+
+    def wanted(self, event: Event) -> bool:
+        """Whether an event is one of those."""
+        return bool(event.x[self.feature] > self.above if self.feature else event.truth == self.label)
+
+    def over(self, draw: Draw, rng: random.Random) -> Draw:
+        def disturbed(i: int) -> Event:
+            level = self.after if rng.random() < self.in_force(i) else self.before
+            if math.isnan(level):
+                return draw(i)
+            wanted = rng.random() < level
+            for _ in range(_MOST_DRAWS):
+                event = draw(i)
+                if self.wanted(event) == wanted:
+                    return event
+            which = f"{self.feature} above {self.above:g}" if self.feature else f"label {self.label!r}"
+            raise UndrawableError(f"of {_MOST_DRAWS:,} events {'none has' if wanted else 'all have'} {which}")
+
+        return disturbed
+
+
+KINDS: dict[str, type[Disturbance]] = {
+    "late": Late,
+    "missing": Missing,
+    "mix": Mix,
+    "noise": Noise,
+    "scale": Scale,
+    "swap": Swap,
+    "unlabelled": Unlabelled,
+}
+
+
+def read(name: str, given: Mapping[str, Any]) -> Disturbance:
+    """A disturbance from its description; `name` is the scenario's, for messages."""
+    settings = dict(given)
+    kind = settings.pop("kind", None)
+    if kind not in KINDS:
+        raise ConnectorError(f"{name}: a disturbance has a `kind`, one of {', '.join(KINDS)}, not {kind!r}")
+    allowed = [field.name for field in fields(KINDS[kind])]
+    unknown = sorted(settings.keys() - set(allowed))
+    if unknown:
+        raise ConnectorError(f"{name}: {kind} knows no `{unknown[0]}`; it has {', '.join(allowed)}")
+    try:
+        disturbance = KINDS[kind](**settings)
+        wrong = disturbance.check()
+    except TypeError as error:
+        wrong = str(error).partition("() ")[2] or str(error)
+    if wrong:
+        raise ConnectorError(f"{name}: {kind}: {wrong}")
+    return disturbance

@@ -1,0 +1,283 @@
+"""A stream that drifts, described in a few lines of TOML.
+
+    title = "Two radial basis networks take turns"
+    kind = "recurring"                      # what it is counted among; any word
+    events = 20_000
+    generator = "rbf"                       # one of FAMILIES, or `source = "URL"` of any stream with labels
+    parameters = { n_classes = 3 }          # of the generator
+    schedule = [
+        { concept = 0 },
+        { concept = 1, at = 5_000 },                    # at once
+        { concept = 0, at = 10_000, width = 1_000 },    # gradually: along a sigmoid about so many events wide
+    ]
+
+    [[disturbance]]                         # as many as there are; see `connectors.synthetic.disturbances`
+    kind = "scale"
+    at = 15_000
+    features = ["0", "1"]
+    factor = 100.0
+
+A concept is the number that the generator has for it (SEA's `variant`), or of the others any number: each has a seed of
+its own. A concept that comes back goes on where it was left. Where the stream is stretched, by `n` of the command
+line or `Scenario.stretched`, all positions and widths are.
+"""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from connectors.events import ConnectorError
+from connectors.synthetic import disturbances
+from connectors.synthetic.disturbances import Disturbance, Draw, Event, UndrawableError, share
+from connectors.synthetic.generators import FAMILIES, Family
+
+FOLDER = Path(__file__).parent / "scenarios"
+_EVENTS = 100_000
+
+
+class Stage(NamedTuple):
+    """A concept, the event at which it takes over, and about how many events that takes."""
+
+    concept: int
+    at: int = 0
+    width: int = 0
+
+
+class Drift(NamedTuple):
+    """A true drift point: where, about how many events wide, and what changes."""
+
+    at: int
+    width: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A stream that drifts.
+
+    Parameters
+    ----------
+    name, title, kind
+        How it is called, what it shows, and what it is counted among.
+    events
+        How many there are.
+    generator, source
+        What it is made of: a name of FAMILIES, or a URL for `connectors.open_source`.
+    parameters
+        Of the generator.
+    schedule
+        The concepts in order.
+    disturbance
+        What else happens, in order.
+
+    Examples
+    --------
+    >>> scenario = find("sea-sudden").stretched(1_000)
+    >>> [drift.at for drift in scenario.drifts], len(list(scenario.draw(seed=1)))
+    ([250, 500, 750], 1000)
+    """
+
+    name: str
+    title: str = ""
+    kind: str = ""
+    events: int = _EVENTS
+    generator: str = ""
+    source: str = ""
+    parameters: Mapping[str, Any] = None  # type: ignore[assignment]
+    schedule: tuple[Stage, ...] = (Stage(0),)
+    disturbance: tuple[Disturbance, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", dict(self.parameters or {}))
+        wrong = self._wrong()
+        if wrong:
+            raise ConnectorError(f"{self.url}: {wrong}")
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    @property
+    def url(self) -> str:
+        """What opens it as a source."""
+        return f"synthetic:{self.name}"
+
+    def _wrong(self) -> str:
+        if bool(self.generator) == bool(self.source):
+            return "needs a `generator` or a `source`"
+        if not isinstance(self.events, int) or self.events < 1:
+            return f"`events` must be a whole number from 1 on, got {self.events!r}"
+        if not self.schedule or self.schedule[0].at or any(a.at >= b.at for a, b in pairwise(self.schedule)):
+            return "the concepts of `schedule` must come one after the other, the first at 0"
+        if any(stage.width < 0 for stage in self.schedule):
+            return "`width` must not be negative"
+        if self.source:
+            return (
+                "a `source` has one concept, and no `parameters`" if len(self.schedule) > 1 or self.parameters else ""
+            )
+        return self._wrong_concepts()
+
+    def _wrong_concepts(self) -> str:
+        if self.generator not in FAMILIES:
+            return f"unknown generator {self.generator!r}; there are {', '.join(FAMILIES)}"
+        if self.family.n_concepts == 1 and len(self.schedule) > 1:
+            return f"{self.generator} has one concept only"
+        for stage in self.schedule:
+            if stage.concept < 0 or 0 < self.family.n_concepts <= stage.concept:
+                return f"{self.generator} has no concept {stage.concept}, but 0 to {self.family.n_concepts - 1}"
+        unknown = [name for name in self.parameters if name not in self.family.parameters]
+        if unknown:
+            return f"{self.generator} knows no parameter `{unknown[0]}`; it has {', '.join(self.family.parameters)}"
+        return ""
+
+    @property
+    def family(self) -> Family:
+        """The generator and what is known of it."""
+        return FAMILIES[self.generator]
+
+    @property
+    def moving(self) -> bool:
+        """Whether the generator drifts by itself, all the time."""
+        return bool(self.generator) and any(self.parameters.get(name) for name in self.family.moving)
+
+    @property
+    def drifts(self) -> list[Drift]:
+        """Where it changes, in order."""
+        found = [Drift(stage.at, stage.width, "concept") for stage in self.schedule[1:]]
+        for each in self.disturbance:
+            what = next(name for name, kind in disturbances.KINDS.items() if type(each) is kind)
+            found += [Drift(at, each.width, what) for at in (each.at, each.until) if at]
+        return sorted(drift for drift in found if drift.at < self.events)
+
+    def stretched(self, n: int) -> Scenario:
+        """The same within n events."""
+        factor = n / self.events
+        return replace(
+            self,
+            events=n,
+            schedule=tuple(Stage(c, round(at * factor), round(width * factor)) for c, at, width in self.schedule),
+            disturbance=tuple(each.stretched(factor) for each in self.disturbance),
+        )
+
+    def draw(self, seed: int = 0) -> Iterator[Event]:
+        """The events: the same ones for the same seed."""
+        draw = self._from_source() if self.source else self._from_generator(seed)
+        for k, disturbance in enumerate(self.disturbance):
+            draw = disturbance.over(draw, random.Random(f"{seed} {k}"))
+        return self._drawn(draw)
+
+    def _drawn(self, draw: Draw) -> Iterator[Event]:
+        try:
+            for i in range(self.events):
+                yield draw(i)
+        except StopIteration:
+            return  # a source may end before
+        except UndrawableError as error:
+            raise ConnectorError(f"{self.url}: {error}") from error
+
+    def _from_generator(self, seed: int) -> Draw:
+        numbers = dict.fromkeys(stage.concept for stage in self.schedule)
+        # Each concept has a seed of its own, or all would draw the same numbers.
+        concepts = {
+            number: self.family.begin(self.url, number, 100 * seed + 1 + k, self.parameters)
+            for k, number in enumerate(numbers)
+        }
+        rng = random.Random(seed)
+
+        def draw(i: int) -> Event:
+            x, y = next(concepts[self._concept(i, rng.random())])
+            label = y.item() if isinstance(y, np.generic) else y
+            return Event({str(name): value for name, value in x.items()}, label, label)
+
+        return draw
+
+    def _concept(self, i: int, chance: float) -> int:
+        """The concept of event i: the one before or after the nearest change."""
+        if len(self.schedule) == 1:
+            return self.schedule[0].concept
+        k = bisect_right(self._between, i)
+        change = self.schedule[k + 1]
+        return change.concept if chance < share(i, change.at, change.width) else self.schedule[k].concept
+
+    @cached_property
+    def _between(self) -> list[float]:
+        """Half way between two changes."""
+        return [(a.at + b.at) / 2 for a, b in pairwise(self.schedule[1:])]
+
+    def _from_source(self) -> Draw:
+        from connectors.opening import open_source
+
+        source = open_source(self.source)
+        rows = ((x, y) for batch in source for x, y in zip(batch.rows(), batch.labels, strict=True))
+
+        def draw(i: int) -> Event:
+            x, y = next(rows)
+            return Event(x, y, y)
+
+        return draw
+
+
+def find(name: str) -> Scenario:
+    """A scenario by its name or file, or a generator as one.
+
+    Raises
+    ------
+    ConnectorError
+        If there is none, or what it says is wrong.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if path.is_file():
+        return read(path)
+    if name in FAMILIES:
+        return Scenario(name, generator=name)
+    if name.endswith(".toml"):
+        raise ConnectorError(f"synthetic:{name}: there is no such file")
+    raise ConnectorError(f"synthetic:{name}: unknown stream; there are {', '.join([*names(), *FAMILIES])}")
+
+
+def names() -> list[str]:
+    """The scenarios that come with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def read(path: Path) -> Scenario:
+    """A scenario from its file."""
+    name = path.stem if path.parent == FOLDER else str(path)
+    url = f"synthetic:{name}"
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConnectorError(f"{url}: {error}") from error
+    allowed = list(Scenario.__dataclass_fields__)[1:]
+    for key in given:
+        if key not in allowed:
+            raise ConnectorError(f"{url}: unknown key `{key}`; a scenario has {', '.join(allowed)}")
+    if "schedule" in given:
+        given["schedule"] = _stages(url, given["schedule"])
+    given["disturbance"] = tuple(disturbances.read(url, each) for each in given.get("disturbance", ()))
+    return Scenario(name, **given)
+
+
+def _stages(url: str, given: Any) -> tuple[Stage, ...]:
+    try:
+        stages = tuple(Stage(**each) for each in given)
+    except TypeError as error:
+        raise ConnectorError(f"{url}: a stage of `schedule` has `concept`, `at` and `width`, got {given}") from error
+    if not all(type(value) is int for stage in stages for value in stage):
+        raise ConnectorError(f"{url}: `concept`, `at` and `width` of `schedule` must be whole numbers")
+    return stages
+
+
+def in_turn(family: Family, first: int, at: list[int], width: int) -> tuple[Stage, ...]:
+    """A schedule in which each position brings the next concept, `first` the first one."""
+    n = family.n_concepts or first + len(at) + 1
+    return (Stage(first), *(Stage((first + k) % n, i, width) for k, i in enumerate(at, start=1)))

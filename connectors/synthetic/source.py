@@ -1,0 +1,118 @@
+"""Scenarios as sources: `synthetic:NAME`."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from connectors.events import Batch, ConnectorError, Features, Origins, Position, Source
+from connectors.options import Options
+from connectors.synthetic.disturbances import Event, Late
+from connectors.synthetic.scenario import Scenario, find, in_turn
+
+SCHEME = "synthetic:"
+
+
+class SyntheticSource(Source):
+    """The events of a scenario, the same for the same seed, so that resuming generates anew and skips.
+
+    Parameters
+    ----------
+    scenario
+        What is generated. Labels that come late cannot be told here, and are refused.
+    seed
+        Another seed is another stream of the same kind.
+    batch_size
+        How many events are handed out at once.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int = 0, batch_size: int = 1024) -> None:
+        self.name = scenario.url
+        if any(isinstance(each, Late) for each in scenario.disturbance):
+            raise ConnectorError(f"{self.name}: its labels come late, which a source by itself cannot show")
+        self.scenario, self._seed, self._batch_size = scenario, seed, batch_size
+        self._made_of = repr((scenario, seed))
+        self._event: int = 0
+        self._stream: Iterator[Event] = scenario.draw(seed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while events := list(itertools.islice(self._stream, self._batch_size)):
+            start, self._event = self._event, self._event + len(events)
+            origins = Origins({"stream": self.name}, {"event": range(start, self._event)})
+            yield Batch(self._features(events), [event.y for event in events], origins, self.position)
+
+    def _features(self, events: list[Event]) -> Features:
+        """Those of generators, which are numbers, as columns."""
+        if self.scenario.source:
+            return [event.x for event in events]
+        names = dict.fromkeys(name for event in events for name in event.x)
+        return {name: np.array([float(event.x.get(name, np.nan)) for event in events]) for name in names}
+
+    @property
+    def position(self) -> Position:
+        """The number of events handed out, and what the stream is made of."""
+        return {"event": self._event, "stream": self._made_of}
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the events handed out."""
+        return self._event / self.scenario.events
+
+    def seek(self, position: Position) -> None:
+        """Generate anew and skip what was handed out."""
+        if position.get("stream") != self._made_of:
+            raise ConnectorError(f"{self.name}: was made with other options before: {position.get('stream')}")
+        self._event = int(position["event"])
+        self._stream = itertools.islice(self.scenario.draw(self._seed), self._event, None)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def open_synthetic(path: str, options: Options) -> Source:
+    """A scenario by name or file, with what the URL says otherwise."""
+    scenario = find(path.removeprefix(SCHEME))
+    seed, batch_size = options.integer("seed", 0), options.integer("batch_size", 1024, 1)
+    scenario = scenario.stretched(options.integer("n", scenario.events, 1))
+    if scenario.generator:
+        scenario = _generator(scenario, options)
+    options.finish()
+    return SyntheticSource(scenario, seed, batch_size)
+
+
+def _generator(scenario: Scenario, options: Options) -> Scenario:
+    """With other parameters, or the next concept at each of the positions of `drift`."""
+    family = scenario.family
+    given = {name: _literal(options.text(name)) for name in family.parameters if options.has(name)}
+    options.allow(family.parameters)
+    first = given.pop(family.concept, None) if family.concept else None
+    wide, drift, width = options.has("width"), options.names("drift"), options.integer("width", 0)
+    schedule = scenario.schedule
+    if wide:
+        schedule = tuple(stage._replace(width=width if stage.at else 0) for stage in schedule)
+    if drift or first is not None:
+        first = schedule[0].concept if first is None else first
+        if not isinstance(first, int):
+            raise ConnectorError(f"{scenario.url}: `{family.concept}` must be a number, got {first!r}")
+        schedule = in_turn(family, first, _positions(scenario.url, drift), width)
+    return replace(scenario, parameters={**scenario.parameters, **given}, schedule=schedule)
+
+
+def _positions(name: str, given: list[str]) -> list[int]:
+    try:
+        return sorted(map(int, given))
+    except ValueError:
+        raise ConnectorError(f"{name}: option `drift` must be event numbers, got {','.join(given)!r}") from None
+
+
+def _literal(text: str | None) -> Any:
+    """A number or truth value as Python writes it, else the text."""
+    try:
+        return ast.literal_eval(str(text))
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,180 @@
+"""Scenarios: what their descriptions may say, and that streams are as they say."""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors import ConnectorError, open_source
+from connectors.synthetic import Event, Scenario, Stage, find, names
+from connectors.synthetic.disturbances import Disturbance, Late, Missing, Mix, Noise, Scale, Swap, Unlabelled, share
+from tests.connectors.streams import events
+
+KINDS = {"none", "sudden", "gradual", "incremental", "recurring", "features", "labels", "balance", "disturbed"}
+
+
+def drawn(*disturbance: Disturbance, generator: str = "sine", n: int = 2_000, seed: int = 0) -> list[Event]:
+    return list(Scenario("a", events=n, generator=generator, disturbance=disturbance).draw(seed))
+
+
+def column(found: list[Event], name: str) -> np.ndarray:
+    return np.array([event.x.get(name, np.nan) for event in found], float)
+
+
+@pytest.mark.parametrize("name", names())
+def test_each_that_comes_along_is_titled_and_the_same_for_the_same_seed(name: str) -> None:
+    scenario = find(name)
+    assert scenario.title
+    assert scenario.kind in KINDS
+    first, again, other = (list(islice(scenario.draw(seed), 120)) for seed in (1, 1, 2))
+    assert first == again != other
+    changes = bool(scenario.drifts) or scenario.moving
+    late_or_rare = any(isinstance(each, Late | Unlabelled | Mix) for each in scenario.disturbance)
+    assert changes or scenario.kind == "none" or late_or_rare
+
+
+def test_all_kinds_come_along() -> None:
+    assert {find(name).kind for name in names()} == KINDS
+
+
+@pytest.mark.parametrize("width", [0, 1, 20, 100_000])
+def test_a_change_is_safe_however_narrow(width: int) -> None:
+    past = [share(i, 5_000, width) for i in (0, 4_999, 5_000, 5_001, 10_000_000)]
+    assert all(0.0 <= a <= b <= 1.0 for a, b in pairwise(past))
+    assert past[2] == (0.5 if width else 1.0)
+
+
+def test_a_concept_that_returns_goes_on_where_it_was_left() -> None:
+    alone = list(Scenario("a", events=300, generator="sine").draw())
+    turns = (Stage(0), Stage(1, 100), Stage(0, 200))
+    found = list(Scenario("a", events=300, generator="sine", schedule=turns).draw())
+    assert found[:100] + found[200:] == alone[:200]
+
+
+def test_true_drift_points_are_known() -> None:
+    scenario = Scenario(
+        "a",
+        events=1_000,
+        generator="sea",
+        schedule=(Stage(0), Stage(1, 400, 20)),
+        disturbance=(Noise(after=0.1), Missing(at=200, until=600), Scale(at=5_000, factor=2.0)),
+    )
+    assert scenario.drifts == [(200, 0, "missing"), (400, 20, "concept"), (600, 0, "missing")]
+    assert scenario.stretched(100).drifts == [(20, 0, "missing"), (40, 2, "concept"), (60, 0, "missing")]
+
+
+def test_features_vanish_and_appear() -> None:
+    gone = column(drawn(Missing(at=500, until=1_500, features=["1"])), "1")
+    assert np.isnan(gone[500:1500]).all()
+    assert not np.isnan(gone[:500]).any()
+    assert not np.isnan(gone[1500:]).any()
+    came = drawn(Missing(at=1_000, before=1.0, after=0.0, features=2))
+    assert [len(event.x) for event in (came[0], came[999], came[1_000])] == [0, 0, 2]
+
+
+def test_scales_jump() -> None:
+    plain = drawn()
+    jumped = drawn(Scale(at=1_000, features=["0"], factor=100.0, offset=-3.0))
+    assert jumped[:1_000] == plain[:1_000]
+    assert np.allclose(column(jumped, "0")[1_000:], 100.0 * column(plain, "0")[1_000:] - 3.0)
+    assert np.array_equal(column(jumped, "1"), column(plain, "1"))
+
+
+def test_noise_rises_and_the_truth_stays() -> None:
+    found = drawn(Noise(at=1_000, width=400, after=0.4), n=4_000)
+    assert [event.truth for event in found] == [event.truth for event in drawn(n=4_000)]
+    wrong = np.array([event.y != event.truth for event in found])
+    assert wrong[:500].mean() < 0.02
+    assert 0.1 < wrong[900:1_100].mean() < 0.3
+    assert wrong[2_000:].mean() == pytest.approx(0.4, abs=0.04)
+
+
+def test_classes_change_their_labels_and_back() -> None:
+    plain, swapped = drawn(generator="rbf"), drawn(Swap(at=500, until=1_000, labels=[0, 1]), generator="rbf")
+    same = np.array([a.y == b.y == b.truth for a, b in zip(plain, swapped, strict=True)])
+    assert same[:500].all()
+    assert not same[500:1000].any()
+    assert same[1000:].all()
+
+
+def test_labels_are_late_or_never_come() -> None:
+    late = drawn(Late(at=100, by=7))
+    assert [event.delay for event in late] == [0] * 100 + [7] * 1_900
+    rare = drawn(Unlabelled(at=1_000, after=0.9))
+    unlabelled = np.array([event.y is None for event in rare])
+    assert not unlabelled[:1_000].any()
+    assert unlabelled[1_000:].mean() == pytest.approx(0.9, abs=0.03)
+    assert all(event.truth is not None for event in rare)
+
+
+def test_classes_and_regions_have_the_share_that_is_said() -> None:
+    balanced = drawn(Mix(label=1, at=1_000, before=0.5, after=0.01), generator="agrawal")
+    positive = np.array([event.truth == 1 for event in balanced])
+    assert positive[:1_000].mean() == pytest.approx(0.5, abs=0.05)
+    assert positive[1_000:].mean() == pytest.approx(0.01, abs=0.01)
+    plain, moved = drawn(), drawn(Mix(feature="0", above=0.5, at=1_000, after=0.9))
+    assert moved[:1_000] == plain[:1_000]
+    assert (column(moved, "0")[1_000:] > 0.5).mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_what_never_comes_is_not_waited_for() -> None:
+    with pytest.raises(ConnectorError, match=r"synthetic:a: of 100,000 events none has label 9"):
+        drawn(Mix(label=9, after=1.0), n=1)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'title = "Mine"\nevents = 60\ngenerator = "sine"\nschedule = [{ concept = 1 }, { concept = 0, at = 30 }]\n'
+        '[[disturbance]]\nkind = "missing"\nat = 20\n'
+    )
+    found = events(open_source(f"synthetic:{path}?n=30&seed=3"))
+    assert [len(x) for x, _, _ in found] == [2] * 10 + [1] * 20
+    assert find(str(path)).drifts == [(20, 0, "missing"), (30, 0, "concept")]
+
+
+def test_any_stream_can_be_disturbed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,y\n" + "1,red,no\n2,blue,yes\n" * 5)
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f'source = "{tmp_path}/a.csv?label=y"\n[[disturbance]]\nkind = "missing"\nat = 4\nfeatures = ["b"]\n'
+    )
+    found = events(open_source(f"synthetic:{path}"))
+    assert [(x, y) for x, y, _ in found[2:6]] == [
+        ({"a": 1.0, "b": "red"}, "no"),
+        ({"a": 2.0, "b": "blue"}, "yes"),
+        ({"a": 1.0}, "no"),
+        ({"a": 2.0}, "yes"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("events = ", r"mine\.toml: Invalid value"),
+        ("evnts = 3", r"mine\.toml: unknown key `evnts`; a scenario has title, kind, events"),
+        ("events = 3", "needs a `generator` or a `source`"),
+        ('generator = "see"', "unknown generator 'see'; there are agrawal"),
+        ('generator = "sea"\nevents = 0', "`events` must be a whole number"),
+        ('generator = "sea"\nparameters = { noice = 0.1 }', "sea knows no parameter `noice`; it has noise"),
+        ('generator = "sea"\nschedule = [{ concept = 4 }]', "sea has no concept 4"),
+        ('generator = "sea"\nschedule = [{ concept = 0, at = 5 }]', "the first at 0"),
+        ('generator = "sea"\nschedule = [{ concept = 0 }, { concept = 1 }]', "one after the other"),
+        ('generator = "sea"\nschedule = [{ at = 0 }]', "a stage of `schedule` has `concept`, `at` and `width`"),
+        ('generator = "sea"\n[[disturbance]]\nkind = "gone"', "one of late, missing, mix, noise"),
+        ('generator = "sea"\n[[disturbance]]\nkind = "noise"\nlevel = 1', "noise knows no `level`; it has at, until"),
+        ('generator = "sea"\n[[disturbance]]\nkind = "noise"\nafter = 2.0', "must be shares"),
+        ('generator = "sea"\n[[disturbance]]\nkind = "late"', "late: missing .*'by'"),
+        ('generator = "sea"\n[[disturbance]]\nkind = "mix"', "mix: needs a `label`"),
+        ('generator = "sea"\n[[disturbance]]\nkind = "missing"\nfeatures = 0', "`features` must be a number"),
+        ('source = "a.csv"\nschedule = [{ concept = 0 }, { concept = 1, at = 9 }]', "a `source` has one concept"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_generated(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ConnectorError, match=message):
+        open_source(f"synthetic:{path}")
