@@ -33,6 +33,8 @@ SOLVERS = ("trees", "cuts", "newton", "bcd")
 # Windows for streams on which nothing drifts are longer than the default.
 LONG = 100_000
 LATE, HISTORY, RARE = 1_000, 5_000, 10
+# Single events that are timed come so many a second: at full speed most would be those that wait for a late solver.
+PER_SECOND = 2_000
 
 Stream = tuple[Any, list[Any]]
 
@@ -279,19 +281,27 @@ def _expense(stream: str, solver: str | None) -> None:
     _, seconds = run(model, X, y)
     print(f"events_per_second={len(y) / seconds:.1f}")
     print(f"solver_share={sum(r['seconds'] for r in getattr(model, 'refits', [])) / seconds:.3f}")
-    single = make("StreamSVMClassifier", solver)
-    while_solved, while_not = [], []
-    for x, label in zip(data.rows_of(part(X, 0, 20_000)), y[:20_000], strict=True):
-        solving = getattr(single, "_job", None) is not None
-        start = time.perf_counter()
-        single.predict_one(x)
-        single.learn_one(x, label)
-        (while_solved if solving else while_not).append(time.perf_counter() - start)
+    while_solved, while_not = paced(make("StreamSVMClassifier", solver), data.rows_of(part(X, 0, 20_000)), y[:20_000])
     for name, times in (("solving", while_solved), ("idle", while_not)):
         if times:
             for q in (50, 99, 99.9, 100):
                 print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
     print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+
+
+def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[float], list[float]]:
+    """The seconds to predict and learn each of so many events a second, while a window is solved and while none is."""
+    while_solved, while_not = list[float](), list[float]()
+    begin = time.perf_counter()
+    for i, (x, label) in enumerate(zip(rows, y, strict=True)):
+        time.sleep(max(begin + i / PER_SECOND - time.perf_counter(), 0.0))
+        job = getattr(model, "_job", None)
+        solving = job is not None and job.is_running
+        start = time.perf_counter()
+        model.predict_one(x)
+        model.learn_one(x, label)
+        (while_solved if solving else while_not).append(time.perf_counter() - start)
+    return while_solved, while_not
 
 
 # What is kept ---------------------------------------------------------------------------------------------------------

@@ -297,6 +297,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._event(self._state, code, 1.0)
         return proba
 
+    def _test_packed(self, code: int) -> int:
+        """Predict the event at hand, then learn it: the class, -1 where there is none; less where it cannot be used."""
+        predicted = int(self._event(self._state, scaling.PREDICT, 1.0))
+        if predicted >= -1:
+            self._event(self._state, code, 1.0)
+        return predicted
+
     # Many events -------------------------------------------------------------------------------------------------
 
     def learn_many(self, X: Any, y: Any, w: Any = None) -> None:

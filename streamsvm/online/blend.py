@@ -294,6 +294,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
         n = self._n_classes[()]
         return self._proba[:n] if self._event(self._state, code, 1.0) == 0 else None
 
+    def _test_packed(self, code: int) -> int:
+        if self._event(self._state, code, 1.0) < 0:
+            return -2
+        best = int(self._proba[: len(self._codes)].argmax())
+        return best if self._proba[best] > 0.0 else -1
+
     # Threads -----------------------------------------------------------------------------------------------------
 
     def _run_request(self, request: State) -> None:

@@ -179,7 +179,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._is_due = False
         self._job: Job | None = None
         self._carried: dict[str, Any] = {}
-        self._recent = Recent(0)
+        self._recent = Recent(self._model._row, 0)
         self._notes: list[dict[str, Any]] = []
         self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
         self._look_ahead()
@@ -299,28 +299,29 @@ class RefitClassifier(base.MiniBatchClassifier):
 
     def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, which is remembered with those that follow; False where that cannot be done."""
-        model = self._model
-        row = model._row[: int(model._rows.row_length)]
-        if self._recent.n_columns != len(row):
+        model, recent = self._model, self._recent
+        if recent.row is not model._row or recent.n_columns != model._space.plain_length:
             self._flush()
-            self._recent = Recent(len(row))
+            recent = self._recent = Recent(model._row, model._space.plain_length)
         if self._adoption is not None and self._adoption.is_running:
             return False
-        proba = model._learn_packed(code)
-        if proba is None:
-            return False
-        if self._panel.is_empty:
-            error = float(len(proba) == 0 or int(proba.argmax()) != code)
+        if self._is_empty:
+            predicted = model._test_packed(code)
+            if predicted < -1:
+                return False
+            error = 0.0 if predicted == code else 1.0
         else:
-            _, _, error = self._panel.vote_on_one(row, proba, code)
-        n = self._recent.add(row, code, time, error)
-        if n >= min(self._left, RECENT):
+            proba = model._learn_packed(code)
+            if proba is None:
+                return False
+            _, _, error = self._panel.vote_on_one(recent.values, proba, code)
+        if recent.add(code, time, error) >= self._room:
             self._flush()
         return True
 
     def _flush(self) -> None:
         """Remember the single events that were learned, and do what is due after them."""
-        if self._recent.n:
+        if self._recent.codes:
             self._follow(*self._recent.take())
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
@@ -493,8 +494,10 @@ class RefitClassifier(base.MiniBatchClassifier):
         return len(learned)
 
     def _look_ahead(self) -> None:
-        """Note until when nothing happens, and whether the learner alone is heard."""
-        self._left, self._is_alone = self._n_until_something(), self._panel.is_alone
+        """Note until when nothing happens, and whether there is nobody but the learner, or nobody else is heard."""
+        self._left = self._n_until_something()
+        self._room = min(self._left, RECENT)
+        self._is_empty, self._is_alone = self._panel.is_empty, self._panel.is_alone
 
     def _begin(self) -> None:
         """Begin to solve the window, unless one is being solved, or what was found is being tried."""
@@ -715,28 +718,46 @@ LOADABLE["RefitClassifier"] = RefitClassifier
 
 
 class Recent:
-    """The last single events, with a value in each of so many columns, until they are remembered together."""
+    """The last single events, until they are remembered together.
 
-    def __init__(self, n_columns: int) -> None:
-        self.n_columns, self.n = n_columns, 0
-        self._values = np.empty((RECENT, n_columns))
-        self._codes = np.empty(RECENT, np.int64)
-        self._times, self._errors = np.empty(RECENT), np.empty(RECENT)
+    Parameters
+    ----------
+    row
+        Where the learner has the event at hand.
+    n_columns
+        An event has a value in each of so many.
+    """
 
-    def add(self, row: Floats, code: int, time: float, error: float) -> int:
-        """Add an event; how many there are."""
-        n = self.n
-        self._values[n] = row
-        self._codes[n], self._times[n], self._errors[n] = code, time, error
-        self.n = n + 1
-        return self.n
+    def __init__(self, row: Floats, n_columns: int) -> None:
+        self.row, self.n_columns = row, n_columns
+        self.values = row[: max(n_columns, 0)]
+        self._begin()
+
+    def __reduce__(self) -> Any:
+        return Recent, (np.empty(0), 0)  # a copy of the learner has the event at hand elsewhere
+
+    def _begin(self) -> None:
+        # The event at hand is copied as bytes, and lists grow: nothing takes less time.
+        self._at_hand, self._bytes = self.values.data, bytearray()
+        self.codes: list[int] = []
+        self._times: list[float] = []
+        self._errors: list[float] = []
+
+    def add(self, code: int, time: float, error: float) -> int:
+        """Add the event at hand; how many there are."""
+        self._bytes += self._at_hand
+        self._times.append(time)
+        self._errors.append(error)
+        self.codes.append(code)
+        return len(self.codes)
 
     def take(self) -> tuple[EncodedRows, Ints, Floats, Floats, Floats]:
         """Rows, classes, weights, times and errors, which are then forgotten."""
-        n, d = self.n, self.n_columns
-        self.n = 0
-        rows = EncodedRows(self._values[:n].reshape(-1), np.arange(d), np.arange(n + 1) * d, True)
-        return rows, self._codes[:n].copy(), np.ones(n), self._times[:n].copy(), self._errors[:n].copy()
+        n, d = len(self.codes), self.n_columns
+        rows = EncodedRows(np.frombuffer(self._bytes), np.arange(d), np.arange(n + 1) * d, True)
+        found = rows, np.array(self.codes), np.ones(n), np.array(self._times), np.array(self._errors)
+        self._begin()
+        return found
 
 
 def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:

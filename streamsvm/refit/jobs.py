@@ -13,6 +13,7 @@ import time
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import IO, Any
 
 from streamsvm.refit.solvers import Solution, Solver, Task
@@ -109,6 +110,11 @@ class Job:
         if (worker := self._worker) is not None:
             worker.end()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the solver is still at it."""
+        return self._thread.is_alive()
+
     def wait(self) -> None:
         """Until it is over, whatever came of it."""
         self._thread.join()
@@ -126,7 +132,7 @@ class Job:
         if self._owner != os.getpid() and self._solution is None and self._error is None:
             self._begin()  # a child process has the job of its parent, but not the thread
         self._thread.join(timeout)
-        if self._thread.is_alive():
+        if self.is_running:
             self._give_up()
             raise TimeoutError(f"it took longer than {timeout:g} s")
         if self._error is not None:
@@ -286,16 +292,14 @@ def _read_bytes(pipe: IO[bytes], length: int) -> bytearray:
 
 def main() -> None:
     """Solve what comes by the standard input, until it ends."""
-    asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[bytearray]]]()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
+    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     answers.write(_READY)
     answers.flush()
     while True:
         found: Any
-        try:
-            sys.path, question = _read(asked), _read_parts(asked)
-        except EOFError:
-            return
+        sys.path, question = questions.get()
         try:
             solver, task = _understood(question)
             found = solver.solve(task)
@@ -305,3 +309,13 @@ def main() -> None:
             _write(answers, found)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             _write(answers, RuntimeError(f"{found!r} cannot be handed over: {error}"))
+
+
+def _listen(questions: SimpleQueue[tuple[list[str], list[bytearray]]]) -> None:
+    """Take down what is asked; where nobody is left to ask, whoever was killed wants no answer either."""
+    asked = sys.stdin.buffer
+    while True:
+        try:
+            questions.put((_read(asked), _read_parts(asked)))
+        except EOFError:
+            os._exit(0)

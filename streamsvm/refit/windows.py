@@ -572,15 +572,16 @@ class AdaptiveMemory(WindowMemory):
 
     def _renew(self) -> None:
         self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[no-untyped-call]
-        self._errors = bytearray()
+        self._errors, self._is_spent = bytearray(), False
 
     def _add(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
         whole, at = _arrays(rows), 0
         if errors is not None:
             given = np.asarray(errors, np.float64)
-            if not np.isin(given[~np.isnan(given)], (0.0, 1.0)).all():
+            is_known = ~np.isnan(given)
+            if not ((given == 0.0) | (given == 1.0) | ~is_known).all():
                 raise ValueError("`errors` must be 0 or 1, or NaN where there was no prediction")
-            told = np.flatnonzero((codes >= 0) & (weights > 0.0) & np.isfinite(weights) & ~np.isnan(given))
+            told = np.flatnonzero((codes >= 0) & (weights > 0.0) & np.isfinite(weights) & is_known)
             for i, error in zip(told.tolist(), given[told].astype(int).tolist(), strict=True):
                 if self._is_alarmed_by(error):
                     self._add_part(whole, codes, weights, times, at, i + 1)
@@ -590,12 +591,14 @@ class AdaptiveMemory(WindowMemory):
 
     def _is_alarmed_by(self, error: int) -> bool:
         """Tell the detector of an event, and whether it finds that errors have become more."""
-        if self._detector.drift_detected or len(self._errors) == _MOST_ERRORS:
+        if self._is_spent or len(self._errors) == _MOST_ERRORS:
             self._renew()
         self._errors.append(error)
-        self._detector.update(error)  # type: ignore[no-untyped-call]
+        detector = self._detector
+        detector.update(error)  # type: ignore[no-untyped-call]
+        self._is_spent = detector.drift_detected
         # As long as there is no alarm the detector forgets nothing.
-        return self._detector.drift_detected and self._detector.estimation > sum(self._errors) / len(self._errors)
+        return self._is_spent and detector.estimation > sum(self._errors) / len(self._errors)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, as a JSON header and arrays: `restore` continues from it bit for bit."""

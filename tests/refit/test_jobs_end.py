@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,12 +35,13 @@ def begin(holds_lock, folder):
 """
 
 
-def ended(folder: Path, holds_lock: bool) -> int:
+def ended(folder: Path, holds_lock: bool, how: str = "", code: int = 0) -> int:
     """Run a program that ends while a window is being solved; which process was at it."""
     (folder / "slow.py").write_text(MODULE)
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
-    program = f"import slow; slow.begin({holds_lock}, {str(folder)!r})"
-    subprocess.run([sys.executable, "-c", program], env=os.environ | paths, check=True, timeout=120)
+    program = f"import slow; slow.begin({holds_lock}, {str(folder)!r}); {how}"
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | paths, timeout=120, check=False)
+    assert done.returncode == code
     return int((folder / "begun").read_text())
 
 
@@ -51,3 +54,17 @@ def test_a_solver_in_a_process_of_its_own_is_ended(tmp_path):
     number = ended(tmp_path, holds_lock=True)
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed like that here")
+def test_it_ends_by_itself_when_the_program_is_killed(tmp_path):
+    number = ended(tmp_path, holds_lock=True, how="import os; os.kill(os.getpid(), 9)", code=-9)
+    with pytest.raises(ProcessLookupError):
+        look_for(number)
+
+
+def look_for(number: int) -> None:
+    """Look for a process, for ten seconds."""
+    for _ in range(1_000):
+        os.kill(number, 0)
+        time.sleep(0.01)
