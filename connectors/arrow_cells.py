@@ -51,13 +51,14 @@ class ArrowCells:
             return None
         if len(table) != len(lines):
             return None
-        columns = {}
+        columns: dict[str, list[str] | NDArray[np.float64]] = {}
         for name, column in zip(used, table.columns, strict=True):
+            (chunk,) = column.chunks
             if name not in numeric:
-                columns[name] = column.to_pylist()
+                columns[name] = _texts(chunk)
                 continue
-            columns[name] = values = column.to_numpy()
-            if len(values) - np.count_nonzero(np.isfinite(values)) != column.null_count:
+            columns[name] = values = floats_of(chunk)
+            if len(values) - np.count_nonzero(np.isfinite(values)) != chunk.null_count:
                 return None
         return columns
 
@@ -70,7 +71,7 @@ class ArrowCells:
                 self._usable = False
                 return False
             self._csv, self._csv_buffer, self._invalid = pyarrow.csv, pyarrow.py_buffer, pyarrow.ArrowInvalid
-            self._text, self._number = pyarrow.string(), pyarrow.float64()
+            self._text, self._number = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), pyarrow.float64()
             self._options = lru_cache(maxsize=1)(self._make_options)
         return True
 
@@ -87,6 +88,22 @@ class ArrowCells:
                 strings_can_be_null=False,
             ),
         )
+
+
+def floats_of(array: Any) -> NDArray[np.float64]:
+    """An array of pyarrow's as numpy's, NaN where null. Its own `to_numpy` imports pandas, where that is installed."""
+    validity, data = array.buffers()
+    values = np.frombuffer(data, np.float64, len(array), 8 * array.offset)
+    if array.null_count:
+        there = np.unpackbits(np.frombuffer(validity, np.uint8), count=array.offset + len(array), bitorder="little")
+        values = np.where(there[array.offset :], values, np.nan)
+    return values
+
+
+def _texts(array: Any) -> list[str]:
+    """Texts that are held once each: to make these is what takes long."""
+    indices = np.frombuffer(array.indices.buffers()[1], np.int32, len(array), 4 * array.offset)
+    return list(map(array.dictionary.to_pylist().__getitem__, indices.tolist()))
 
 
 def _plain(lines: Sequence[bytes]) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from connectors.arrow_cells import floats_of
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
 from connectors.events import Batch, ConnectorError, Origins, Position, Results, Sink, Source, Table
 from connectors.options import Options, Roles, printable
@@ -138,6 +139,8 @@ class ParquetSource(Source):
         missing = self._roles.missing
         if wanted == "time":
             return time_features(name, self._milliseconds(column).to_pylist(), bad, missing)
+        if wanted == "number" and column.type == self._pa.float64():
+            return {name: floats_of(column)}
         if kind == wanted == "number":
             # A copy, since what pyarrow lends is read-only.
             return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
