@@ -3,6 +3,7 @@
     python -m simulations.benchmarks.blend streams       every learner on every stream, beside the peers
     python -m simulations.benchmarks.blend show          what was kept of it with the peers measured by now, and a table
     python -m simulations.benchmarks.blend cost          beside a forest of ten trees in the same run; growth
+    python -m simulations.benchmarks.blend parts         where the time of an event goes, beside what could be
     python -m simulations.benchmarks.blend robustness    noisy and late labels, irrelevant and transformed features
     python -m simulations.benchmarks.blend ablation      each part taken out alone, and sets of members
 
@@ -15,13 +16,13 @@ from __future__ import annotations
 
 import argparse
 
-from simulations.benchmarks.blend import LEARNERS, ablation, chosen, cost, robustness, streams
+from simulations.benchmarks.blend import LEARNERS, ablation, chosen, cost, parts, robustness, streams
 
 
 def main() -> None:
     """Run the part asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("streams", "show", "cost", "robustness", "ablation"))
+    parser.add_argument("part", choices=("streams", "show", "cost", "parts", "robustness", "ablation"))
     parser.add_argument("--only", nargs="+", metavar="STREAM", help="streams or groups of streams")
     parser.add_argument("--seeds", nargs="+", type=int, help="of the generators' streams these seeds alone")
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="for `streams`")
@@ -36,6 +37,8 @@ def main() -> None:
         cost.run(chosen(options.only, options.seeds or [0]), keeping=options.only is None)
         if options.only is None:
             cost.growth()
+    elif options.part == "parts":
+        parts.run(chosen(options.only, options.seeds or [0]), keeping=options.only is None)
     elif options.part == "robustness":
         robustness.run()
     else:

@@ -1,0 +1,174 @@
+"""Where the time of an event goes: each part of the kernel members replayed, beside what the processor could do.
+
+The bound of a part is the longer of two times measured here: reading as many bytes, from memory as large, and as many
+products with sums in registers. What is left of an event is rows, votes, label autocorrelation, the linear member, and
+the way from Python.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from simulations.benchmarks import keep, rounded
+from simulations.benchmarks.blend import head, warm
+from simulations.benchmarks.peers import Stream
+from streamsvm import StreamSVMClassifier
+from streamsvm.kernels import kernel
+from streamsvm.kernels.expansion import ZERO, distances, evaluate, padded, take_event
+from streamsvm.kernels.exponential import exp32
+from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus
+from streamsvm.kernels.maintenance import find_costs, find_smallest
+from streamsvm.kernels.metric import relearn_metric
+from streamsvm.kernels.rows import u
+
+EVENTS, COUNTED, CALLS, TURNS = 4_000, 400, 100, 30
+# Products with sums that a kernel value and the cost of a merge take, counted in their sources.
+OF_EXPONENTIAL, OF_COST = 9, 60
+
+
+# Parts ------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def replay_distances(state, m, times):
+    for _ in range(times):
+        take_event(state, m)
+        distances(state, m, state.work[0])
+
+
+@kernel
+def replay_exponentials(state, m, times):
+    far, near = state.work[0], state.work[1]
+    for _ in range(times):
+        for b in range(padded(state.n_vectors)):
+            near[u(b)] = exp32(-far[u(b)])
+
+
+@kernel
+def replay_evaluation(state, m, times):
+    for _ in range(times):
+        evaluate(state, m, False)
+
+
+@kernel
+def replay_metric(state, m, times):
+    for _ in range(times):
+        relearn_metric(state, m)
+
+
+@kernel
+def replay_search(state, m, times):
+    for k in range(times):
+        find_smallest(state)
+        find_costs(state, k % state.n_vectors, state.work[3])
+
+
+@kernel
+def read(values, n, times):
+    """Sum n values, over and over."""
+    total = ZERO
+    for _ in range(times):
+        sums = lanes(ZERO)
+        for b in range(0, n, LANES):
+            sums = times_plus(lanes_at(values, u(b)), values[0], sums)
+        total += sum_of(sums)
+    return total
+
+
+@kernel
+def multiply(values, n, times):
+    """n products with sums, of what is in registers, over and over."""
+    for _ in range(times):
+        first, second, third, x = lanes(ZERO), lanes(ZERO), lanes(ZERO), lanes_at(values, 0)
+        for _ in range(0, n, 3 * LANES):
+            first, second, third = times_plus(first, x, x), times_plus(second, x, x), times_plus(third, x, x)
+        put_lanes(first + second + third, values, 0)
+
+
+def us(function: Callable[..., Any], *arguments: Any, calls: int = CALLS) -> float:
+    """us a call: the least of several turns, so that other work on the machine counts little."""
+    function(*arguments, 1)
+    least = float("inf")
+    for _ in range(TURNS):
+        start = time.perf_counter()
+        function(*arguments, calls)
+        least = min(least, time.perf_counter() - start)
+    return 1e6 * least / calls
+
+
+def bound(n_bytes: float, n_products: float) -> float:
+    """us to read so many bytes, or to make so many products, whichever is longer."""
+    values = np.ones(max(int(n_bytes) // 4 // LANES, 1) * LANES, np.float32)
+    return max(us(read, values, len(values)), us(multiply, values, int(n_products)))
+
+
+# Measuring --------------------------------------------------------------------------------------------------------
+
+
+def run(streams: list[Stream], keeping: bool) -> None:
+    """The parts on each stream."""
+    warm(("blend",))
+    result = {}
+    for stream in streams:
+        X, y = stream.load()
+        result[stream.key] = show(stream.key, measure(head(X, EVENTS), y[:EVENTS]))
+        if keeping:
+            keep("blend-parts", result, lines=True)
+
+
+def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
+    """us an event of the whole, and of each part: us a call, calls an event, and the bound."""
+    found: dict[str, dict[str, float]] = {}
+    for name, members in (("all", None), ("no kernel members", ("linear",))):
+        model = StreamSVMClassifier(members=members)
+        rows = model._space.encode(X, np.ones(len(y), bool))
+        start = time.process_time()
+        model.test_then_train(rows, y)
+        found[name] = {"us": 1e6 * (time.process_time() - start) / len(y), "calls": 1.0}
+    model = StreamSVMClassifier()
+    rows = model._space.encode(X, np.ones(len(y), bool))
+    n = len(y) - COUNTED
+    model.test_then_train(rows[:n], y[:n])
+    members = [member for member in model._member_states() if hasattr(member, "n_vectors")]
+    counts = np.zeros((len(members), 2))
+    for i in range(n, len(y)):
+        full = [member.n_vectors == member.budget for member in members]
+        model.learn_many(rows[i : i + 1], y[i : i + 1])
+        for k, member in enumerate(members):
+            acting = bool(member.update.any())
+            joins = member.kernel[: int(member.n_vectors)].max() <= member.absorb
+            counts[k] += acting, acting and joins and full[k]
+    for k, member in enumerate(members):
+        n_vectors, m = int(member.n_vectors), int(member.rows.in_order) * len(model._space) + 1
+        for name, part in parts(member, max(m, 2), *counts[k] / COUNTED).items():
+            found[f"{k + 1}: {name} ({n_vectors} vectors)"] = part
+    return found
+
+
+def parts(member: Any, m: int, acting: float, merging: float) -> dict[str, dict[str, float]]:
+    """The parts of a kernel member, for events of m pairs."""
+    n, sums = int(member.n_vectors), member.n_heads * (1 if member.n_classes == 2 else member.n_classes)
+    each = {
+        "distances": (us(replay_distances, member, m), 1.0, bound(4 * n * m, n * m)),
+        "exponentials": (us(replay_exponentials, member, m), 1.0, bound(8 * n, OF_EXPONENTIAL * n)),
+        "scores": (us(replay_evaluation, member, m), 1.0, bound(4 * n * sums, n * sums)),
+        "metric": (us(replay_metric, member, m), acting / 2, bound(8 * n * m, 5 * n * m)),
+        "search": (us(replay_search, member, m), merging, bound(4 * n * (m + sums), n * (m + sums + OF_COST))),
+    }
+    # Evaluation is distances and exponentials first.
+    took, calls, least = each["scores"]
+    each["scores"] = max(took - each["distances"][0] - each["exponentials"][0], 0.0), calls, least
+    return {name: rounded({"us": a, "calls": b, "bound": c}) for name, (a, b, c) in each.items()}
+
+
+def show(name: str, found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Print the parts of a stream."""
+    print(f"\n{name:34s}{'us a call':>12s}{'calls':>8s}{'us an event':>13s}{'bound':>8s}{'times':>7s}")
+    for part, row in found.items():
+        least = f"{row['bound']:8.2f}{row['us'] / row['bound']:7.1f}" if "bound" in row else ""
+        print(f"{part:34s}{row['us']:12.2f}{row['calls']:8.2f}{row['us'] * row['calls']:13.2f}{least}", flush=True)
+    return found
