@@ -148,6 +148,19 @@ class Batch:
         """The features as one dict an event, missing values left out."""
         return rows_of(self.features, len(self))
 
+    def part(self, start: int, end: int) -> Batch:
+        """The events from `start` to before `end`, without what was rejected."""
+        here, features = slice(start, end), self.features
+        if isinstance(features, SparseRows):
+            indptr = features.indptr[start : end + 1]
+            entries = slice(int(indptr[0]), int(indptr[-1]))
+            features = SparseRows(indptr - indptr[0], features.indices[entries], features.values[entries])
+        else:
+            features = features[here] if isinstance(features, list) else {k: v[here] for k, v in features.items()}
+        columns = {name: column[here] for name, column in self.origins.columns.items()}
+        others: list[Any] = [None if s is None else s[here] for s in (self.raw, self.keys, self.times, self.headers)]
+        return Batch(features, self.labels[here], Origins(self.origins.shared, columns), self.position, [], *others)
+
     def without(self, bad: Mapping[int, str]) -> Batch:
         """This batch without some events, which join `rejected` with the reasons given by row number."""
         keep = [i for i in range(len(self)) if i not in bad]
@@ -252,6 +265,15 @@ class Lagging(Protocol):
     @property
     def lag(self) -> Mapping[Any, int]:
         """How many events each of its parts is behind, as far as known."""
+
+
+@runtime_checkable
+class Ending(Protocol):
+    """A live source that knows whether it has reached what is its end for now."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing was to come when it was last looked at."""
 
 
 @runtime_checkable

@@ -134,6 +134,8 @@ class JsonFormat(TypedValues):
         )
         labels = [None] * len(rows) if label is None else list(self._known(label, bad))
         times = None if time is None else times_of(str(roles.time), time, bad)
+        if roles.bare:
+            return Events([{} for _ in rows], labels, key, times, bad)
         features = (self._table(rows) if packed else None) or self._features(rows, bad)
         return Events(features, labels, key, times, bad)
 
@@ -152,7 +154,7 @@ class JsonFormat(TypedValues):
 
     def _table(self, rows: list[dict[str, Any]]) -> Table | None:
         """The features as columns, where all rows have the same ones and these are plain numbers."""
-        for name in self._roles.ignore:
+        for name in self._roles.unused:
             for row in rows:
                 row.pop(name, None)
         names = list(rows[0]) if rows and set(self._convert.values()) <= {"number"} else []
@@ -171,7 +173,7 @@ class JsonFormat(TypedValues):
         return {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=False)}
 
     def _features(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
-        for name in self._roles.ignore:
+        for name in self._roles.unused:
             for row in rows:
                 row.pop(name, None)
         # Most rows have nothing to mend, which all at once say faster than each.

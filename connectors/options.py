@@ -179,7 +179,8 @@ class Options:
 class Roles:
     """Which named column is what: the label, the key, the time; the others are features unless ignored.
 
-    Beside that, which texts of labels and features are missing values.
+    Beside that, which texts of labels and features are missing values, which columns are no features should they be
+    there, and whether there are to be features at all.
     """
 
     label: str | None = None
@@ -188,6 +189,8 @@ class Roles:
     ignore: list[str] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
     missing: frozenset[str] = MISSING
+    hidden: list[str] = field(default_factory=list)
+    bare: bool = False
 
     @classmethod
     def of(cls, options: Options) -> Roles:
@@ -199,6 +202,8 @@ class Roles:
             options.names("ignore"),
             options.kinds("types"),
             options.texts("missing", MISSING),
+            options.names("hide"),
+            options.flag("bare", False),
         )
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
@@ -214,8 +219,13 @@ class Roles:
 
     def features(self, columns: Iterable[str]) -> list[str]:
         """The columns that are features, in order."""
-        taken = {self.label, self.key, self.time, *self.ignore}
-        return [name for name in columns if name not in taken]
+        taken = {self.label, self.key, self.time, *self.unused}
+        return [] if self.bare else [name for name in columns if name not in taken]
+
+    @property
+    def unused(self) -> list[str]:
+        """The columns that are left out."""
+        return self.ignore + self.hidden
 
 
 def _listed(names: list[str], most: int = 50) -> str:

@@ -152,6 +152,7 @@ def build_parser() -> _Parser:
         allow_abbrev=False,
     )
     _add_stream(run)
+    _add_late(run)
     _add_model(run)
     _add_refits(run)
     _add_results(run)
@@ -244,6 +245,56 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         type=_count,
         metavar="N",
         help="stop after N events that could be read, resumed ones included; a checkpoint is left there",
+    )
+
+
+def _add_late(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group(
+        "labels that come later",
+        "Events are predicted when they come and wait, by key, for their labels, which come from a stream of their "
+        "own: what is learned then is what was predicted on. Events and labels are taken in the order of their times, "
+        "of equal ones the events first.",
+    )
+    group.add_argument(
+        "--label-source",
+        type=_text,
+        metavar="SOURCE",
+        help="where labels come from: any source, with the columns of --join, --label and --time (Kafka has keys and "
+        "times of its own); options may follow, as in labels.csv?time=reported",
+    )
+    group.add_argument("--join", type=_text, metavar="NAME", help="the column of events and labels that holds the key")
+    group.add_argument(
+        "--wait",
+        type=_span,
+        metavar="TIME",
+        help="how long an event waits for its label, in event time, as 90s, 30m, 12h or 30d; a label after that is "
+        "scored, not learned (default: as long as there is room)",
+    )
+    group.add_argument(
+        "--on-timeout",
+        type=_text,
+        metavar="CLASS",
+        help="learn an event that waited in vain as of this class, such as a customer who did not complain; drop "
+        "learns nothing (default drop)",
+    )
+    group.add_argument(
+        "--joined",
+        type=_text,
+        metavar="SINK",
+        help="where joined results go: place and key of the event, prediction, score, label, lag in seconds, and "
+        "whether it came in time, late, or is that of --on-timeout",
+    )
+    group.add_argument(
+        "--relearn-corrections", action=_FLAG, help="learn the second label of an event too, where it is another one"
+    )
+    group.add_argument(
+        "--max-pending", type=_count, metavar="N", help="so many events may wait, then the oldest go (default 1000000)"
+    )
+    group.add_argument(
+        "--max-pending-bytes",
+        type=_count,
+        metavar="N",
+        help="so much memory they may take (default 1073741824); what had its label is forgotten first",
     )
 
 
@@ -429,6 +480,17 @@ def _count(text: str) -> int:
     return value
 
 
+def _span(text: str) -> float:
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    try:
+        value = float(text[:-1]) * units[text[-1:]]
+    except (KeyError, ValueError):
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a time as 90s, 30m, 12h or 30d, got {text}")
+    return value
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
@@ -465,7 +527,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     args.has_source = bool(args.source or configured.source)
     args.source = args.source or configured.source or DEFAULT_SOURCE
     args.model_table = configured.model
+    args.timeout_class = _class_of(args.on_timeout)
     return args
+
+
+def _class_of(text: str | None) -> Any:
+    """The class of `--on-timeout`, as a label of that text is read; None where there is none."""
+    from connectors.columns import label_of
+
+    return None if text in (None, "drop") else label_of(text)
 
 
 # The run ---------------------------------------------------------------------------------------------------------
@@ -486,7 +556,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
 def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
     from streamsvm.run.delivery import deliver
     from streamsvm.run.runner import Runner
-    from streamsvm.run.settings import check_label, identity_of
+    from streamsvm.run.settings import check_label, identity_of, late_settings
     from streamsvm.run.streams import opened_checkpoint, opened_sinks, opened_source
 
     failures: list[Exception] = []
@@ -497,12 +567,14 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
             checkpoint = opened_checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(opened_source(args)))
             check_label(args, source)
-            out, rejected = opened_sinks(args, checkpoint, source, stack)
+            out, rejected, joined = opened_sinks(args, checkpoint, source, stack)
             runner = Runner(
                 model,
                 source,
                 out=out,
                 rejected=rejected,
+                joined=joined,
+                late=late_settings(args),
                 checkpoint=checkpoint,
                 save=args.save,
                 learn=args.learn,

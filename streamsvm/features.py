@@ -638,6 +638,22 @@ def _too_large(name: Any, value: float) -> str:
     return f"feature {name!r} is {kind} ({value}): the largest magnitude taken is {LARGEST:g}; clip it, or give None"
 
 
+def unusable_rows(X: Any) -> dict[int, str]:
+    """Rows, as a stream brings them, that cannot be encoded, and why."""
+    if isinstance(X, SparseRows):
+        bad = np.flatnonzero(np.abs(X.values) > LARGEST)
+        rows = np.searchsorted(X.indptr, bad, side="right") - 1
+        return {int(i): _too_large(int(X.indices[b]), X.values[b]) for i, b in zip(rows[::-1], bad[::-1], strict=True)}
+    if isinstance(X, dict):
+        numbers = {name: column for name, column in X.items() if column.dtype.kind == "f"}
+        found = _infinite_rows(np.column_stack(list(numbers.values())), list(numbers)) if numbers else {}
+        texts = [name for name in X if name not in numbers]
+        X = [dict(zip(texts, row, strict=True)) for row in zip(*(X[name].tolist() for name in texts), strict=True)]
+    else:
+        found = {}
+    return found | {i: reason for i, x in enumerate(X) if (reason := _what_is_wrong(x)) is not None}
+
+
 def _what_is_wrong(x: Mapping[Any, Any]) -> str | None:
     """Why an event cannot be encoded, None if it can."""
     try:

@@ -249,6 +249,11 @@ class KafkaSource(Source):
         """How many offsets each partition is behind its end, as far as known."""
         return {partition: max(0, self._known_end(partition) - offset) for partition, offset in self._next.items()}
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every partition was at its end, and empty for `max_idle`, when it was last looked at."""
+        return self._waited and self._ended() >= self._next.keys()
+
     def _known_end(self, partition: int) -> int:
         read = self._assigned and partition not in self._ahead
         highwater = self._consumer.highwater(self._tp(partition)) if read else None

@@ -47,13 +47,22 @@ class Asked:
 
 @dataclass(slots=True)
 class Answer:
-    """What it says: class numbers, -1 for none, their probabilities, and those of all classes, where they are
-    wanted.
+    """What a model says of rows.
+
+    Parameters
+    ----------
+    codes, scores
+        Class numbers, -1 for none, and their probabilities.
+    probas
+        Those of all classes, where they are wanted.
+    slots
+        Where the events wait, -1 for those that do not; empty where nobody has said.
     """
 
     codes: Ints
     scores: Floats
-    probas: Floats | None
+    probas: Floats | None = None
+    slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class Model(Protocol):
@@ -254,7 +263,8 @@ class _Part:
         probas = None if answer.probas is None else answer.probas[is_event]
         self._keep(asked, codes, scores, probas)
         self._report(joined)
-        return Answer(codes, scores, probas)
+        slots = np.where(self._new, self._settled.slots, -1)[self._asks]
+        return Answer(codes, scores, probas, slots)
 
     def _add(self) -> None:
         """Let those events wait whose labels do not come at once."""

@@ -197,7 +197,7 @@ class Store:
         n = int(self._ledger.next - self._ledger.base)
         slot = sum(np.dtype(kind).itemsize for kind in _LEDGER.values()) + 16 + 8 * self._origins.shape[1]
         n_open = sum(segment.n_bytes for segment in self._segments[-1:])
-        return n * slot + int(self._ledger.table.nbytes) + self._n_closed_bytes + n_open
+        return int(n * slot + self._ledger.table.nbytes + self._n_closed_bytes + n_open)
 
     def number(self, label: Any) -> int:
         """The number of a label, which may be new."""
@@ -281,7 +281,8 @@ class Store:
 
     def codes(self, slots: Ints) -> Ints:
         """The classes predicted, by number, -1 for none."""
-        return self._ledger.codes[self.at(slots)].astype(np.int64)
+        found: Ints = self._ledger.codes[self.at(slots)].astype(np.int64)
+        return found
 
     def scores(self, slots: Ints) -> Floats:
         """Their probabilities."""

@@ -19,7 +19,7 @@ from streamsvm.kernels import experts, panel, windows
 from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
-from streamsvm.online.base import OnlineClassifier, one_row
+from streamsvm.online.base import Late, OnlineClassifier, one_row
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
 from streamsvm.parameters import check_choice, check_number
@@ -385,15 +385,28 @@ class RefitClassifier(base.MiniBatchClassifier):
         predicted = like(X, self._model._decode(found))
         return (predicted, probabilities) if proba else predicted
 
+    @property
+    def memory_size(self) -> int:
+        """How many numbers the learner has to remember of the moment of a prediction, to learn it late."""
+        return self._model.memory_size
+
     def run_batch(
-        self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, times: Any = None
+        self,
+        features: Any,
+        labels: Sequence[Any],
+        learn: bool = True,
+        proba: bool = False,
+        times: Any = None,
+        memories: Ints | None = None,
+        apart: Ints | None = None,
     ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None: as the learners do."""
         if learn:
+            late = None if memories is None or apart is None else (memories, apart)
             event_times = _times(times, labels)
             rows, codes, weights = self._model._prepare(features, labels, None, True)
             n_proba = len(self._model._codes) if proba else 0
-            found = self._run(rows, codes, weights, event_times, n_proba=n_proba)
+            found = self._run(rows, codes, weights, event_times, n_proba=n_proba, late=late)
         else:
             n_proba = int(self._model._state.n_classes) if proba else 0
             found = self._run(self._model._space.encode(features), n_proba=n_proba)
@@ -407,6 +420,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         times: Floats | None = None,
         predict: bool = True,
         n_proba: int = 0,
+        late: Late | None = None,
     ) -> tuple[Ints, Floats, Floats]:
         """Predict rows, and learn those with a class; up to where something happens at a time."""
         if codes is None or weights is None:
@@ -423,7 +437,12 @@ class RefitClassifier(base.MiniBatchClassifier):
             end = n if n_done + n_next > len(learned) else int(learned[n_done + n_next - 1]) + 1
             part = slice(at, end)
             found[part], scores[part], proba[part], errors = self._run_part(
-                rows.part(at, end), codes[part], weights[part], predict, n_proba
+                rows.part(at, end),
+                codes[part],
+                weights[part],
+                predict,
+                n_proba,
+                None if late is None else (late[0], late[1][part]),
             )
             n_done += self._follow(rows.part(at, end), codes[part], weights[part], event_times[part], errors)
             at = end
@@ -447,18 +466,27 @@ class RefitClassifier(base.MiniBatchClassifier):
         return not isinstance(self._trigger_settings, (Every, Growing, OnDemand))
 
     def _run_part(
-        self, rows: EncodedRows, codes: Ints | None, weights: Floats | None, predict: bool, n_proba: int
+        self,
+        rows: EncodedRows,
+        codes: Ints | None,
+        weights: Floats | None,
+        predict: bool,
+        n_proba: int,
+        late: Late | None = None,
     ) -> tuple[Ints, Floats, Floats, Floats]:
         """Predict rows, and learn them: the classes, their probabilities, all probabilities, and the errors."""
         n_classes = max(len(self._model._codes), n_proba)
         labels = np.full(len(rows), -1) if codes is None else codes
 
         def learner() -> Floats:
-            _, _, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_classes)
+            asked: dict[str, Any] = {"predict": predict, "score": True, "n_proba": n_classes, "late": late}
+            _, _, proba = self._model._run(rows, codes, weights, **asked)
             return proba
 
         if self._panel.is_empty:
-            found, scores, proba = self._model._run(rows, codes, weights, predict=predict, score=True, n_proba=n_proba)
+            found, scores, proba = self._model._run(
+                rows, codes, weights, predict=predict, score=True, n_proba=n_proba, late=late
+            )
             if self._adoption is not None and codes is not None and weights is not None:
                 self._adoption.compete(self._model, rows, codes, weights, found)
             return found, scores, proba, (found != labels).astype(float)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +21,7 @@ from streamsvm.run.locks import lock
 _CLASS = "Checkpoint"
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
+_LATE = "late"
 
 
 @dataclass(slots=True)
@@ -38,6 +40,8 @@ class Snapshot:
         What their `state` gave.
     begun
         What has been taken of the events after `source`, as `Begun.state` has it.
+    late
+        What waits for its label, where labels come later.
     """
 
     identity: dict[str, str]
@@ -47,6 +51,7 @@ class Snapshot:
     metrics: State
     history: State
     begun: dict[str, Any] = field(default_factory=dict)
+    late: State | None = None
 
 
 class Checkpoint:
@@ -74,6 +79,8 @@ class Checkpoint:
     ) -> None:
         self.directory = Path(directory)
         self.path = self.directory / "checkpoint.npz"
+        self.pieces = self.directory / "waiting"
+        """Where pieces of a snapshot are kept that do not change any more."""
         self.every_events, self.every_s, self.fresh = every_events, every_s, fresh
         self.written_at: float | None = None
         self._lock: IO[bytes] | None = None
@@ -127,12 +134,13 @@ class Checkpoint:
         """Forget what an earlier run left."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
+        self.keep_pieces(frozenset())
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
         header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun")}}
         arrays: dict[str, NDArray[Any]] = {}
-        for part in _STATES:
+        for part in _STATES if snapshot.late is None else (*_STATES, _LATE):
             header[part], held = getattr(snapshot, part)
             arrays |= {f"{part}/{name}": array for name, array in held.items()}
         try:
@@ -140,6 +148,12 @@ class Checkpoint:
         except OSError as error:
             raise RunError(f"checkpoint: {self.path}: cannot be written: {error.strerror or error}") from error
         self.written_at = time.time()
+
+    def keep_pieces(self, names: Set[str]) -> None:
+        """Remove all pieces but those that the snapshot needs."""
+        for path in self.pieces.iterdir() if self.pieces.is_dir() else ():
+            if path.name not in names:
+                path.unlink()
 
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:
         differing = [name for name in old | new if old.get(name) != new.get(name)]
@@ -170,10 +184,12 @@ def read_snapshot(path: Path) -> Snapshot:
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
         raise ValueError(f"{path} is not a whole checkpoint")
-    check_names(arrays, {name for name in arrays if name.startswith(tuple(f"{part}/" for part in _STATES))})
+    parts = tuple(f"{part}/" for part in (*_STATES, _LATE))
+    check_names(arrays, {name for name in arrays if name.startswith(parts)})
     settings, source, sinks = (header[name] for name in _PLAIN)
     model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
-    return Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}))
+    late = (header[_LATE], _under(_LATE, arrays)) if _LATE in header else None
+    return Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}), late)
 
 
 def _under(part: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streamsvm.run.errors import SetupError
 
-FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "quiet")
+FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "quiet", "relearn-corrections")
 
 
 class Configuration(NamedTuple):

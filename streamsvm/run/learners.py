@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,9 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch
+from connectors.events import Batch, rows_of
+from streamsvm.pending.join import Answer, Asked
+from streamsvm.pending.models import OwnModel
 from streamsvm.run.abilities import Batched, Peeked
 from streamsvm.run.errors import RunError
+
+logger = logging.getLogger("streamsvm.run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,30 @@ class Answers:
     probabilities: Sequence[dict[int, float] | None] | None = None
 
 
+class LateLearner(Protocol):
+    """What the loop needs of a model whose labels come later."""
+
+    keeps_objects: bool
+    """Whether events wait as the objects they are."""
+
+    @property
+    def memory_size(self) -> int:
+        """How many numbers it remembers of the moment of a prediction."""
+
+    @property
+    def classes(self) -> Sequence[Any]:
+        """All classes so far; answers are indices into it."""
+
+    def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in turn."""
+
+    def unusable(self, batch: Batch) -> dict[int, str]:
+        """The events that cannot be predicted, which is known beforehand, and why."""
+
+    def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
+        """The batch that was predicted without the events that could not be, and the numbers of the others."""
+
+
 class Learner(Protocol):
     """What the loop needs of a model."""
 
@@ -52,23 +81,29 @@ class Learner(Protocol):
         """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
 
 
-class BatchLearner:
+class BatchLearner(OwnModel):
     """A classifier of this package: one call for a batch."""
+
+    keeps_objects = False
 
     def __init__(self, model: Batched, *, proba: bool = False) -> None:
         from streamsvm.features import BadRows
 
-        self.model, self._proba = model, proba
+        super().__init__(model, proba=proba)
         self._bad_rows = BadRows
         # Compiles the kernel, or loads it, before the stream is read; a copy learns what is no event of the stream.
         model.clone().run_batch([{"warm": 1.0}], [0])
 
-    @property
-    def classes(self) -> Sequence[Any]:
-        return self.model.classes_
-
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
         return np.asarray(self.model.peek_proba_many(rows)) if isinstance(self.model, Peeked) else None
+
+    def unusable(self, batch: Batch) -> dict[int, str]:
+        from streamsvm.features import unusable_rows
+
+        return unusable_rows(batch.features)
+
+    def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
+        return batch, list(range(len(batch)))
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         while True:
@@ -76,12 +111,12 @@ class BatchLearner:
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
                 codes, scores, *all_ = self.model.run_batch(
-                    features, batch.labels, learn=learn, proba=self._proba, times=times
+                    features, batch.labels, learn=learn, proba=self.proba, times=times
                 )
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:
-                return Answers(batch, codes, scores, _by_code(codes, *all_) if self._proba else None)
+                return Answers(batch, codes, scores, by_code(codes, *all_) if self.proba else None)
 
 
 class RowLearner:
@@ -106,6 +141,37 @@ class RowLearner:
         self._code: dict[Any, int] = {}
         self.classes: list[Any] = []
         self._predict = self._predictor(scored)
+        self._failed: dict[int, str] = {}  # of the events of a batch, those that the model raised on
+        self._n_asked = 0
+
+    keeps_objects, memory_size = True, 0
+
+    def unusable(self, batch: Batch) -> dict[int, str]:
+        self._failed, self._n_asked = {}, 0
+        return {}
+
+    def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
+        keep = [i for i in range(len(batch)) if i not in self._failed]
+        return batch.without(self._failed), keep
+
+    def run(self, asked: Asked) -> Answer:
+        n = len(asked.labels)
+        codes, scores = np.full(n, -1), np.full(n, np.nan)
+        self._name(asked.labels)
+        for i, (row, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
+            try:
+                if asked.predicted[i]:
+                    prediction, scores[i] = self._predict(row)
+                    codes[i] = self._decode(prediction)
+                if label is not None:
+                    self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
+            except Exception as error:  # nobody knows what a foreign model raises on a strange event
+                if asked.predicted[i]:
+                    self._failed[self._n_asked] = f"{type(error).__name__}: {error}"
+                else:
+                    logger.warning("an event could not be learned: %s: %s", type(error).__name__, error)
+            self._n_asked += int(asked.predicted[i])
+        return Answer(codes, scores)
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
         found = [self._shares(row) for row in rows]
@@ -200,15 +266,17 @@ class RowLearner:
         return prediction, score
 
 
-def as_learner(model: Any, *, scored: bool, proba: bool = False) -> Learner:
+def as_learner(model: Any, *, scored: bool, proba: bool = False) -> BatchLearner | RowLearner:
     """The fastest way to drive a model; `scored` and `proba` say what of its answers will be used."""
     if isinstance(model, Batched):
         return BatchLearner(model, proba=proba)
     return RowLearner(model, scored=scored, proba=proba)
 
 
-def _by_code(codes: NDArray[Any], probabilities: NDArray[np.float64]) -> list[dict[int, float] | None]:
+def by_code(codes: NDArray[Any], probabilities: NDArray[np.float64] | None) -> list[dict[int, float] | None]:
     """Rows as dicts, without classes that were not known yet; these depend on where a batch ends."""
+    if probabilities is None:
+        return []
     rows = zip(codes.tolist(), probabilities.tolist(), strict=True)
     return [None if code < 0 else {c: p for c, p in enumerate(row) if p} for code, row in rows]
 

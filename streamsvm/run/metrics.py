@@ -182,6 +182,10 @@ class Metrics:
     def update(self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any]) -> None:
         """Take a batch: the labels (None where unknown) and the predictions as indices into `classes`, -1 for none."""
         self.events += len(labels)
+        self.judge(labels, codes, classes)
+
+    def judge(self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any]) -> None:
+        """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`."""
         if len(classes) >= len(self._of_model):
             self._of_model = np.array([*(self._code[c] for c in classes), -1])
         if None in labels:

@@ -35,6 +35,20 @@ def feature(name: Any) -> Any:
     return f"{name[0]} = {name[1]}" if isinstance(name, tuple) and len(name) == 2 else name
 
 
+def span(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    Examples
+    --------
+    >>> span(0.25), span(90), span(7200), span(200_000)
+    ('0.25 s', '90 s', '2 h', '2.3 d')
+    """
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 300.0)):
+        if seconds >= 2 * size or (unit == "h" and seconds >= size):
+            return f"{seconds / (60.0 if unit == 'min' else size):.2g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 class ClassNames:
     """Classes as the names of fields in JSON, where only texts are names; different classes have different ones.
 

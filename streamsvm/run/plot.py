@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.run.errors import SetupError
+from streamsvm.run.late import LateLearning
 from streamsvm.run.metrics import CURVE_LINES
 from streamsvm.run.names import feature, shown
 from streamsvm.run.runner import Report
@@ -100,6 +101,8 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     for line, name in enumerate(CURVE_LINES):
         overall = f"{names[name]} {metrics.baseline(name):.1%}"
         axes.plot(ends, shares[:, line], label=overall, **_STYLES[name])
+    if report.late is not None:
+        _draw_estimate(axes, report.late)
     for i, fall in enumerate(metrics.falls.last):
         label = "accuracy fell" if i == 0 else None
         axes.axvline(fall.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
@@ -108,6 +111,14 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     axes.set_ylabel(f"over the last {window:,} events")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
+
+
+def _draw_estimate(axes: Any, late: LateLearning) -> None:
+    """What was said of the accuracy before labels came, with its error, over the events in order of their coming."""
+    ends, estimate, error, _ = late.estimate.curve()
+    if len(ends):
+        axes.plot(ends, estimate, label="estimated before labels", color="#009e73", linewidth=1.1, linestyle=":")
+        axes.fill_between(ends, estimate - error, estimate + error, color="#009e73", alpha=0.15, linewidth=0)
 
 
 def _mark_refits(axes: Any, report: Report) -> None:

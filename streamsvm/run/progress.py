@@ -7,6 +7,8 @@ import time
 from typing import Any, TextIO
 
 from streamsvm.run.abilities import Refits
+from streamsvm.run.late import LateLearning
+from streamsvm.run.names import span
 from streamsvm.run.runner import Report
 
 logger = logging.getLogger("streamsvm.run")
@@ -83,6 +85,8 @@ def _quality(report: Report) -> str:
     parts = []
     if metrics.judged:
         parts.append(f"accuracy {metrics.accuracy:.4f}, of the last {metrics.window:,} {metrics.recent_accuracy:.4f}")
+    if report.late is not None:
+        parts.append(_late(report.late))
     if report.refits is not None and report.refits.last:
         parts.append(_refits(report.refits))
     if metrics.rejected:
@@ -94,6 +98,13 @@ def _quality(report: Report) -> str:
     if report.checkpoint is not None and report.checkpoint.written_at is not None:
         parts.append(f"checkpoint {time.time() - report.checkpoint.written_at:.0f} s old")
     return "".join(f", {part}" for part in parts)
+
+
+def _late(late: LateLearning) -> str:
+    now, median = late.estimate.now, late.lags.quantile(0.5)
+    estimate = f"estimated now {now.accuracy:.4f} ± {now.error:.4f}, " if now.events else ""
+    behind = f", {span(median / 1000.0)} late" if median == median else ""
+    return f"{estimate}{late.join.counts.answered:,} labels joined{behind}, {late.store.n_waiting:,} events wait"
 
 
 def _refits(refits: Refits) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamsvm.run.errors import SetupError
+from streamsvm.run.late import QUANTILES, LateLearning
 from streamsvm.run.runner import Report
 
 
@@ -59,6 +60,8 @@ class Figures:
         yield self._gauge("streamsvm_accuracy", "Share of right predictions.", metrics.accuracy)
         yield self._gauge("streamsvm_recent_accuracy", "The same over the last events.", metrics.recent_accuracy)
         yield self._counter("streamsvm_model_seconds", "Seconds spent in the model.", report.learner_seconds)
+        if report.late is not None:
+            yield from self._late(report.late)
         if report.refits is not None:
             refits = self._counter("streamsvm_refits", "Refits, by what came of them.", labels=["outcome"])
             for outcome, count in report.refits.outcomes.items():
@@ -76,6 +79,26 @@ class Figures:
             yield lag
             stalls = "Times that no event came for long, 30 s with Kafka, although there was a lag."
             yield self._counter("streamsvm_stalls", stalls, report.stalls)
+
+    def _late(self, late: LateLearning) -> Iterator[Any]:
+        """Of labels that come later."""
+        totals = late.join.totals()
+        gauges = {"waiting": "Events that wait for their label.", "early": "Labels that wait for their event."}
+        labels = self._counter("streamsvm_late", "Events and labels, by what became of them.", labels=["what"])
+        for what, count in totals.items():
+            if what not in gauges:
+                labels.add_metric([what], count)
+        yield labels
+        for what, meaning in gauges.items():
+            yield self._gauge(f"streamsvm_{what}", meaning, totals[what])
+        lags = self._gauge("streamsvm_label_lag_seconds", "How late labels were.", labels=["quantile"])
+        for name, q in QUANTILES.items():
+            lags.add_metric([name], late.lags.quantile(q) / 1000.0)
+        yield lags
+        yield self._gauge("streamsvm_waiting_bytes", "Memory of what waits, and is known.", late.store.n_bytes)
+        now = late.estimate.now
+        yield self._gauge("streamsvm_estimated_accuracy", "Of the last events, by their probabilities.", now.accuracy)
+        yield self._gauge("streamsvm_estimated_accuracy_error", "How far that may be off, 95 %.", now.error)
 
 
 class Exporter:

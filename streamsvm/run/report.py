@@ -8,8 +8,9 @@ from typing import Any
 
 from streamsvm.models import encode_label
 from streamsvm.run.abilities import Refits
+from streamsvm.run.late import QUANTILES
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
-from streamsvm.run.names import feature, shown
+from streamsvm.run.names import feature, shown, span
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20
@@ -38,6 +39,7 @@ def summary(report: Report) -> dict[str, Any]:
         "balanced_accuracy": _figure(scores.balanced_accuracy) if metrics.judged else None,
         "kappa": _figure(scores.kappa) if metrics.judged else None,
         "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
+        "late": None if report.late is None else report.late.summary(),
         "classes": [_class_figures(row) for row in scores.classes],
         "notices": report.notices,
         "falls": [asdict(fall) for fall in metrics.falls.last],
@@ -68,7 +70,7 @@ def text(report: Report) -> str:
         blocks += [_measures(report, scores), _class_table(scores.classes)]
     else:
         blocks.append([_nothing(report.metrics)])
-    blocks += [_knowledge(report), _refit_lines(report.refits), report.notices, _set_aside(report)]
+    blocks += [_late(report), _knowledge(report), _refit_lines(report.refits), report.notices, _set_aside(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -137,6 +139,41 @@ def _class_table(classes: list[ClassScore]) -> list[str]:
     ]
     left_out = len(classes) - _MOST_CLASSES
     return [*lines, f"and {left_out:,} rarer classes"] if left_out > 0 else lines
+
+
+def _late(report: Report) -> list[str]:
+    """Labels that came later: how late, how many, and what could be said without them."""
+    if report.late is None:
+        return []
+    n, lags = report.late.summary(), report.late.lags
+    taken = report.metrics.events
+    lines = [
+        f"labels came later: {n['answered']:,} of {taken:,} events had theirs in time; {n['waiting']:,} events wait"
+    ]
+    if n["answered"] + n["late"]:
+        times = ", ".join(f"{name} {span(lags.quantile(q) / 1000.0)}" for name, q in QUANTILES.items())
+        lines.append(f"  after their events: {times}")
+    others = {
+        "expired events": n["expired"],
+        "labels after that, not learned": n["late"],
+        "labels of no known event": n["orphans"],
+        "labels whose event has not come": n["early"],
+        "labels repeated": n["repeated"],
+        "labels corrected": n["corrected"],
+        "events with the key of another": n["doubles"],
+        "dropped for want of room": n["dropped"],
+    }
+    if any(others.values()):
+        lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in others.items() if count))
+    now, (blocks, within, off) = report.late.estimate.now, report.late.estimate.check()
+    if now.events:
+        lines.append(
+            f"estimated accuracy {now.accuracy:.4f} ± {now.error:.4f}   over the last {now.events:,} predictions, by "
+            "their probabilities"
+        )
+    if blocks:
+        lines.append(f"  such estimates were right within that error in {within:,} of {blocks:,} blocks, {off:.4f} off")
+    return lines
 
 
 def _knowledge(report: Report) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from connectors.begun import Begun
 from connectors.events import (
     Acknowledged,
     Advancing,
@@ -26,18 +27,21 @@ from connectors.events import (
     Source,
     UnreachableError,
 )
+from connectors.joined import JoinedSource
 from streamsvm.models import DAMAGED
+from streamsvm.pending.join import TIMEOUT, Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
-from streamsvm.run.begun import Begun
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
+from streamsvm.run.late import LateLearning, LateSettings
 from streamsvm.run.learners import Answers, Learner, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.rejects import Rejects
 
-_PURPOSES = {"out": "predictions", "rejected": "events set aside"}  # of sinks, by their role
+# Of sinks, by their role.
+_PURPOSES = {"out": "predictions", "rejected": "events set aside", "joined": "joined results"}
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
 _LOOK = 100  # events from one look at how many are set aside to the next
@@ -87,6 +91,8 @@ class Report:
         The model as it is driven, and what it answered to the latest batch, for observers.
     rejects
         The events set aside by this process, by reason.
+    late
+        What is known of labels that come later, where they do.
     """
 
     model: str
@@ -114,6 +120,7 @@ class Report:
     learner: Learner | None = None
     answers: Answers | None = None
     rejects: Rejects = field(default_factory=Rejects)
+    late: LateLearning | None = None
 
     @property
     def mostly_rejected(self) -> bool:
@@ -152,8 +159,8 @@ class Runner:
         A River classifier. Those with `run_batch` get whole batches, the others one event at a time.
     source
         Where events come from.
-    out, rejected
-        Where predictions and the events set aside go; None for nowhere (they are counted all the same).
+    out, rejected, joined
+        Where predictions, events set aside, and joined results go; None for nowhere (they are counted all the same).
     checkpoint
         Where to leave snapshots, and to go on from the last one.
     save
@@ -166,6 +173,8 @@ class Runner:
         Stop after so many events of the stream, those before a resumption included.
     window
         How many events the recent accuracy looks back on.
+    late
+        How labels are joined, where the source is one of events and labels that come later.
     identity
         More settings that must be the same for a run to go on from a checkpoint, by name.
     observer
@@ -189,6 +198,8 @@ class Runner:
         *,
         out: Sink | None = None,
         rejected: Sink | None = None,
+        joined: Sink | None = None,
+        late: LateSettings | None = None,
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
         learn: bool = True,
@@ -201,7 +212,10 @@ class Runner:
     ) -> None:
         self.model, self.source = model, source
         self._lagging = source if isinstance(source, Lagging) else None
-        self.sinks = {role: sink for role, sink in (("out", out), ("rejected", rejected)) if sink is not None}
+        roles = (("out", out), ("rejected", rejected), ("joined", joined))
+        self.sinks = {role: sink for role, sink in roles if sink is not None}
+        self._settings = late
+        self._late: LateLearning | None = None
         self.checkpoint, self.save, self.learn = checkpoint, save, learn
         self._proba, self._names = proba and out is not None, ClassNames()
         self.max_events = math.inf if max_events is None else max_events
@@ -209,6 +223,7 @@ class Runner:
         check_persistence(model, checkpoint=checkpoint is not None, save=save is not None)
         if checkpoint is not None:
             _check_rewind(self.sinks.values())
+        self._window = window
         self.identity = self._identity(window) | {k: repr(v) for k, v in (identity or {}).items()}
         self.report = Report(
             class_path(model),
@@ -240,6 +255,8 @@ class Runner:
         self._position = self.source.position
         self._begin()
         self.report.learner = self._learner
+        if isinstance(self.source, JoinedSource):
+            self.source.most = self.max_events - self.report.metrics.taken
         began = time.perf_counter()
         self._saved = (self.report.metrics.taken, began)
         self._looked = (self.report.metrics.events, self.report.metrics.rejected)
@@ -299,6 +316,8 @@ class Runner:
             self._process(part)
             return
         self._process(rest)
+        if isinstance(self.source, JoinedSource):
+            self.source.most = self.max_events - metrics.taken
         self.report.history.take(self.model, metrics.taken, metrics.judged)
         self._position, self._begun = batch.position, begun
 
@@ -306,7 +325,10 @@ class Runner:
         report, metrics = self.report, self.report.metrics
         batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
-        answers = self._learner.step(batch, self.learn)
+        if self._late is None:
+            answers, joined = self._learner.step(batch, self.learn), None
+        else:
+            answers, joined = self._late.step(batch)
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
@@ -317,6 +339,8 @@ class Runner:
         self._check_hope(kept)
         if len(kept):
             self._write("out", prediction_table(answers, self._learner.classes, self._names))
+        if joined is not None and self._late is not None:
+            self._judge(joined, self._late)
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
         if kept.rejected:
@@ -324,6 +348,14 @@ class Runner:
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
             report.rejects.add(kept.rejected)
             self._warn_of_rejects(kept.rejected[-1].reason)
+
+    def _judge(self, joined: Joined, late: LateLearning) -> None:
+        """Take what found its label, and what has waited in vain."""
+        true = [i for i, how in enumerate(joined.how) if how != TIMEOUT]
+        codes = np.array([joined.codes[i] for i in true], np.int64)
+        self.report.metrics.judge([joined.labels[i] for i in true], codes, self._learner.classes)
+        if len(joined):
+            self._write("joined", late.table(joined))
 
     def _warn_of_rejects(self, reason: str) -> None:
         """Say so where of late more than half of the events were set aside, now and then."""
@@ -408,7 +440,10 @@ class Runner:
         self._flush()
         sinks = {role: sink.position for role, sink in self.sinks.items()}
         states = self.model.state(), self.report.metrics.state(), self.report.history.state()
-        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states, begun=self._begun.state()))
+        late = None if self._late is None else self._late.state(self.checkpoint.pieces)
+        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late))
+        if self._late is not None:
+            self.checkpoint.keep_pieces(self._late.store.files)
         self._saved = (self.report.metrics.taken, time.perf_counter())
         if isinstance(self.source, Acknowledged):
             self.source.acknowledge(self._position)
@@ -419,13 +454,21 @@ class Runner:
         if self.checkpoint is not None and snapshot is not None:
             self._resume(snapshot, self.checkpoint.directory)
             return
-        self._learner = as_learner(self.model, scored="out" in self.sinks, proba=self._proba)
+        self._use_model()
         if self.checkpoint is not None:
             self._check_seek()
             self.checkpoint.discard()
         if any(isinstance(sink, Advancing) for sink in self.sinks.values()):
             self._snapshot()  # what these commit stays: a crash before the next checkpoint must find one to go back to
         self._flush()
+
+    def _use_model(self) -> None:
+        """Drive the model, which is new or was taken up again."""
+        scored = self._settings is not None or "out" in self.sinks
+        self._learner = as_learner(self.model, scored=scored, proba=self._proba)
+        if self._settings is not None:
+            self._late = LateLearning(self._learner, self._settings, learn=self.learn, window=self._window)
+            self.report.late = self._late
 
     def _check_seek(self) -> None:
         """Refuse a stream that could not be resumed, such as a pipe, before there is a need to."""
@@ -439,7 +482,9 @@ class Runner:
             self.model = type(self.model).from_state(*snapshot.model)
             self.report.metrics = Metrics.from_state(*snapshot.metrics)
             self.report.history = History.from_state(*snapshot.history)
-            self._learner = as_learner(self.model, scored="out" in self.sinks, proba=self._proba)
+            self._use_model()
+            if self._late is not None:
+                self._late.restore(snapshot.late or ({}, {}), directory / self.checkpoint.pieces.name)
             self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
@@ -461,6 +506,7 @@ class Runner:
             **{f"--{role}": repr(sink.identity) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
             **({"--proba": "True"} if self._proba else {}),
+            **({} if self._settings is None else self._settings.identity),
             "--window": repr(window),
         }
 
@@ -501,7 +547,9 @@ def prediction_table(answers: Answers, classes: Sequence[Any], class_names: Clas
     unknown = np.isnan(scores)
     given = [None if n else s for s, n in zip(scores.tolist(), unknown, strict=True)] if unknown.any() else scores
     keys = {} if batch.keys is None else {"key": batch.keys}
-    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given, "label": batch.labels}
+    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given}
+    if batch.late is None:
+        results["label"] = batch.labels
     if answers.probabilities is not None:
         fields = class_names.of(classes)
         results["proba"] = [

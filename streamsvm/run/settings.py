@@ -16,6 +16,7 @@ from connectors.sinks import NullSink
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
 from streamsvm.run.errors import SetupError
+from streamsvm.run.late import LateSettings
 from streamsvm.run.locks import held
 from streamsvm.run.plot import check_plot
 
@@ -27,6 +28,7 @@ REJECTED = "rejected.jsonl"
 STREAM_OPTIONS = (
     *("label", "types", "missing", "ignore", "key", "time", "format", "delimiter", "follow", "until_end", "patience"),
 )
+_LATE_OPTIONS = (*("join", "wait", "on_timeout", "joined", "relearn_corrections", "max_pending", "max_pending_bytes"),)
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
 
@@ -49,6 +51,7 @@ def check(args: argparse.Namespace) -> None:
     for name in needing:
         if getattr(args, name) and not args.checkpoint:
             raise SetupError(f"--{name.replace('_', '-')} needs --checkpoint DIR")
+    _check_late(args)
     if args.plot:
         check_plot(args.plot)
     for name in ("save", "summary", "plot"):
@@ -57,6 +60,56 @@ def check(args: argparse.Namespace) -> None:
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise SetupError(f"--save {args.save}: is not a regular file")
     _check_distinct(args)
+
+
+def _check_late(args: argparse.Namespace) -> None:
+    """Refuse what does not fit together of labels that come later."""
+    if not args.label_source:
+        for name in _LATE_OPTIONS:
+            if getattr(args, name) not in (None, False):
+                raise SetupError(f"--{name.replace('_', '-')} needs --label-source: say where labels come from")
+        return
+    if not args.label:
+        raise SetupError("--label-source needs --label NAME: the column of the labels that holds them")
+    if args.key and args.key != args.join:
+        raise SetupError(f"--key {args.key}: events go by the key of --join, which is written beside predictions")
+    for url, option in ((args.source, "SOURCE"), (args.label_source, "--label-source")):
+        kind, query = by_scheme(url), split_url(url)[1]
+        if kind is not None and kind.labelled:
+            raise SetupError(f"{option} {url}: has labels of its own, and no keys: leave out --label-source")
+        if kind is None and not (args.join or "key" in query):
+            raise SetupError(f"{option} {url}: has no keys: name their column with --join NAME")
+        if kind is None and not (args.time or "time" in query):
+            raise SetupError(
+                f"{option} {url}: has no times, by which events and labels are put in order: name their column with "
+                "--time NAME, or where it has another name in one of them with ?time=NAME after that"
+            )
+    if _is_same(args.source, args.label_source):
+        raise SetupError(f"SOURCE and --label-source are the same stream {args.source}: leave out --label-source")
+    if args.timeout_class is not None and args.wait is None:
+        raise SetupError("--on-timeout CLASS needs --wait TIME: say how long an event waits for its label")
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two URLs name one stream."""
+    paths = [split_url(url)[0] for url in (one, other)]
+    if by_scheme(one) is not None or by_scheme(other) is not None:
+        topics = [path.rpartition("/")[2] for path in paths]
+        return by_scheme(one) is by_scheme(other) and topics[0] == topics[1]
+    return paths[0] == paths[1] or bool(_places(paths[0], 0) & _places(paths[1], 0))
+
+
+def late_settings(args: argparse.Namespace) -> LateSettings | None:
+    """How labels that come later are joined; None where they stand with their events."""
+    if not args.label_source:
+        return None
+    most = {"most": args.max_pending, "most_bytes": args.max_pending_bytes}
+    return LateSettings(
+        wait_ms=None if args.wait is None else round(args.wait * 1000),
+        on_timeout=args.timeout_class,
+        relearn=bool(args.relearn_corrections),
+        **{name: value for name, value in most.items() if value is not None},
+    )
 
 
 def check_source(args: argparse.Namespace) -> None:
@@ -71,6 +124,8 @@ def check_source(args: argparse.Namespace) -> None:
 def check_label(args: argparse.Namespace, source: Source) -> None:
     """Refuse a stream that nothing can be learned from."""
     path, query = split_url(args.source)
+    if args.label_source:
+        return
     if args.learn and not (args.label or "label" in query) and not _labels_itself(path, args.format, query):
         raise SetupError(
             f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
@@ -96,7 +151,14 @@ def _check_distinct(args: argparse.Namespace) -> None:
     """Refuse to write over what is read, or twice to one file, whatever names it goes by."""
     source, results = split_url(args.source)[0], _results(args)
     snapshot = os.path.join(args.checkpoint, "checkpoint.npz") if args.checkpoint else None
-    used = {"SOURCE": source, "--load": args.load, "--config": args.config, "--checkpoint": snapshot}
+    labels = split_url(args.label_source)[0] if args.label_source else None
+    used = {
+        "SOURCE": source,
+        "--label-source": labels,
+        "--load": args.load,
+        "--config": args.config,
+        "--checkpoint": snapshot,
+    }
     seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
     for option, path in results.items():
         places = _places(path, 1)
@@ -112,7 +174,7 @@ def _check_distinct(args: argparse.Namespace) -> None:
 def _results(args: argparse.Namespace) -> dict[str, str]:
     """Where results go, by the option that says so."""
     given = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
-    sinks = {"--out": args.out, "--rejected": args.rejected}
+    sinks = {"--out": args.out, "--rejected": args.rejected, "--joined": args.joined}
     given |= {option: split_url(url)[0] for option, url in sinks.items() if url}
     return given if args.rejected else given | {"the file for rejected events": rejected_path(args)}
 
@@ -195,6 +257,7 @@ def identity_of(args: argparse.Namespace) -> dict[str, Any]:
         options = {name: options[name] for name in kind.meaning if name in options}
     shown = {name: value for name, value in options.items() if not any(word in name for word in _CREDENTIALS)}
     shown |= {"load": args.load} if args.load else {}
+    shown |= {"join": args.join} if args.join else {}
     kind = by_scheme(args.rejected or "")
     says_itself = kind is not None and kind.meaning is not None  # which it is, whatever its options
     sinks = {} if says_itself else {"--rejected": args.rejected or "by default"}

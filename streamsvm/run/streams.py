@@ -11,6 +11,8 @@ from typing import Any
 
 from connectors import open_sink, open_source
 from connectors.events import ConnectorError, Sink, Source, UnreachableError
+from connectors.joined import JoinedSource
+from connectors.options import split_url
 from connectors.registry import by_scheme
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
@@ -32,20 +34,49 @@ def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> 
 
 def opened_source(args: argparse.Namespace) -> Source:
     """The stream of events."""
+    if args.label_source:
+        return opened_joined(args)
     options = {name: getattr(args, name) for name in STREAM_OPTIONS}
     source: Source = _settled(open_source, args.source, **options)
     return source
 
 
+def opened_joined(args: argparse.Namespace) -> JoinedSource:
+    """The stream of events with that of their labels. A label in the events themselves would be known too soon."""
+    given = {name: getattr(args, name) for name in STREAM_OPTIONS}
+    hidden = given | {"label": None, "key": args.join, "hide": [args.label]}
+    shared = {name: given[name] for name in ("time", "missing")} | {"label": args.label, "key": args.join, "bare": True}
+    events = _settled(open_source, args.source, **_fitting(args.source, hidden))
+    try:
+        labels = _settled(open_source, args.label_source, **_fitting(args.label_source, given, shared))
+    except BaseException:
+        events.close()
+        raise
+    return JoinedSource(events, labels)
+
+
+def _fitting(url: str, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The options of a stream of two, of which those of live streams are for those of their kind alone."""
+    live = {"until_end", "patience"} if by_scheme(url) is not None else {"follow"}
+    own = given if options is None else options | {name: given[name] for name in live}
+    others = {"until_end", "patience", "follow"} - live
+    query = split_url(url)[1]
+    return {name: value for name, value in own.items() if name not in others and name not in query}
+
+
 def opened_sinks(
     args: argparse.Namespace, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
 ) -> list[Sink | None]:
-    """For predictions, if wanted, and for events set aside: by default a file that is made when the first one comes."""
+    """For predictions and joined results, if wanted, and for events set aside: by default a file that is made when the
+    first one comes."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
     kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
     out = _settled(open_sink, args.out, **kept, **_shared(args, args.out)) if args.out else None
     if out is not None:
         stack.enter_context(_closing(out))
+    joined = _settled(open_sink, args.joined, **kept, **_shared(args, args.joined)) if args.joined else None
+    if joined is not None:
+        stack.enter_context(_closing(joined))
     path = args.rejected or rejected_path(args)
     if args.rejected:
         rejected = _settled(open_sink, path, beside=out, **kept, **_shared(args, path))
@@ -53,7 +84,7 @@ def opened_sinks(
         check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
         rejected = DeferredSink(path, opened, replace=path != REJECTED)
-    return [out, stack.enter_context(_closing(rejected))]
+    return [out, stack.enter_context(_closing(rejected)), joined]
 
 
 @contextlib.contextmanager

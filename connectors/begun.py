@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from connectors.events import Batch, Origins
 
 
@@ -42,15 +44,14 @@ class Begun:
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, Begun]:
         """The first n of more events, those set aside that stand before the next, and what is taken then."""
-        ends: dict[tuple[Any, ...], float] = {}
-        for i in reversed(range(n, len(batch))):
-            part, number = _place(batch.origins, batch.origins[i])
-            ends[part] = number
+        places = [
+            (tuple(part), number) for *part, number in zip(*map(_listed, batch.origins.columns.values()), strict=True)
+        ]
+        ends: dict[tuple[Any, ...], float] = dict(reversed(places[n:]))
         rejected = [one for one in batch.rejected if _before(ends, *_place(batch.origins, one.origin))]
-        head = replace(batch.without(dict.fromkeys(range(n, len(batch)), "")), rejected=rejected)
-        for origin in (*(head.origins[i] for i in range(n)), *(one.origin for one in rejected)):
-            part, number = _place(batch.origins, origin)
+        for part, number in (*places[:n], *(_place(batch.origins, one.origin) for one in rejected)):
             ends[part] = max(ends.get(part, -math.inf), number + 1)
+        head = replace(batch.part(0, n), rejected=rejected)
         return head, Begun(self.count + n + len(rejected), {**self.ends, **ends})
 
     def state(self) -> dict[str, Any]:
@@ -61,6 +62,12 @@ class Begun:
     def from_state(cls, state: Mapping[str, Any]) -> Begun:
         """What `state` gave."""
         return cls(state["count"], {tuple(part): end for part, end in state["ends"]})
+
+
+def _listed(column: Any) -> list[Any]:
+    """Numbers as Python has them."""
+    found: list[Any] = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    return found
 
 
 def _place(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ...], float]:

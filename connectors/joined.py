@@ -1,0 +1,268 @@
+"""Two streams as one: events, and the labels that come later, in the order of their times."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.begun import Begun
+from connectors.events import (
+    Acknowledged,
+    Batch,
+    ConnectorError,
+    Ending,
+    Lagging,
+    LateLabels,
+    Origins,
+    Position,
+    Source,
+)
+
+_LOOK_S = 0.05  # between two looks at a stream that is at its end, while the other goes on
+_NOTHING = np.zeros(0, np.int64)
+
+
+class JoinedSource(Source):
+    """Events and labels, merged by their times.
+
+    Of the two that come next the one with the smaller time is taken, of equal times the event: what is predicted knows
+    nothing that came at the same moment. Each stream keeps its own order, whatever its times say: it is merged by the
+    newest time that it has come to. A stream that has more to come is waited for. One that is live and at its end is
+    not, and what comes there later is taken when it comes; how far each has come is a part of the position.
+
+    Events need keys and times, and labels too. What lacks them is rejected.
+
+    Parameters
+    ----------
+    events, labels
+        The two streams. Of labels the features are of no account.
+
+    Attributes
+    ----------
+    most
+        So many events the next batch may have.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from connectors import open_source
+    >>> folder = tempfile.mkdtemp()
+    >>> def write(name, text):
+    ...     with open(os.path.join(folder, name), "w") as file:
+    ...         _ = file.write(text)
+    ...     return os.path.join(folder, name)
+    >>> events = write("events.csv", "id,t,x\\na,1,0.5\\nb,2,0.7\\nc,9,0.9\\n")
+    >>> labels = write("labels.csv", "id,t,y\\nb,3,no\\na,12,yes\\n")
+    >>> joined = JoinedSource(
+    ...     open_source(events, key="id", time="t"), open_source(labels, key="id", time="t", label="y")
+    ... )
+    >>> for batch in joined:
+    ...     print(batch.keys, batch.late.keys, batch.late.labels, batch.late.before)
+    ['a', 'b', 'c'] ['b'] ['no'] [2]
+    [] ['a'] ['yes'] [0]
+    """
+
+    def __init__(self, events: Source, labels: Source) -> None:
+        self.events, self.labels = events, labels
+        self.name = events.name
+        self.most: float = math.inf
+        self._sides = (_Side(events), _Side(labels, labelled=True))
+
+    @property
+    def identity(self) -> str:
+        """Both streams."""
+        return f"{self.events.identity} with labels of {self.labels.identity}"
+
+    @property
+    def position(self) -> Position:
+        """Where each stands, also within a batch, and what time it has come to."""
+        return {name: side.position for name, side in zip(("events", "labels"), self._sides, strict=True)}
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the events handed out."""
+        return self.events.fraction
+
+    @property
+    def stalls(self) -> int:
+        """How often one of them got nothing for long although there was something."""
+        return sum(one.stalls for one in (self.events, self.labels) if isinstance(one, Lagging))
+
+    @property
+    def lag(self) -> Mapping[Any, int]:
+        """How many events, and labels, each part is behind."""
+        found = dict(self.events.lag) if isinstance(self.events, Lagging) else {}
+        if isinstance(self.labels, Lagging):
+            found |= {f"labels {part}": n for part, n in self.labels.lag.items()}
+        return found
+
+    def seek(self, position: Position) -> None:
+        """Resume so that what comes next is the first after `position`."""
+        try:
+            for side, at in zip(self._sides, (position["events"], position["labels"]), strict=True):
+                side.seek(at)
+        except (KeyError, TypeError) as error:
+            raise ConnectorError(f"{self.name}: not a position of events and their labels: {position!r}") from error
+
+    def acknowledge(self, position: Position) -> None:
+        """A checkpoint holds this position."""
+        for source, at in ((self.events, position["events"]), (self.labels, position["labels"])):
+            if isinstance(source, Acknowledged):
+                source.acknowledge(at["at"])
+
+    def __iter__(self) -> Iterator[Batch]:
+        events, labels = self._sides
+        while True:
+            busy = bool(len(events) or len(labels))
+            for side in self._sides:
+                side.fill(patient=not busy)
+            if events.ended and labels.ended and not len(events) + len(labels):
+                return
+            yield self._next()
+
+    def _next(self) -> Batch:
+        """What can be taken of both for sure."""
+        (events, labels), n, m = self._sides, 0, 0
+        if len(events) or not events.is_awaited:
+            bound = labels.times[-1] if len(labels) else math.inf if not labels.is_awaited else -math.inf
+            n = int(np.searchsorted(events.times, bound, "right"))
+        if len(labels) or not labels.is_awaited:
+            bound = events.times[-1] if len(events) else math.inf if not events.is_awaited else -math.inf
+            m = int(np.searchsorted(labels.times, bound, "left"))
+        if n > self.most:
+            n = int(self.most)
+            m = min(m, int(np.searchsorted(labels.times, events.times[n], "left")))
+        before = np.searchsorted(events.times[:n], labels.times[:m], "right")
+        taken, of_labels = events.take(n), labels.take(m)
+        return replace(
+            taken,
+            labels=[None] * n,
+            keys=taken.keys or [],
+            times=taken.times or [],
+            position=self.position,
+            rejected=taken.rejected + of_labels.rejected,
+            late=LateLabels(of_labels.labels, of_labels.keys or [], of_labels.times or [], before.astype(np.int64)),
+        )
+
+    def close(self) -> None:
+        """Close both."""
+        self.events.close()
+        self.labels.close()
+
+
+class _Side:
+    """One of two streams: the batch in hand, and what was taken of it.
+
+    Parameters
+    ----------
+    source
+        The stream.
+    labelled
+        Whether each of its events must have a label.
+    """
+
+    def __init__(self, source: Source, *, labelled: bool = False) -> None:
+        self._source, self._labelled = source, labelled
+        self._begin(source.position, Begun(), None)
+
+    def _begin(self, before: Position, begun: Begun, clock: int | None) -> None:
+        """Stand after a position, and what was taken after it."""
+        self._before, self._begun, self._clock = before, begun, clock
+        self._batches: Iterator[Batch] | None = None
+        self._batch: Batch | None = None
+        self._left = Begun()
+        self._taken = 0
+        self._said: set[int] = set()
+        self._all_times = _NOTHING
+        self.ended = self._is_idle = False
+        self._looked = -math.inf
+
+    def __len__(self) -> int:
+        return len(self._all_times) - self._taken
+
+    @property
+    def times(self) -> NDArray[np.int64]:
+        """The newest time that the stream has come to with each of those in hand that are left."""
+        return self._all_times[self._taken :]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether more may come that goes before what the other stream has."""
+        return not (self.ended or self._is_idle)
+
+    @property
+    def position(self) -> Position:
+        """Up to where all was taken, what was taken after that, and the newest time."""
+        before, begun = self._before, self._begun
+        if self._batch is not None and not len(self):
+            before, begun = self._batch.position, self._left
+        elif self._batch is not None and (self._taken or self._said):
+            _, begun = begun.first(self._batch, self._taken)
+        return {"at": before, "begun": begun.state(), "clock": self._clock}
+
+    def seek(self, position: Position) -> None:
+        """Resume at a position."""
+        self._source.seek(position["at"])
+        self._begin(position["at"], Begun.from_state(position["begun"]), position["clock"])
+
+    def fill(self, *, patient: bool) -> None:
+        """Have something in hand; a stream that was at its end is only looked at now and then, unless we are
+        patient.
+        """
+        now = time.monotonic()
+        if len(self) or self.ended or (self._is_idle and not patient and now - self._looked < _LOOK_S):
+            return
+        if self._batch is not None:
+            self._before, self._begun = self._batch.position, self._left
+        if self._batches is None:
+            self._batches = iter(self._source)
+        batch = next(self._batches, None)
+        self._looked = time.monotonic()
+        if batch is None:
+            self.ended, self._batch = True, None
+            self._take_in(None)
+            return
+        at_end = self._source.is_at_end if isinstance(self._source, Ending) else True
+        self._is_idle = not len(batch) and not batch.rejected and at_end
+        rest, self._left = self._begun.split(batch)
+        self._take_in(rest.without(self._unfit(rest)))
+
+    def _take_in(self, batch: Batch | None) -> None:
+        self._batch, self._taken, self._said = batch, 0, set()
+        times = [] if batch is None or batch.times is None else list(batch.times)
+        start = [] if self._clock is None else [self._clock]
+        self._all_times = np.maximum.accumulate(np.array([*start, *times], np.int64))[len(start) :]
+
+    def _unfit(self, batch: Batch) -> dict[int, str]:
+        """Why some cannot be joined."""
+        keys, bad = batch.keys or [None] * len(batch), {}
+        for i, (key, label) in enumerate(zip(keys, batch.labels, strict=True)):
+            if key is None or not isinstance(key, Hashable):
+                bad[i] = "there is no key" if key is None else f"the key is a {type(key).__name__}, not one value"
+            elif self._labelled and (label is None or label != label):
+                bad[i] = "there is no label"
+            elif self._labelled and not isinstance(label, Hashable):
+                bad[i] = f"the label is a {type(label).__name__}, not one value"
+        return bad
+
+    def take(self, n: int) -> Batch:
+        """The next n, and what was rejected before the one after them."""
+        batch = self._batch
+        if batch is None:
+            return Batch([], [], Origins({}, {}), self._before)
+        end = self._taken + n
+        part = batch.part(self._taken, end)
+        if batch.rejected:
+            upto = batch.rejected if end == len(batch) else Begun().first(batch, end)[0].rejected
+            part.rejected = [one for one in upto if id(one) not in self._said]
+            self._said |= {id(one) for one in part.rejected}
+        if n:
+            self._clock = int(self._all_times[end - 1])
+        self._taken = end
+        return part

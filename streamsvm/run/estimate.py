@@ -1,0 +1,140 @@
+"""How accurate a model is before labels tell: what its probabilities promise, held against what became of it.
+
+The accuracy over some predictions is estimated as the mean of their probabilities of being right (CBPE, as NannyML has
+it for batches). These are calibrated by what labels have shown so far, in bins of equal width. The error bar, of 95 %,
+has two parts: chance, as each is right or not, and how little is known of the bins.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS, BLOCKS = 20, 512
+_PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
+_MEMORY = 5_000.0  # labels of a bin that count
+_Z = 1.96
+_COMPLETE = 0.9  # of the labels of a block must have come for it to be held against its estimate
+_FIRST_WIDTH = 100
+_COLUMNS = ("predicted", "promised", "variance", "labelled", "hits")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """An estimate: over how many predictions, of what accuracy, and how far that may be off."""
+
+    events: int
+    accuracy: float
+    error: float
+
+
+class Estimate:
+    """Estimates accuracy over the last events, and over blocks of the stream, and holds blocks against the truth.
+
+    Parameters
+    ----------
+    window
+        How many predictions the estimate for now looks back on.
+
+    Examples
+    --------
+    >>> estimate = Estimate(window=400)
+    >>> estimate.predict(np.arange(400), np.full(400, 0.75))
+    >>> now = estimate.now
+    >>> now.events, round(now.accuracy, 2), round(now.error, 2)
+    (400, 0.75, 0.49)
+    >>> estimate.judge(np.arange(400), np.full(400, 0.75), np.arange(400) % 4 > 0)
+    >>> estimate.check()
+    (4, 4, 0.0)
+    """
+
+    def __init__(self, window: int = 1000) -> None:
+        self.window = window
+        self._right = np.zeros((2, BINS))  # how many labels there were, and how many of them were right
+        self._recent = np.zeros(0)
+        self._width = _FIRST_WIDTH
+        self._blocks = np.zeros((BLOCKS, len(_COLUMNS)))
+
+    def predict(self, numbers: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
+        """Take predictions: the number of each event in order of arrival, and the probability of what was predicted."""
+        known = ~np.isnan(scores)
+        numbers, scores = numbers[known], scores[known]
+        if not len(numbers):
+            return
+        self._recent = np.concatenate([self._recent, scores])[-self.window :]
+        while numbers.max() >= self._width * BLOCKS:
+            half = BLOCKS // 2
+            self._blocks[:half] = self._blocks.reshape(half, 2, -1).sum(axis=1)
+            self._blocks[half:] = 0.0
+            self._width *= 2
+        p, variance = self._calibrated(scores)
+        self._add(numbers, np.column_stack([np.ones(len(p)), p, p * (1.0 - p) + self._width * variance]), slice(3))
+
+    def judge(self, numbers: NDArray[np.int64], scores: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
+        """Take what became of predictions: calibration, and the truth of blocks."""
+        known = ~np.isnan(scores)
+        numbers, scores, right = numbers[known], scores[known], right[known]
+        if not len(numbers):
+            return
+        bins = _bin(scores)
+        self._right[0] += np.bincount(bins, minlength=BINS)
+        self._right[1] += np.bincount(bins, right.astype(float), BINS)
+        self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
+        self._add(numbers, np.column_stack([np.ones(len(right)), right]), slice(3, None))
+
+    def _add(self, numbers: NDArray[np.int64], values: NDArray[np.float64], columns: slice) -> None:
+        np.add.at(self._blocks[:, columns], np.minimum(numbers // self._width, BLOCKS - 1), values)
+
+    def _calibrated(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """How often predictions of these probabilities are right, and the variance of that."""
+        n, hits = self._right[:, _bin(scores)]
+        rates = (hits + _PRIOR * scores) / (n + _PRIOR)
+        return rates, rates * (1.0 - rates) / (n + _PRIOR + 1.0)
+
+    @property
+    def now(self) -> Estimated:
+        """Over the last predictions."""
+        n = len(self._recent)
+        if not n:
+            return Estimated(0, math.nan, math.nan)
+        p, variance = self._calibrated(self._recent)
+        # The rate of a bin is off for all of its predictions at once, those of different bins apart from one another.
+        of_bins = np.bincount(_bin(self._recent), np.sqrt(variance), BINS) / n
+        return Estimated(n, float(p.mean()), _Z * math.sqrt((p * (1.0 - p)).mean() / n + (of_bins**2).sum()))
+
+    def curve(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """By blocks: where each ends, estimated accuracy, its error, and the truth, NaN while labels are to come."""
+        n, promised, variance, labelled, hits = self._blocks.T
+        used = np.flatnonzero(n)
+        n, labelled = n[used], labelled[used]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            truth = np.where(labelled >= _COMPLETE * n, hits[used] / labelled, math.nan)
+        return (used + 1) * self._width, promised[used] / n, _Z * np.sqrt(variance[used]) / n, truth
+
+    def check(self) -> tuple[int, int, float]:
+        """Of how many blocks the truth is known, in how many it is within the error, and the mean distance."""
+        _, estimate, error, truth = self.curve()
+        known = ~np.isnan(truth)
+        off = np.abs(truth - estimate)[known]
+        return int(known.sum()), int((off <= error[known]).sum()), float(off.mean()) if len(off) else math.nan
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All of it."""
+        return {"width": self._width}, {"bins": self._right, "blocks": self._blocks, "scores": self._recent}
+
+    def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over what `state` gave."""
+        if type(header["width"]) is not int or header["width"] < 1:
+            raise ValueError(f"blocks of {header['width']!r} events")
+        if arrays["bins"].shape != (2, BINS) or arrays["blocks"].shape != (BLOCKS, len(_COLUMNS)):
+            raise ValueError("an estimate of other bins or blocks")
+        self._width, self._recent = header["width"], arrays["scores"]
+        self._right, self._blocks = arrays["bins"].copy(), arrays["blocks"].copy()
+
+
+def _bin(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)

@@ -1,0 +1,210 @@
+"""Labels that come later: what a run does with them, and what it knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Batch, LateLabels
+from streamsvm.pending.classifier import key_text
+from streamsvm.pending.join import Counts, Events, Join, Joined
+from streamsvm.pending.store import Store
+from streamsvm.run.abilities import State
+from streamsvm.run.estimate import Estimate
+from streamsvm.run.learners import Answers, LateLearner, by_code
+
+N_ORIGINS = 2  # numbers that tell where an event came from, at most
+_OCTAVES, _STEPS = 48, 8  # of lags: from a millisecond on, so many steps in which they double
+
+
+@dataclass(frozen=True, slots=True)
+class LateSettings:
+    """How labels are to be joined.
+
+    Parameters
+    ----------
+    wait_ms
+        How long an event waits for its label; None for as long as there is room.
+    on_timeout
+        As what an event is learned that waited in vain; None for nothing.
+    relearn
+        Whether corrections are learned.
+    most, most_bytes
+        What may wait, in number and memory.
+    """
+
+    wait_ms: int | None = None
+    on_timeout: Any = None
+    relearn: bool = False
+    most: int = 1_000_000
+    most_bytes: int = 1 << 30
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree in."""
+        return {f"late {name}": repr(value) for name, value in asdict(self).items()}
+
+
+class Lags:
+    """How late labels were, in steps of 9 %.
+
+    Examples
+    --------
+    >>> lags = Lags()
+    >>> lags.add(np.array([0, 1000, 1000, 60_000]))
+    >>> [round(lags.quantile(q)) for q in (0.25, 0.5, 1.0)]
+    [0, 1000, 60000]
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(_OCTAVES * _STEPS, np.int64)
+
+    def add(self, lags: NDArray[np.int64]) -> None:
+        """Take lags, in milliseconds; labels that came before their events count as 0."""
+        steps = np.round(_STEPS * np.log2(np.maximum(lags, 0) + 1.0)).astype(np.int64)
+        self.counts += np.bincount(np.minimum(steps, len(self.counts) - 1), minlength=len(self.counts))
+
+    def quantile(self, q: float) -> float:
+        """The lag that a share of q does not exceed, in milliseconds; NaN where there are none."""
+        total = int(self.counts.sum())
+        if not total:
+            return float("nan")
+        step = int(np.searchsorted(np.cumsum(self.counts), max(q * total, 1)))
+        return float(2.0 ** (step / _STEPS) - 1.0)
+
+
+class LateLearning:
+    """A model whose labels come later.
+
+    Parameters
+    ----------
+    learner
+        The model.
+    settings
+        How labels are joined.
+    learn
+        Whether it learns.
+    window
+        How many predictions the estimate of the accuracy looks back on.
+    """
+
+    def __init__(self, learner: LateLearner, settings: LateSettings, *, learn: bool, window: int) -> None:
+        self.learner = learner
+        self.store = Store(
+            wait_ms=settings.wait_ms,
+            most=settings.most,
+            most_bytes=settings.most_bytes,
+            keeps_objects=learner.keeps_objects,
+            relearns=settings.relearn,
+            n_origins=N_ORIGINS,
+        )
+        self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout)
+        self.lags, self.estimate = Lags(), Estimate(window)
+        self._places: list[str] = []
+
+    def step(self, batch: Batch) -> tuple[Answers, Joined]:
+        """Take events and labels in turn: what was predicted, and what found each other."""
+        batch = batch.without(self.learner.unusable(batch))
+        late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
+        answers, joined = self.join.step(self._events(batch), late, list(map(key_text, late.keys)))
+        codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
+        scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
+        slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
+        shares = [row for answer in answers for row in by_code(answer.codes, answer.probas)]
+        self._watch(codes, scores, slots, joined)
+        batch, keep = self.learner.settled(batch)
+        return Answers(batch, codes[keep], scores[keep], [shares[i] for i in keep] if shares else None), joined
+
+    def _events(self, batch: Batch) -> Events:
+        n, columns = len(batch), batch.origins.columns
+        self._places = self._places or list(columns)
+        origins = np.zeros((n, N_ORIGINS), np.int64)
+        for j, column in enumerate(columns.values()):
+            origins[:, j] = column
+        return Events(
+            batch.features or batch.rows(),
+            list(map(key_text, batch.keys or [])),
+            np.array(batch.times, np.int64),
+            origins,
+        )
+
+    def _watch(
+        self, codes: NDArray[np.int64], scores: NDArray[np.float64], slots: NDArray[np.int64], joined: Joined
+    ) -> None:
+        waits = (slots >= 0) & (codes >= 0)
+        self.estimate.predict(slots[waits], scores[waits])
+        if not len(joined):
+            return
+        true = np.array([how != "timeout" for how in joined.how])
+        self.lags.add(np.array(joined.lags)[true])
+        known = true & (np.array(joined.codes) >= 0)
+        classes = self.learner.classes
+        right = np.array([c >= 0 and classes[c] == label for c, label in zip(joined.codes, joined.labels, strict=True)])
+        self.estimate.judge(np.array(joined.slots)[known], np.array(joined.scores)[known], right[known])
+
+    def table(self, joined: Joined) -> dict[str, Sequence[Any]]:
+        """The records of joined results: where each event stood, its key, what was predicted, its label and its lag."""
+        places = np.array(joined.origins, np.int64).reshape(len(joined), N_ORIGINS)
+        classes = [*self.learner.classes, None]
+        return {
+            **{name: places[:, j].tolist() for j, name in enumerate(self._places)},
+            "key": joined.keys,
+            "prediction": [classes[code] for code in joined.codes],
+            "score": [None if score != score else score for score in joined.scores],
+            "label": joined.labels,
+            "lag": [lag / 1000.0 for lag in joined.lags],
+            "how": joined.how,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """All figures, for JSON: lags in seconds."""
+        totals, now, (blocks, within, off) = self.join.totals(), self.estimate.now, self.estimate.check()
+        return totals | {
+            "lag_s": {name: _figure(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
+            "bytes": self.store.n_bytes,
+            "estimated_accuracy": _figure(now.accuracy),
+            "estimated_accuracy_error": _figure(now.error),
+            "estimated_over": now.events,
+            "estimates_checked": {"blocks": blocks, "within_error": within, "mean_distance": _figure(off)},
+        }
+
+    def state(self, folder: Path) -> State:
+        """All of it; segments of the store that do not change any more are in files of the folder."""
+        store, arrays = self.store.state(folder)
+        estimate, own = self.estimate.state()
+        header = {
+            "store": store,
+            "counts": asdict(self.join.counts),
+            "estimate": estimate,
+            "places": self._places,
+        }
+        arrays = {f"store.{name}": array for name, array in arrays.items()}
+        return header, arrays | {f"estimate.{name}": array for name, array in own.items()} | {"lags": self.lags.counts}
+
+    def restore(self, state: State, folder: Path) -> None:
+        """Take over what `state` gave."""
+        header, arrays = state
+        parts = {
+            part: {
+                name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
+            }
+            for part in ("store", "estimate")
+        }
+        self.store.restore(header["store"], parts["store"], folder)
+        self.join.counts = Counts(**header["counts"])
+        self.estimate.restore(header["estimate"], parts["estimate"])
+        if arrays["lags"].shape != self.lags.counts.shape:
+            raise ValueError("lags of other steps")
+        self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]
+
+
+QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+def _figure(value: float) -> float | None:
+    return None if value != value else value

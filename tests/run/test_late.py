@@ -1,0 +1,195 @@
+"""Labels from a stream of their own: the command line with files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from river import evaluate, metrics
+
+from streamsvm import CPMClassifier, DelayedClassifier
+from tests.run.conftest import Streamsvm, command, environment
+
+N, STEP_MS = 4_000, 10
+
+
+def events() -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(N, 4)).round(4)
+    return X, np.where((np.arange(N) < N / 2) == (X[:, 0] + X[:, 1] * X[:, 2] > 0), "up", "down")
+
+
+def write(folder: Path, *, delays: Any = None, lost: float = 0.0, site: bool = False) -> None:
+    """Events, the labels that come so many milliseconds later, and both as one."""
+    X, y = events()
+    rng = np.random.default_rng(2)
+    delays = np.ones(N, int) if delays is None else delays
+    names = "id,t,a,b,c,d,site" if site else "id,t,a,b,c,d"
+    rows = [f"k{i},{i * STEP_MS},{','.join(map(str, X[i]))}" + (f",s{i % 3}" if site else "") for i in range(N)]
+    labels = sorted((i * STEP_MS + int(delays[i]), i) for i in range(N) if rng.random() >= lost)
+    (folder / "events.csv").write_text("\n".join([names, *rows]) + "\n")
+    (folder / "labels.csv").write_text("\n".join(["id,t,y", *(f"k{i},{t},{y[i]}" for t, i in labels)]) + "\n")
+    (folder / "both.csv").write_text("\n".join([f"{names},y", *(f"{row},{y[i]}" for i, row in enumerate(rows))]) + "\n")
+
+
+JOIN = ("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", "t", "--label", "y", "--quiet")
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("model", ["cpm", "blend"])
+def test_labels_without_delay_give_what_labels_in_events_give(tmp_path: Path, streamsvm: Streamsvm, model: str) -> None:
+    write(tmp_path, site=True)
+    most = ("--max-events", 1500, "--model", model)
+    whole = ("both.csv", "--key", "id", "--time", "t", "--label", "y", "--quiet", "--summary", "whole.json")
+    assert streamsvm("run", *whole, *most, "--out", "whole.csv", "--save", "whole").returncode == 0
+    done = streamsvm("run", *JOIN, *most, "--out", "late.csv", "--save", "late", "--summary", "late.json")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "late").read_bytes() == (tmp_path / "whole").read_bytes()
+    late, plain = table(tmp_path / "late.csv"), table(tmp_path / "whole.csv")
+    assert [{**row, "label": ""} for row in late] == [{**row, "label": ""} for row in plain]
+    assert "label" not in late[0]
+    figures, plain_figures = (json.loads((tmp_path / name).read_text()) for name in ("late.json", "whole.json"))
+    for name in ("accuracy", "kappa", "baselines", "classes", "falls"):
+        assert figures[name] == plain_figures[name]
+
+
+@pytest.mark.parametrize("delay", [1, 100])
+def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path: Path, streamsvm: Streamsvm, delay: int) -> None:
+    write(tmp_path, delays=np.full(N, delay * STEP_MS - 1))
+    done = streamsvm("run", *JOIN, "--model", "cpm", "--summary", "late.json")
+    assert done.returncode == 0, done.stderr
+    X, y = events()
+    stream = (
+        (dict(zip("abcd", x, strict=True)), label, {"key": i})
+        for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True))
+    )
+    score = evaluate.progressive_val_score(stream, DelayedClassifier(CPMClassifier()), metrics.Accuracy(), delay=delay)
+    assert json.loads((tmp_path / "late.json").read_text())["accuracy"] == score.get()
+
+
+def test_each_event_finds_its_label_once(tmp_path: Path, streamsvm: Streamsvm) -> None:
+    delays = np.random.default_rng(3).exponential(3000, N)
+    write(tmp_path, delays=delays, lost=0.1)
+    with (tmp_path / "labels.csv").open("a") as file:
+        file.write("k3,50000,up\nnobody,50000,up\n,50000,up\nk4,50000,\n")
+    done = streamsvm(
+        *("run", *JOIN, "--model", "cpm", "--wait", "5s", "--joined", "joined.csv", "--out", "out.csv"),
+        *("--summary", "late.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    joined, out = table(tmp_path / "joined.csv"), {row["key"]: row for row in table(tmp_path / "out.csv")}
+    assert len({row["key"] for row in joined}) == len(joined)
+    for row in joined:
+        assert (row["prediction"], row["score"], row["line"]) == tuple(
+            out[row["key"]][name] for name in ("prediction", "score", "line")
+        )
+        lag = delays[int(row["key"][1:])]
+        assert round(float(row["lag"]) * 1000) == int(lag)
+        assert row["how"] == ("late" if lag > 5000 + 100 else "in time" if lag < 5000 - 100 else row["how"])
+    figures = json.loads((tmp_path / "late.json").read_text())
+    late = figures["late"]
+    assert late["answered"] + late["late"] == len(joined)
+    assert late["waiting"] + late["answered"] + late["expired"] == N
+    assert late["repeated"] + late["corrected"] + late["early"] == 2
+    assert figures["rejected"] == 2
+    assert figures["judged"] + figures["unanswered"] == len(joined)
+    assert 1.9 < late["lag_s"]["median"] < 2.3
+
+
+def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path: Path, streamsvm: Streamsvm) -> None:
+    write(tmp_path, delays=np.full(N, 500))
+    labels = [line for line in (tmp_path / "labels.csv").read_text().splitlines() if not line.endswith("down")]
+    (tmp_path / "labels.csv").write_text("\n".join(labels) + "\n")
+    options = ("--model", "cpm", "--wait", "1s", "--on-timeout", "down", "--joined", "joined.csv", "--save", "model")
+    done = streamsvm("run", *JOIN, *options)
+    assert done.returncode == 0, done.stderr
+    _, y = events()
+    joined = table(tmp_path / "joined.csv")
+    assert all(row["label"] == y[int(row["key"][1:])] for row in joined)
+    assert {row["how"] for row in joined} == {"in time", "timeout"}
+    latest = [row for row in joined if int(row["key"][1:]) > 3500]
+    assert np.mean([row["prediction"] == row["label"] for row in latest]) > 0.7
+
+
+def results(folder: Path) -> dict[str, Any]:
+    summary = json.loads((folder / "late.json").read_text())
+    summary.pop("process")
+    return {"summary": summary} | {name: (folder / name).read_bytes() for name in ("out.csv", "joined.csv", "model")}
+
+
+def arguments(folder: Path, every: int) -> list[str]:
+    joined = (f"{folder}/events.csv?batch_size=50", "--label-source", f"{folder}/labels.csv?batch_size=70", *JOIN[3:])
+    waits = ("--wait", "3s", "--on-timeout", "down", "--model", "cpm", "--relearn-corrections", "--max-pending", 200)
+    kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
+    return command("run", *joined, *waits, *kept, "--out", "out.csv", "--joined", "joined.csv")
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    delays = np.random.default_rng(3).exponential(2000, N)
+    write(tmp_path, delays=delays, lost=0.1, site=True)
+    with (tmp_path / "labels.csv").open("a") as file:
+        file.writelines(f"k{i},{N * STEP_MS},up\n" for i in range(N - 300, N, 3))
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    plain.mkdir()
+    broken.mkdir()
+    subprocess.run(arguments(tmp_path, 1_000_000), cwd=plain, env=environment(), check=True)
+    whole = results(plain)
+    dice = random.Random(0)
+    kills = 0
+    for share in sorted(dice.uniform(0.02, 0.9) for _ in range(4)):
+        process = subprocess.Popen(arguments(tmp_path, dice.randint(100, 600)), cwd=broken, env=environment())
+        out, size = broken / "out.csv", int(share * len(whole["out.csv"]))
+        while process.poll() is None and not (out.exists() and out.stat().st_size >= size):
+            time.sleep(0.0005)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    assert kills >= 2, "the process was too quick to be killed"
+    subprocess.run(arguments(tmp_path, 5000), cwd=broken, env=environment(), check=True)
+    assert results(broken) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", "t"), "needs --label NAME"),
+        (("events.csv", "--wait", "3d", "--label", "y"), "--wait needs --label-source"),
+        (("events.csv", "--label-source", "labels.csv", "--label", "y", "--time", "t"), "has no keys"),
+        (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "id"), "has no times"),
+        (("events.csv", "--label-source", "events.csv", "--label", "y", "--join", "id", "--time", "t"), "same stream"),
+        (
+            ("events.csv", "--label-source", "labels.csv", "--label", "z", "--join", "id", "--time", "t"),
+            "no column 'z'",
+        ),
+        (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "b", "--time", "t"), "no column 'b'"),
+        ((*JOIN, "--on-timeout", "down"), "needs --wait"),
+        ((*JOIN, "--key", "a"), "--key a"),
+        (("synthetic:sea", *JOIN[1:]), "has labels of its own"),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(
+    tmp_path: Path, streamsvm: Streamsvm, arguments: tuple[str, ...], reason: str
+) -> None:
+    write(tmp_path)
+    done = streamsvm("run", *arguments)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+def test_the_label_in_an_event_is_no_feature(tmp_path: Path, streamsvm: Streamsvm) -> None:
+    write(tmp_path, delays=np.full(N, 1000))
+    hidden = ("both.csv", *JOIN[1:])
+    for name, source in (("with", hidden), ("without", JOIN)):
+        assert streamsvm("run", *source, "--model", "cpm", "--save", name, "--out", f"{name}.csv").returncode == 0
+    assert (tmp_path / "with").read_bytes() == (tmp_path / "without").read_bytes()
