@@ -95,9 +95,9 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
         sections.append(_behind(cells, ranked))
     table = summary.overview(cells, every, ranked or every)
     text = (
-        "Means over the scenarios and seeds that all ranked learners have met; average precision of the rarest class where it is at "
-        f"most {summary.RARE:.0%} of the events; events until recovered of all drifts at least 200 events from the "
-        "next, as `simulations.drift.cells.recovered` counts them; time and memory of a median cell."
+        "Means over the scenarios and seeds that all ranked learners have met; average precision of the rarest class "
+        f"where it is at most {summary.RARE:.0%} of the events; events until recovered, over all drifts at least 200 "
+        "events from the next, as `simulations.drift.cells.recovered` counts them; time and memory of a median cell."
     )
     sections.append(("Learners", text, _overview(table), "drift-cost"))
     sections.append(
@@ -176,12 +176,12 @@ def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Se
     wide = 100.0 * cells.pivot_table("accuracy", "scenario", "learner").reindex(columns=list(learners))
     kinds = {scenario.name: scenario.kind for scenario in scenarios}
     wide = wide.loc[sorted(wide.index, key=lambda name: (list(dict.fromkeys(kinds.values())).index(kinds[name]), name))]
-    best = wide.round(1).max(axis=1)
-    shown = pd.DataFrame(
-        {name: ["" if np.isnan(v) else f"**{v:.1f}**" if round(v, 1) == best[k] else f"{v:.1f}" for k, v in col.items()]
-         for name, col in wide.items()},
-        index=wide.index,
-    )  # fmt: skip
+    texts = wide.map(lambda value: "" if np.isnan(value) else f"{value:.1f}")
+    best = texts.replace("", "nan").astype(float).max(axis=1)
+    shown = texts.apply(
+        lambda row: [f"**{text}**" if text == f"{best[row.name]:.1f}" else text for text in row], axis=1
+    )
+    shown = pd.DataFrame(shown.tolist(), index=wide.index, columns=wide.columns)
     shown.insert(0, "kind", [kinds[name] for name in shown.index])
     return shown
 

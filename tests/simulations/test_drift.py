@@ -212,7 +212,7 @@ def test_a_cell_that_failed_is_done_again(tmp_path):
 
 def test_other_streams_come_by_their_url(tmp_path):
     path = tmp_path / "own.csv"
-    path.write_text("x,y\n" + "1,a\n2,b\n" * 150)
+    path.write_text("x,y\n" + "".join(f"{k % 2 + 0.01 * (k % 7)},{'ab'[k % 2]}\n" for k in range(300)))
     main(["--scenarios", f"{path}?label=y", "--learners", BAYES, "--seeds", "5", "--out", str(tmp_path / "out")])
     (record,) = Store(tmp_path / "out").records.values()
     assert record["events"] == 300
