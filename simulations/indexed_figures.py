@@ -8,7 +8,7 @@
 
 Covertype is class 2 against the rest, two thirds for training; MNIST the digit 1 against the rest, the first 20,000
 rows for training; both in [0, 1] and in memory, where rows are scanned rather than searched. One core, one seed. Curves
-are kept in `simulations/benchmarks/results`, pictures written to `simulations/pictures`. On MNIST with the L2 loss
+are kept in `simulations/results`, pictures written to `simulations/pictures`. On MNIST with the L2 loss
 LIBLINEAR's primal rounds have the least error as they stop far from their optimum: `benchmarks.bcd digits`.
 """
 
@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.benchmarks import PICTURES, keep, kept
+from simulations.keeping import PICTURES, keep, kept
 from streamsvm import IndexedBCD
 
 matplotlib.use("Agg")
@@ -195,10 +195,10 @@ def over_time(*titles: str) -> None:
                 curves[label] = Traced(loss=loss, solver=solvers[label], max_iter=most).curve(sets)
             curves |= {PLAIN: liblinear(sets, **how), INSIDE: rounds(sets, 1.0, **how), ONLINE: online(sets, loss)}
             kind = "L1 loss" if loss == "hinge" else "L2 loss"
-            stored("indexed-time", f"{number}. {kind}, {'dual' if dual else 'primal'}: {title}", curves)
-    panels = dict(sorted(stored("indexed-time").items()))
+            stored("indexed-figures-time", f"{number}. {kind}, {'dual' if dual else 'primal'}: {title}", curves)
+    panels = dict(sorted(stored("indexed-figures-time").items()))
     draw(
-        "indexed-time",
+        "indexed-figures-time",
         panels,
         "training time (CPU seconds)",
         "Figures 2 to 4: s = 1, C = 1, one core; what is far above the others is cut off",
@@ -229,7 +229,7 @@ def over_memory() -> None:
     axes[0].set_ylabel("error against the true labels (%)")
     axes[0].legend(fontsize=8)
     figure.suptitle(heading, fontsize=11)
-    save(figure, "indexed-memory")
+    save(figure, "indexed-figures-memory")
 
 
 def over_penalty(*values: str) -> None:
@@ -238,9 +238,15 @@ def over_penalty(*values: str) -> None:
         curves = {OURS: Traced(C, solver="dual", max_iter=10).curve(sets), NEWTON: Traced(C).curve(sets)}
         # LIBLINEAR needs very many sweeps where C is large.
         curves[INSIDE] = rounds(sets, 1.0, C, 2 if C > 1.0 else 5, loss="hinge", max_iter=200)
-        stored("indexed-penalty", f"6. C = {C:g}", curves)
-    panels = dict(sorted(stored("indexed-penalty").items(), key=lambda item: float(item[0].split()[-1])))
-    draw("indexed-penalty", panels, "training time (CPU seconds)", "Figure 6: Covertype, L1 loss, s = 1, one core", 2)
+        stored("indexed-figures-penalty", f"6. C = {C:g}", curves)
+    panels = dict(sorted(stored("indexed-figures-penalty").items(), key=lambda item: float(item[0].split()[-1])))
+    draw(
+        "indexed-figures-penalty",
+        panels,
+        "training time (CPU seconds)",
+        "Figure 6: Covertype, L1 loss, s = 1, one core",
+        2,
+    )
 
 
 def over_support() -> None:
@@ -250,8 +256,8 @@ def over_support() -> None:
         for s in (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, math.inf):
             model = IndexedBCD(s=s).fit(X, y)
             found.append((s, float(model.n_support_[0]), wrong(model.decision_function(X_test), y_test)))
-        stored("indexed-support", title, {"by s": found})
-    panels = stored("indexed-support")
+        stored("indexed-figures-support", title, {"by s": found})
+    panels = stored("indexed-figures-support")
     figure, axes = plt.subplots(1, len(panels), figsize=(5.4 * len(panels), 4.0), squeeze=False, layout="constrained")
     for axis, (title, curves) in zip(axes.flat, panels.items(), strict=True):
         names, support, errors = zip(*curves["by s"], strict=True)
@@ -267,7 +273,7 @@ def over_support() -> None:
     handles = [*axis.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
     figure.suptitle("Figure 7: support vectors and test error for values of s, L1 loss, C = 1", fontsize=11)
-    save(figure, "indexed-support")
+    save(figure, "indexed-figures-support")
 
 
 def main() -> None:

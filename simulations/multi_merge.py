@@ -11,13 +11,10 @@ vectors of the exact machine, which is scikit-learn's. Results stand in `simulat
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
-import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +25,12 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from simulations import data
+from simulations.keeping import PICTURES, keep, kept
 from streamsvm import BSGDClassifier
 from streamsvm.kernels import budgeted, call, expansion, rows
 from streamsvm.kernels.access import address_of
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "multi-merge.json"
-PICTURES = HERE / "pictures"
+NAME = "multi-merge"
 
 # C and gamma.
 SETS = {"phishing": (8.0, 8.0), "a9a": (32.0, 0.008), "ijcnn1": (32.0, 2.0)}
@@ -135,7 +131,7 @@ def run(split: Split, C: float, gamma: float, budget: int, merges: int, average:
 
 def measure() -> dict[str, Any]:
     """Everything the tables and pictures show."""
-    known = json.loads(RESULTS.read_text())["result"] if RESULTS.exists() else {}
+    known = kept(NAME)
     result: dict[str, Any] = {}
     for name, (C, gamma) in SETS.items():
         split = load(name)
@@ -165,15 +161,8 @@ def measure() -> dict[str, Any]:
                 }
             )
         result[name] = {"exact": reference, "runs": runs}
-        keep(result)
+        keep(NAME, result, ("numpy", "numba", "scikit-learn"))
     return result
-
-
-def keep(result: dict[str, Any]) -> None:
-    """Write results with the versions they were made with."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    versions = {package: importlib.metadata.version(package) for package in ("numpy", "numba", "scikit-learn")}
-    RESULTS.write_text(json.dumps({"versions": versions, "result": result}, indent=1) + "\n")
 
 
 # Tables and pictures ----------------------------------------------------------------------------------------------
@@ -301,7 +290,7 @@ def draw(result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure unless told not to, then show."""
-    result = json.loads(RESULTS.read_text())["result"] if sys.argv[1:] == ["pictures"] else measure()
+    result = kept(NAME) if sys.argv[1:] == ["pictures"] else measure()
     print_tables(result)
     draw(result)
 

@@ -11,13 +11,11 @@ coefficients zero; and both.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +26,10 @@ from sklearn.svm import LinearSVC, l1_min_c
 from threadpoolctl import threadpool_limits
 
 from simulations import data
+from simulations.keeping import keep, kept
 from streamsvm import SmoothedNewton
 
-RESULT = Path(__file__).parent / "benchmarks" / "results" / "newton-table.json"
+NAME = "newton-table"
 SHARE = 0.03
 
 SMALL = {
@@ -111,12 +110,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=SETS)
     names = parser.parse_args().sets
-    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    result = kept(NAME)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for name in names:
             result[name] = row(name)
-            RESULT.write_text(json.dumps(result, indent=1) + "\n")
+            keep(NAME, result, ("numpy", "scikit-learn"))
             print(line(name, result[name]), flush=True)
 
 

@@ -6,7 +6,7 @@
     python -m simulations.sampled_cuts pictures   draws what the others found
 
 The kernel is Gaussian, errors are in percent, seconds are those of this process's processor on one core. LIBSVM gets
-subsets. Results are kept in `simulations/benchmarks/results`, pictures in `simulations/pictures`.
+subsets. Results are kept in `simulations/results`, pictures in `simulations/pictures`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.benchmarks import PICTURES, keep, kept, rounded
+from simulations.keeping import PICTURES, keep, kept, rounded
 from streamsvm import SampledCuts
 
 PACKAGES = ("scikit-learn", "numpy", "numba", "scipy")

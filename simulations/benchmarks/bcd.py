@@ -12,7 +12,7 @@
                                                       a folder and parts of it (index, plain, forest, scan, ...)
 
 The first three on Covertype, class 2 against the rest, in [0, 1], two thirds for training, C = 1. Times are seconds of
-the processor from `fit` on, with data in memory. Results are kept in `simulations/benchmarks/results`.
+the processor from `fit` on, with data in memory. Results are kept in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.benchmarks import keep, kept
+from simulations.keeping import keep, kept
 from streamsvm import IndexedBCD
 from streamsvm.batch.indexed_bcd.newton import Newton
 from streamsvm.batch.indexed_bcd.problem import Task

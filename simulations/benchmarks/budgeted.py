@@ -5,7 +5,7 @@
     python -m simulations.benchmarks.budgeted defaults   default settings on every stream, and the settings beside them
     python -m simulations.benchmarks.budgeted            all of them
 
-Results are kept in `simulations/benchmarks/results`. Times are of `test_then_train` on encoded rows, or of
+Results are kept in `simulations/results`. Times are of `test_then_train` on encoded rows, or of
 `learn_many` for a9a, on one core.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data
-from simulations.benchmarks import keep
+from simulations.keeping import keep
 from streamsvm import BSGDClassifier
 
 # The paper's training ---------------------------------------------------------------------------------------------

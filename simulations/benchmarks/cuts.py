@@ -12,7 +12,7 @@
 
 Every figure is the mean and the spread (standard deviation) over seeds. Seconds are of the clock; beside them stand the
 seconds of this process's processor, which other processes on the machine disturb less. Results are kept in
-`simulations/benchmarks/results`.
+`simulations/results`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_limits
 
 from simulations import data
 from simulations import sampled_cuts as figures
-from simulations.benchmarks import keep, rounded
+from simulations.keeping import keep, rounded
 from streamsvm import BSGDClassifier, SampledCuts
 from streamsvm.batch.sampled_cuts.estimator import SAMPLE
 

@@ -5,7 +5,7 @@
 
 A broker is started for the run (as the tests do), or `STREAMSVM_KAFKA=host:port` names one. Events are JSON of 20
 features, about 300 bytes, on three partitions. Broker, client and learner share the machine, so what one of them saves
-the others can spend. Results are kept in `simulations/benchmarks/results`.
+the others can spend. Results are kept in `simulations/results`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from simulations.benchmarks import keep
+from simulations.keeping import keep
 
 STARTER = Path(__file__).parents[2] / "tests" / "kafka" / "broker.py"
 PACKAGES = ("kafka-python", "crc32c", "orjson", "numpy", "numba")

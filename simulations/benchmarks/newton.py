@@ -8,7 +8,7 @@
 
 Both solve l2 / 2 (|w|^2 + b^2) + mean hinge with l2 = 1 / (C n), LIBLINEAR by dual coordinate descent. Times of both
 begin at `fit` with data in memory, and are those of the processor: what else runs counts little. Results are kept in
-`simulations/benchmarks/results`.
+`simulations/results`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sklearn.svm import LinearSVC, l1_min_c
 from threadpoolctl import threadpool_limits
 
 from simulations import data
-from simulations.benchmarks import keep, kept
+from simulations.keeping import keep, kept
 from streamsvm import SmoothedNewton
 
 # How often MNIST is solved for each C: LIBLINEAR takes most of a minute for C = 1.

@@ -5,7 +5,7 @@
     python -m simulations.benchmarks.peers --list       what is missing
 
 Each stream is met by each peer once: every event is predicted, then learned. All together this takes hours; what is
-done is kept in `simulations/benchmarks/results/peers.json` at once, and the same command goes on with the rest. Peers
+done is kept in `simulations/results/peers.json` at once, and the same command goes on with the rest. Peers
 have their default settings. They get the rows the learners here get, as dicts: a missing value is an absent name, and
 of sparse rows there are only the values that are not zero. Logistic regression and nearest neighbours see standardised
 numbers and one-hot strings. Times are those of the processor, so that a busy machine changes them little.
@@ -19,13 +19,10 @@ import importlib.metadata
 import json
 import math
 import multiprocessing
-import os
-import platform
 import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
-from numbers import Number
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data, generators
-from simulations.benchmarks import RESULTS, by_line, replace, rounded
+from simulations.keeping import RESULTS, by_line, machine, replace, rounded
+from simulations.learners import standardised
 
 PATH = RESULTS / "peers.json"
 PACKAGES = ("river", "numpy")
@@ -84,25 +82,17 @@ def digest(table: Any, labels: list[Any]) -> str:
 # Peers ------------------------------------------------------------------------------------------------------------
 
 
-def _numbers_and_strings(model: Any) -> Any:
-    from river import compose, preprocessing
-
-    numbers = compose.SelectType(Number) | preprocessing.StandardScaler()
-    strings = compose.SelectType(str) | preprocessing.OneHotEncoder(drop_zeros=True)
-    return (numbers + strings) | model
-
-
 def _logistic_regression(n_classes: int, seed: int) -> Any:
     from river import linear_model, multiclass
 
     model = linear_model.LogisticRegression()
-    return _numbers_and_strings(model if n_classes == 2 else multiclass.OneVsRestClassifier(model))
+    return standardised(model if n_classes == 2 else multiclass.OneVsRestClassifier(model))
 
 
 def _neighbours(n_classes: int, seed: int) -> Any:
     from river import neighbors
 
-    return _numbers_and_strings(neighbors.KNNClassifier(engine=neighbors.SWINN(seed=seed)))
+    return standardised(neighbors.KNNClassifier(engine=neighbors.SWINN(seed=seed)))
 
 
 def _adaptive_tree(n_classes: int, seed: int) -> Any:
@@ -256,16 +246,6 @@ def cells() -> list[Cell]:
 
 
 # Results ----------------------------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    """What the times are of."""
-    model = platform.processor() or platform.machine()
-    listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        names = [line for line in listing.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].split(":")[1].strip() if names else model
-    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version()}
 
 
 class Results:

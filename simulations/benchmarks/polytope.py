@@ -6,7 +6,7 @@
     python -m simulations.benchmarks.polytope run       the command line on the electricity stream, end to end
     python -m simulations.benchmarks.polytope streams   accuracy on all streams beside learners of River
 
-Results are kept in `simulations/benchmarks/results`; `streams` goes on where it was interrupted.
+Results are kept in `simulations/results`; `streams` goes on where it was interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from simulations import data
-from simulations.benchmarks import RESULTS, keep
+from simulations.keeping import keep, kept
 from streamsvm import CPMClassifier
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels.rows import load_all
@@ -241,8 +241,7 @@ def prequential(learner: str, name: str, most_seconds: float) -> dict[str, float
 
 
 def streams(most_seconds: float = 600.0) -> None:
-    path = RESULTS / "polytope-streams.json"
-    result = json.loads(path.read_text())["result"] if path.exists() else {}
+    result = kept("polytope-streams")
     for name in data.STREAMS:
         for learner in learners():
             if learner == "CPM" or learner not in result.get(name, {}):

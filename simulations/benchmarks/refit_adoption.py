@@ -4,7 +4,7 @@
     python -m simulations.benchmarks.refit_adoption --only posture   on some of the streams
     python -m simulations.benchmarks.refit_adoption --again          all anew
 
-What is done is kept in `simulations/benchmarks/results/refit-adoption.json` at once, and the same command goes on with
+What is done is kept in `simulations/results/refit-adoption.json` at once, and the same command goes on with
 the rest. Every event is predicted, then learned. Windows and triggers are the defaults. Covertype is shuffled, so that
 nothing drifts there.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 import connectors
 from simulations import data
-from simulations.benchmarks import keep, kept, rounded
+from simulations.keeping import keep, kept, rounded
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier
 from streamsvm.refit.adoption import ADOPTED, GIVEN_UP
 

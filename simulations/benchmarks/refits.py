@@ -6,7 +6,7 @@
     python -m simulations.benchmarks.refits cost      throughput, single events while a window is solved, memory
     python -m simulations.benchmarks.refits show      tables of what is kept
 
-Every event is predicted, then learned. What is done is kept in `simulations/benchmarks/results/refits.json` at once,
+Every event is predicted, then learned. What is done is kept in `simulations/results/refits.json` at once,
 and the same command goes on with the rest; `--only TEXT...` keeps to cells with all
 the texts in their names.
 """
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data, generators
-from simulations.benchmarks import keep, kept
+from simulations.keeping import keep, kept
 
 NAME = "refits"
 PACKAGES = ("river", "numpy", "numba", "scikit-learn")

@@ -8,7 +8,7 @@
     python -m simulations.benchmarks.blend ablation      each part taken out alone, and sets of members
 
 `--only` takes names of streams and `real`, `generators`, `choosing`, `confirming`; such a part of all is shown, not
-kept. What is kept is in `simulations/benchmarks/results`, pictures in `simulations/pictures`. The peers are measured by
+kept. What is kept is in `simulations/results`, pictures in `simulations/pictures`. The peers are measured by
 `python -m simulations.benchmarks.peers`. Times are those of the processor, for one core.
 """
 

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any
 from unittest import mock
 
-from simulations.benchmarks import keep, rounded
 from simulations.benchmarks.blend import groups, head, prequential, warm
 from simulations.benchmarks.peers import Stream
+from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
 from streamsvm.first_use import JOBS
 from streamsvm.online import blend

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulations import data
-from simulations.benchmarks import keep, rounded
 from simulations.benchmarks.blend import LEARNERS, head, warm
 from simulations.benchmarks.peers import PEERS, Stream
+from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
 
 EVENTS, CHUNK = 4_000, 200

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulations.benchmarks import PICTURES, keep, kept
 from simulations.benchmarks.blend import head, warm
 from simulations.benchmarks.peers import PEERS, Stream, digest
+from simulations.keeping import PICTURES, keep, kept
 from streamsvm import StreamSVMClassifier
 
 RESULT = "blend-robustness"

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from simulations import data
-from simulations.benchmarks import PICTURES, keep, kept, peers, rounded
+from simulations.benchmarks import peers
 from simulations.benchmarks.blend import LEARNERS, groups, head, prequential, warm
 from simulations.benchmarks.peers import GENERATED, PEERS, REAL, Results, Stream
+from simulations.keeping import PICTURES, keep, kept, rounded
 
 RESULT = "blend-streams"
 # Through River's protocol only the beginning of each stream is timed.

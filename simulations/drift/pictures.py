@@ -1,0 +1,170 @@
+"""The pictures of the report."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from connectors.synthetic import Scenario
+from simulations.drift.summary import OURS, Standing, curve
+
+COLOURS = {
+    OURS: "#0b62c4",
+    "ARF": "#d1701f",
+    "SRP": "#7a5195",
+    "LB": "#9c755f",
+    "KNN": "#c23b75",
+    "HAT": "#4d9a52",
+    "LR": "#8a8a8a",
+}
+# So many neighbouring means of a curve are drawn as one.
+SMOOTH = 5
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}
+    return pyplot
+
+
+def _png(figure: Any, dpi: int = 130) -> bytes:
+    memory = io.BytesIO()
+    figure.savefig(memory, dpi=dpi, bbox_inches="tight", metadata={"Software": None})
+    _pyplot().close(figure)
+    return memory.getvalue()
+
+
+def curves(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequence[str], columns: int = 3) -> bytes:
+    """Accuracy over time, a panel a scenario, with the true drift points."""
+    pyplot = _pyplot()
+    rows = -(-len(scenarios) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(3.7 * columns, 2.25 * rows), squeeze=False)
+    for axis in axes.flat[len(scenarios) :]:
+        axis.set_axis_off()
+    for axis, scenario in zip(axes.flat, scenarios, strict=False):
+        _panel(axis, cells, scenario, learners)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("accuracy (%)")
+    for axis in axes.flat[max(len(scenarios) - columns, 0) : len(scenarios)]:
+        axis.set_xlabel("events")
+    handles = {name: axes.flat[0].plot([], [], **_style(name))[0] for name in learners}
+    handles["true drift"] = axes.flat[0].plot([], [], color="0.45", linewidth=1.0, linestyle=(0, (3, 2)))[0]
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="lower center",
+        ncols=len(handles),
+        frameon=False,
+        bbox_to_anchor=(0.5, 1.0),
+    )
+    figure.tight_layout(h_pad=1.2)
+    return _png(figure)
+
+
+def _style(learner: str) -> dict[str, Any]:
+    own = learner == OURS
+    return {"color": COLOURS.get(learner, "0.6"), "linewidth": 2.0 if own else 1.1, "zorder": 3 if own else 2}
+
+
+def _panel(axis: Any, cells: pd.DataFrame, scenario: Scenario, learners: Sequence[str]) -> None:
+    for drift in scenario.drifts:
+        axis.axvline(drift.at, color="0.45", linewidth=1.0, linestyle=(0, (3, 2)), zorder=1)
+        if drift.width:
+            axis.axvspan(drift.at - drift.width / 2, drift.at + drift.width / 2, color="0.9", linewidth=0, zorder=0)
+    for learner in learners:
+        found = curve(cells, scenario.name, learner)
+        if len(found):
+            smooth = np.convolve(found, np.ones(SMOOTH) / SMOOTH, "valid")
+            at = (np.arange(len(smooth)) + (SMOOTH + 1) / 2) * scenario.events / len(found)
+            axis.plot(at, 100.0 * smooth, **_style(learner))
+    axis.set_title(scenario.name, fontsize=9.5, loc="left", fontweight="bold")
+    axis.set_xlim(0, scenario.events)
+    axis.xaxis.set_major_locator(_pyplot().MaxNLocator(4, integer=True))
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axis.yaxis.set_major_locator(_pyplot().MaxNLocator(4, integer=True))
+    axis.grid(axis="y", alpha=0.25)
+
+
+def ranks(found: Standing) -> bytes:
+    """Demšar's picture: mean ranks, a bar over learners that are not told apart."""
+    import scikit_posthocs
+
+    pyplot = _pyplot()
+    figure, axis = pyplot.subplots(figsize=(8.6, 0.5 + 0.27 * len(found.ranks)))
+    scikit_posthocs.critical_difference_diagram(
+        found.ranks,
+        found.nemenyi,
+        ax=axis,
+        label_fmt_left="{label}  {rank:.1f}  ",
+        label_fmt_right="  {rank:.1f}  {label}",
+        color_palette={name: COLOURS.get(name, "0.35") for name in found.ranks.index},
+        label_props={"fontsize": 10},
+        crossbar_props={"color": "0.25", "linewidth": 2.5},
+        text_h_margin=0.02,
+    )
+    axis.set_title(
+        f"mean rank by accuracy over {len(found.accuracy)} scenarios; bars join learners that Nemenyi's test (5 %) does"
+        " not tell apart",
+        fontsize=9,
+    )
+    return _png(figure)
+
+
+def cost(cells: pd.DataFrame, table: pd.DataFrame) -> bytes:
+    """Mean accuracy against the time of an event."""
+    pyplot = _pyplot()
+    from matplotlib import ticker
+
+    figure, axis = pyplot.subplots(figsize=(7.6, 4.4))
+    whose = cells.groupby("learner").of.first()
+    points = {
+        str(name): (row["µs an event"], 100.0 * row["accuracy"])
+        for name, row in table.dropna(subset=["accuracy"]).iterrows()
+    }
+    colours = {name: COLOURS[OURS] if whose[name] == "streamsvm" else "0.4" for name in points}
+    for name, point in points.items():
+        axis.scatter(*point, s=46, color=colours[name], zorder=3)
+    axis.set(xscale="log", xlabel="predict and learn an event, µs (median)", ylabel="accuracy, mean over scenarios (%)")
+    axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axis.margins(x=0.16, y=0.1)
+    axis.grid(alpha=0.25)
+    _label(axis, points, colours)
+    return _png(figure)
+
+
+def _label(axis: Any, points: dict[str, tuple[float, float]], colours: dict[str, str]) -> None:
+    """Name points, each name at the first place around its point that is free."""
+    places = [(7, dy, "left") for dy in (0, 9, -9)] + [(-7, dy, "right") for dy in (0, 9, -9)]
+    places += [(7, dy, "left") for dy in (18, -18, 27, -27, 36, -36)]
+    axis.figure.canvas.draw()
+    pixels = axis.transData.transform(list(points.values()))
+    taken: list[Any] = []
+    for name, point in points.items():
+        for dx, dy, side in places:
+            text = axis.annotate(
+                name,
+                point,
+                xytext=(dx, dy),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize=9,
+                color=colours[name],
+            )
+            box = text.get_window_extent()
+            inside = axis.bbox.contains(box.x0, box.y0) and axis.bbox.contains(box.x1, box.y1)
+            covers = any(box.overlaps(other) for other in taken) or any(box.contains(*at) for at in pixels)
+            if inside and not covers:
+                break
+            text.remove()
+        else:
+            continue
+        taken.append(box)

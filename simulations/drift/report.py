@@ -1,0 +1,281 @@
+"""The report: Markdown for the documentation, and one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from connectors.synthetic import Scenario
+from simulations.drift import pictures, summary
+from simulations.drift.store import Store
+from simulations.drift.summary import OURS
+from simulations.keeping import DOCS, PICTURES, RESULTS, replace
+from simulations.learners import Learner
+
+# Shown at the top of the README: one of each kind.
+SHOWN = ("sea-sudden", "agrawal-sudden", "mixed-gradual", "rbf-incremental", "stagger-recurring", "hyperplane-scale")
+_WHERE = "../simulations/pictures/"
+FACES = (OURS, "ARF", "SRP", "HAT", "LR")
+
+
+def write(store: Store, scenarios: Sequence[Scenario], learners: Mapping[str, Learner], out: Path) -> str:
+    """Write the report of what is kept; where it is."""
+    cells = _cells(store, scenarios)
+    if not len(cells):
+        return "nothing is kept of these scenarios yet"
+    own = out == RESULTS
+    page, images = (DOCS / "drift.md", PICTURES) if own else (out / "drift.md", out)
+    sections = _sections(cells, scenarios, learners)
+    drawn = draw(cells, scenarios, learners)
+    for name, image in drawn.items():
+        replace(images / f"{name}.png", image)
+    replace(page, markdown(sections, _WHERE if own else ""))
+    replace(out / "drift.html", page_of(sections, drawn))
+    return f"{page} and {out / 'drift.html'}"
+
+
+def documented(scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> str:
+    """The page of the documentation as what is kept has it."""
+    return markdown(_sections(_cells(Store(RESULTS), scenarios), scenarios, learners), _WHERE)
+
+
+def _cells(store: Store, scenarios: Sequence[Scenario]) -> pd.DataFrame:
+    names = {scenario.name for scenario in scenarios}
+    return summary.frame(record for record in store.records.values() if record["scenario"] in names)
+
+
+def present(cells: pd.DataFrame, learners: Mapping[str, Learner], ranked: bool | None = None) -> list[str]:
+    """The learners that have cells, in their order."""
+    there = set(cells.learner)
+    known = [name for name, each in learners.items() if name in there and ranked in (None, each.ranked)]
+    return known if ranked is False else known + sorted(there - set(learners))
+
+
+def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> dict[str, bytes]:
+    """All pictures as PNG by name."""
+    lengths = cells.groupby("scenario").planned.first()
+    met = [scenario.stretched(int(lengths[scenario.name])) for scenario in scenarios if scenario.name in lengths]
+    chosen = [scenario for scenario in met if scenario.name in SHOWN] or met[:6]
+    faces = [name for name in FACES if name in set(cells.learner)] or sorted(set(cells.learner))[:5]
+    ranked = present(cells, learners, True)
+    found = summary.standing(cells, ranked) if OURS in ranked else None
+    drawn = {"drift-front": pictures.curves(cells, chosen, faces)}
+    if found is not None:
+        drawn["drift-ranks"] = pictures.ranks(found)
+    drawn["drift-cost"] = pictures.cost(cells, summary.overview(cells, present(cells, learners), ranked))
+    drawn["drift-curves"] = pictures.curves(cells, met, faces, columns=4)
+    return drawn
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+Section = tuple[str, str, "pd.DataFrame | None", str]
+"""Title, text, table, and the name of a picture."""
+
+
+def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> list[Section]:
+    every, ranked = present(cells, learners), present(cells, learners, True)
+    found = summary.standing(cells, ranked) if OURS in ranked else None
+    sections: list[Section] = [("", _opening(cells), None, "drift-front")]
+    if found is not None:
+        text = f"Friedman's test of no difference: p = {found.friedman:.1e}."
+        sections.append(("Mean ranks", text, None, "drift-ranks"))
+        text = (
+            "Wins and losses are scenarios where it is more than half a point ahead or behind; p by Nemenyi's test, "
+            "and by Wilcoxon's signed ranks with Holm's correction; times are those of a median cell, as multiples."
+        )
+        sections.append((f"{OURS} against each", text, _duels(summary.duels(found, cells)), ""))
+    if OURS in every:
+        sections.append(_behind(cells, ranked))
+    table = summary.overview(cells, every, ranked or every)
+    text = (
+        "Means over the scenarios and seeds that all ranked learners have met; average precision of the rarest class "
+        f"where it is at most {summary.RARE:.0%} of the events; events until recovered, over all drifts at least 200 "
+        "events from the next, as `simulations.drift.cells.recovered` counts them; time and memory of a median cell."
+    )
+    sections.append(("Learners", text, _overview(table), "drift-cost"))
+    sections.append(
+        (
+            "Accuracy by scenario",
+            "In %, the mean over the seeds of each cell.",
+            _accuracies(cells, scenarios, every),
+            "",
+        )
+    )
+    sections.append(("Accuracy over time", "", None, "drift-curves"))
+    return sections
+
+
+def _opening(cells: pd.DataFrame) -> str:
+    seeds = cells.groupby("learner").seed.nunique()
+    by_seeds = [f"{n} seed{'s'[: n > 1]}: {', '.join(seeds[seeds == n].index)}" for n in sorted(set(seeds))]
+    lengths = sorted(set(cells.planned))
+    versions = {name: v for row in cells.versions for name, v in json.loads(row).items()}
+    machine = json.loads(cells.machine.iloc[-1])
+    stopped = int((cells.events < cells.planned).sum())
+    n_events = " to ".join(f"{n:,}" for n in dict.fromkeys((lengths[0], lengths[-1])))
+    made = f"{machine['processor']} ({machine['cores']} cores, Python {machine['python']})"
+    n_learners, n_scenarios = cells.learner.nunique(), cells.scenario.nunique()
+    return (
+        f"{n_scenarios} scenarios of {n_events} events, {n_learners} learners, {len(cells):,} cells "
+        f"({'; '.join(by_seeds)}). "
+        "Every event is predicted before it is learned, by River's protocol, with the settings of "
+        f"`simulations/learners.toml`. {stopped} cells were stopped by a limit of time. On {made}, with "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + ". `python -m simulations.drift` measures this."
+    )
+
+
+def _behind(cells: pd.DataFrame, ranked: Sequence[str]) -> Section:
+    found = summary.behind(cells, [name for name in ranked if name != OURS])
+    table = found.assign(points=[f"{p:.1f}" for p in found.points]).set_index("scenario")
+    return (f"Where {OURS} is behind", "By more than half a point of accuracy, and behind whom most.", table, "")
+
+
+def _duels(found: pd.DataFrame) -> pd.DataFrame:
+    return _formatted(
+        found,
+        {
+            **dict.fromkeys(("wins", "ties", "losses"), "{:.0f}".format),
+            **dict.fromkeys(("mean gain", "median gain"), "{:+.1f}".format),
+            **dict.fromkeys(("Nemenyi p", "Wilcoxon p"), "{:.1g}".format),
+            "times the cost": "{:,.1f}".format,
+        },
+    )
+
+
+def _overview(found: pd.DataFrame) -> pd.DataFrame:
+    percent = "{:.1%}".format
+    return _formatted(
+        found,
+        {
+            **dict.fromkeys(("accuracy", "kappa", "balanced accuracy", "average precision"), percent),
+            "log loss": "{:.3f}".format,
+            "events until recovered": "{:,.0f}".format,
+            "µs an event": "{:,.0f}".format,
+            "MB": "{:.2f}".format,
+            "cells": "{:,.0f}".format,
+        },
+    )
+
+
+def _formatted(table: pd.DataFrame, how: Mapping[str, Callable[[float], str]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {name: ["" if np.isnan(value) else how[name](value) for value in table[name].astype(float)] for name in table},
+        index=table.index,
+    )
+
+
+def _accuracies(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequence[str]) -> pd.DataFrame:
+    wide = 100.0 * cells.pivot_table("accuracy", "scenario", "learner").reindex(columns=list(learners))
+    kinds = {scenario.name: scenario.kind for scenario in scenarios}
+    wide = wide.loc[sorted(wide.index, key=lambda name: (list(dict.fromkeys(kinds.values())).index(kinds[name]), name))]
+    texts = wide.map(lambda value: "" if np.isnan(value) else f"{value:.1f}")
+    best = texts.replace("", "nan").astype(float).max(axis=1)
+    shown = texts.apply(
+        lambda row: [f"**{text}**" if text == f"{best[row.name]:.1f}" else text for text in row], axis=1
+    )
+    shown = pd.DataFrame(shown.tolist(), index=wide.index, columns=wide.columns)
+    shown.insert(0, "kind", [kinds[name] for name in shown.index])
+    return shown
+
+
+def front_table() -> str:
+    """The table of the README: each ranked learner beside ours, of what is kept."""
+    from simulations import learners as known
+
+    cells = summary.frame(Store(RESULTS).records.values())
+    ranked = present(cells, known.table(), True)
+    found = summary.standing(cells, ranked)
+    if found is None:
+        return "Nothing is kept yet."
+    table = _overview(summary.overview(cells, list(found.ranks.index), ranked))
+    duels = _duels(summary.duels(found, cells)).reindex(found.ranks.index).fillna("")
+    table.insert(0, "mean rank", [f"{rank:.1f}" for rank in found.ranks])
+    table["StreamSVM wins, ties, losses"] = [", ".join(row) for row in duels[["wins", "ties", "losses"]].to_numpy()]
+    table["p"] = duels["Wilcoxon p"]
+    table.loc[OURS, "StreamSVM wins, ties, losses"] = ""
+    table.index.name = "learner"
+    return markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
+
+
+# Pages ----------------------------------------------------------------------------------------------------------------
+
+TITLE = "What every learner does under every kind of drift"
+CAPTIONS = {
+    "drift-front": "Accuracy over time of five learners on six scenarios; dashed lines where the stream truly changes",
+    "drift-ranks": "Critical-difference picture of mean ranks",
+    "drift-cost": "Accuracy against microseconds an event",
+    "drift-curves": "Accuracy over time on every scenario",
+}
+
+
+def markdown(sections: Sequence[Section], where: str) -> str:
+    """The report as Markdown, its pictures in a folder."""
+    parts = [f"# {TITLE}"]
+    for title, text, table, picture in sections:
+        parts += [f"## {title}"] if title else []
+        parts += [text] if text else []
+        parts += [markdown_table(table)] if table is not None else []
+        parts += [f"![{CAPTIONS[picture]}]({where}{picture}.png)"] if picture else []
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(table: pd.DataFrame) -> str:
+    """A table of texts."""
+    titles = [table.index.name or "", *table.columns]
+    lines = ["| " + " | ".join(map(str, titles)) + " |", "|" + "---|" * len(titles)]
+    lines += [
+        "| " + " | ".join(map(str, (name, *row))) + " |"
+        for name, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    return "\n".join(lines)
+
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c1c1c; max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
+img { max-width: 100%; margin: .6rem 0; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 12.5px; font-variant-numeric: tabular-nums; }
+th, td { padding: .22rem .55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+thead th { border-bottom: 2px solid #999; vertical-align: bottom; white-space: normal; }
+tbody tr:hover td { background: #f2f6fc; }
+.best { font-weight: 700; color: #0b62c4; }
+"""
+
+
+def page_of(sections: Sequence[Section], drawn: Mapping[str, bytes]) -> str:
+    """The report as one HTML page, its pictures in it."""
+    parts = []
+    for title, text, table, picture in sections:
+        parts += [f"<h2>{html.escape(title)}</h2>"] if title else []
+        parts += [f"<p>{html.escape(text)}</p>"] if text else []
+        parts += [f'<div class="wide">{_html_table(table)}</div>'] if table is not None else []
+        if picture in drawn:
+            data = base64.b64encode(drawn[picture]).decode()
+            parts.append(f'<img alt="{html.escape(CAPTIONS[picture])}" src="data:image/png;base64,{data}">')
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{TITLE}</title><style>{STYLE}</style>'
+        f"<h1>{TITLE}</h1>" + "\n".join(parts) + "</html>\n"
+    )
+
+
+def _html_table(table: pd.DataFrame) -> str:
+    def cell(text: object) -> str:
+        plain = html.escape(str(text))
+        best = plain.startswith("**")
+        return f'<td class="best">{plain.strip("*")}</td>' if best else f"<td>{plain}</td>"
+
+    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in (table.index.name or "", *table.columns))
+    rows = "".join(
+        f"<tr><td>{html.escape(str(name))}</td>{''.join(map(cell, row))}</tr>"
+        for name, row in zip(table.index, table.to_numpy(), strict=True)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -1,0 +1,69 @@
+"""What is done is kept at once: a journal of JSON lines while cells run, and a tidy Parquet table of all of them.
+
+The journal is appended to by one process. A line that a kill has torn is dropped, and its cell done again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simulations.keeping import replace
+
+
+class Store:
+    """The records of cells in a folder: `drift.parquet`, and `drift.jsonl` of those that are not in it yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._journal = folder / "drift.parquet", folder / "drift.jsonl"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.records = {record["key"]: record for record in self._kept()}
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a cell is done. One that failed is done again."""
+        return "error" not in self.records.get(key, {"error": ""})
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Keep a cell, on disk when this returns."""
+        with self._journal.open("ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.records[record["key"]] = dict(record)
+
+    def finish(self) -> None:
+        """All into the table."""
+        import pyarrow
+        from pyarrow import parquet
+
+        if not self.records:
+            return
+        columns = dict.fromkeys(name for record in self.records.values() for name in record)
+        rows = sorted(self.records.values(), key=lambda r: (r["scenario"], r["learner"], r["planned"], r["seed"]))
+        table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+        memory = io.BytesIO()
+        parquet.write_table(table, memory, compression="zstd")
+        replace(self.path, memory.getvalue())
+        self._journal.unlink(missing_ok=True)
+
+    def _kept(self) -> list[dict[str, Any]]:
+        records: list[dict[str, Any]] = []
+        if self.path.exists():
+            from pyarrow import parquet
+
+            rows = parquet.read_table(self.path).to_pylist()
+            records += [{name: value for name, value in row.items() if value is not None} for row in rows]
+        return records + self._whole_lines()
+
+    def _whole_lines(self) -> list[dict[str, Any]]:
+        if not self._journal.exists():
+            return []
+        content = self._journal.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            replace(self._journal, whole)
+        return [json.loads(line) for line in whole.splitlines()]

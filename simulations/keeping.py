@@ -1,0 +1,66 @@
+"""Where results and pictures are kept, and how: whole or not at all, with what they were made with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "simulations" / "results"
+PICTURES = ROOT / "simulations" / "pictures"
+DOCS = ROOT / "docs"
+
+
+def keep(name: str, result: Any, packages: Sequence[str] = ("river", "numpy", "numba"), lines: bool = False) -> None:
+    """Write a result with the versions of the packages it was made with.
+
+    With `lines`, each entry of the result takes one line.
+    """
+    made_with = {package: importlib.metadata.version(package) for package in packages}
+    if lines:
+        text = f'{{"versions": {json.dumps(made_with)},\n"result": {{\n{by_line(result)}\n}}}}'
+    else:
+        text = json.dumps({"versions": made_with, "result": result}, indent=1)
+    replace(RESULTS / f"{name}.json", text + "\n")
+
+
+def kept(name: str) -> Any:
+    """A result as it was kept; empty where there is none."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["result"] if path.exists() else {}
+
+
+def by_line(entries: dict[str, Any]) -> str:
+    """The inside of a JSON object, one line an entry."""
+    return ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
+
+
+def rounded(measured: dict[str, float]) -> dict[str, float]:
+    """What is worth keeping of measures."""
+    return {name: float(f"{value:.5g}") for name, value in measured.items()}
+
+
+def replace(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def machine() -> dict[str, Any]:
+    """What times are of."""
+    model = platform.processor() or platform.machine()
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        names = [line for line in listing.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":")[1].strip() if names else model
+    return {"processor": model, "cores": os.cpu_count(), "python": platform.python_version()}

@@ -1,0 +1,69 @@
+"""Tables in the documentation that come from kept results.
+
+    python -m simulations.tables           write them anew
+    python -m simulations.tables --check   say which differ, and end with 1 where any does
+
+A table stands between ``<!-- NAME: made by python -m simulations.tables -->`` and ``<!-- end of NAME -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from simulations.keeping import ROOT, replace
+
+PAGES = (ROOT / "docs" / "benchmarks.md",)
+
+
+def _streams() -> str:
+    from simulations.benchmarks.blend import streams
+    from simulations.benchmarks.peers import Results
+    from simulations.keeping import kept
+
+    return streams.markdown(streams.join(kept(streams.RESULT), Results().streams))
+
+
+def _drift() -> str:
+    from simulations.drift import report
+
+    return report.front_table()
+
+
+TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "drift": _drift}
+
+
+def renewed(text: str) -> str:
+    """A page with its tables as the kept results have them."""
+    for name in re.findall(r"<!-- (\w+): made by", text):
+        begin = f"<!-- {name}: made by python -m simulations.tables -->"
+        head, _, rest = text.partition(begin)
+        _, end, tail = rest.partition(f"<!-- end of {name} -->")
+        if not end:
+            raise SystemExit(f"the table {name} has no end")
+        text = f"{head}{begin}\n\n{TABLES[name]()}\n\n{end}{tail}"
+    return text
+
+
+def main() -> None:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    behind = [page for page in PAGES if renewed(page.read_text()) != page.read_text()]
+    for page in behind:
+        print(f"{_shown(page)} {'differs from what is kept' if check else 'written'}")
+        if not check:
+            replace(page, renewed(page.read_text()))
+    sys.exit(1 if check and behind else 0)
+
+
+def _shown(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

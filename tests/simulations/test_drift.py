@@ -1,0 +1,273 @@
+"""The simulations of drift: what is measured, that nothing done is lost to a kill, and what the report says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors.synthetic import Drift, Event, find
+from simulations import learners
+from simulations.drift import cells, report, summary
+from simulations.drift.__main__ import main
+from simulations.drift.cells import Cell, Stream
+from simulations.drift.store import Store
+from simulations.learners import Learner, named
+
+ROOT = Path(__file__).resolve().parents[2]
+BAYES, NONE = "river.naive_bayes.GaussianNB", "river.dummy.NoChangeClassifier"
+
+
+# Learners -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_learner_is_named_or_a_path_with_parameters():
+    table = learners.table()
+    assert named("ARF", table) is table["ARF"]
+    forest = named("river.forest.ARFClassifier?n_models=3&grace_period=20", {})
+    model = forest.begin(7, [], [])
+    assert (model.n_models, model.grace_period, model.seed) == (3, 20, 7)
+    for wrong in ("nobody", "river.forest.Nobody", "nowhere.Forest"):
+        with pytest.raises(SystemExit):
+            named(wrong, table)
+
+
+def test_learners_within_learners_are_made_and_seeded():
+    bagging = learners.table()["LB"].begin(3, [], [])
+    assert (bagging.n_models, bagging.seed, type(bagging.model).__name__) == (10, 3, "HoeffdingTreeClassifier")
+
+
+@pytest.mark.parametrize("name", [name for name, each in learners.table().items() if each.of != "CapyMOA"])
+def test_every_learner_of_the_table_learns(name):
+    record = cells.measure(Cell(find("stagger-sudden").stretched(60), learners.table()[name], 1))
+    assert "error" not in record
+    assert 0.3 < record["accuracy"] <= 1.0
+
+
+@pytest.mark.parametrize("name", [name for name, each in learners.table().items() if each.of == "CapyMOA"])
+def test_learners_that_are_not_installed_are_left_out_with_a_reason(name):
+    learner = learners.table()[name]
+    if importlib.util.find_spec("capymoa") is None:
+        assert "capymoa" in learner.missing()
+    elif not learner.missing():
+        record = cells.measure(Cell(find("stagger-sudden").stretched(300), learner, 1))
+        assert record["accuracy"] > 0.5
+
+
+# Cells ----------------------------------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Predicts the label learned last, and notes when it learned what."""
+
+    def __init__(self) -> None:
+        self.asked, self.learned, self.last = 0, [], None
+
+    def predict_proba_one(self, x):
+        self.asked += 1
+        return {} if self.last is None else {self.last: 2.0}
+
+    def learn_one(self, x, y):
+        self.learned.append((self.asked - 1, x["i"], y))
+        self.last = y
+
+
+def stream(*events: tuple[str | None, str, int]) -> Stream:
+    return Stream([Event({"i": i}, y, truth, late) for i, (y, truth, late) in enumerate(events)], ["i"], ["a", "b"])
+
+
+def test_labels_are_learned_when_they_come_if_they_come():
+    notes = Notes()
+    given = stream(("a", "a", 2), ("b", "b", 0), (None, "a", 0), ("b", "a", 0), ("a", "a", 9))
+    probas, _ = cells.prequential(notes, given)
+    assert notes.learned == [(1, 1, "b"), (2, 0, "a"), (3, 3, "b")]
+    assert probas.tolist() == [[0, 0], [0, 0], [0, 1], [1, 0], [0, 1]]
+
+
+def test_measures_by_hand():
+    probas = np.array([[0, 0], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.9, 0.1]])
+    found = cells.measures(probas, stream(*[("a", t, 0) for t in "aabba"]), [])
+    assert found["accuracy"] == pytest.approx(3 / 5)
+    assert found["balanced"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    by_chance = (3 * 3 + 1 * 2) / 25
+    assert found["kappa"] == pytest.approx((3 / 5 - by_chance) / (1 - by_chance))
+    assert found["log_loss"] == pytest.approx(-np.log([cells.LEAST, 0.8, 0.7, 0.4, 0.9]).mean())
+    assert found["rarest"] == pytest.approx(2 / 5)
+    assert found["average_precision"] == pytest.approx(1.0)
+    assert found["curve"] == [0, 1, 1, 0, 1]
+
+
+def test_noise_is_learned_and_the_truth_is_asked_for():
+    found = cells.measures(np.array([[1.0, 0.0], [0.0, 1.0]]), stream(("b", "a", 0), ("a", "b", 0)), [])
+    assert found["accuracy"] == 1.0
+
+
+def test_recovery_by_hand():
+    right = np.ones(2_000, bool)
+    right[1_000:1_300] = False
+    assert cells.recovered(right, [Drift(1_000, 0, "concept")]) == [398]
+    assert cells.recovered(right, [Drift(100, 0, "concept")]) == [None]
+    assert cells.recovered(np.arange(2_000) < 1_000, [Drift(1_000, 0, "concept")]) == [100]
+    late = np.ones(2_000, bool)
+    late[1_000:1_500] = False
+    assert cells.recovered(late, [Drift(1_000, 0, "concept")]) == [598]
+
+
+def test_a_cell_that_takes_too_long_is_stopped():
+    slow = Learner("slow", f"{__name__}.Slow")
+    sys.modules[__name__].Slow = Slow
+    record = cells.measure(Cell(find("sea-sudden").stretched(2_000), slow, 0, limit=0.2))
+    assert 16 <= record["events"] < record["planned"] == 2_000
+
+
+class Slow(Notes):
+    """Takes its time."""
+
+    def predict_proba_one(self, x):
+        time.sleep(0.002)
+        return {}
+
+    def learn_one(self, x, y):
+        """Nothing to learn."""
+
+
+def test_a_learner_that_fails_costs_nobody_else_theirs():
+    record = cells.measure(
+        Cell(find("sea-sudden").stretched(50), Learner("wrong", "river.forest.ARFClassifier", {"n_models": "x"}), 0)
+    )
+    assert record["error"]
+    assert "accuracy" not in record
+
+
+def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
+    sea, learner = find("sea-sudden"), learners.table()["ARF"]
+    keys = {
+        Cell(sea, learner, 0).key,
+        Cell(sea, learner, 1).key,
+        Cell(sea.stretched(100), learner, 0).key,
+        Cell(sea, Learner("ARF", learner.path, {"n_models": 11}), 0).key,
+    }
+    assert len(keys) == 4
+    assert Cell(sea, learner, 0, limit=3.0).key in keys
+
+
+# Running --------------------------------------------------------------------------------------------------------------
+
+
+def command(out: Path, *more: str) -> list[str]:
+    scenarios = ("sea-sudden", "agrawal-gradual", "stagger-recurring", "sine-late")
+    return [sys.executable, "-m", "simulations.drift", "--scenarios", *scenarios, "--learners", BAYES, NONE,
+            "--events", "600", "--seeds", "3", "--out", str(out), *more]  # fmt: skip
+
+
+def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path):
+    journal = tmp_path / "drift.jsonl"
+    process = subprocess.Popen(command(tmp_path), cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+    while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    before = {record["key"]: record["seconds"] for record in map(json.loads, journal.read_text().splitlines())}
+    assert 3 <= len(before) < 24
+    with journal.open("a") as file:
+        file.write('{"key": "torn')
+    subprocess.run(command(tmp_path), cwd=ROOT, check=True, capture_output=True)
+    after = Store(tmp_path).records
+    assert len(after) == 24
+    assert {key: after[key]["seconds"] for key in before} == before
+    assert not journal.exists()
+    assert {"river", "numpy", "streamsvm"} <= set(json.loads(after.popitem()[1]["versions"]))
+    listed = subprocess.run(command(tmp_path, "--list"), cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert listed.count("12 of    12 cells done") == 2
+    assert_reports(tmp_path)
+
+
+def assert_reports(folder: Path) -> None:
+    page, text = (folder / "drift.html").read_text(), (folder / "drift.md").read_text()
+    assert "sine-late" in page
+    assert "sine-late" in text
+    assert "src=" in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    for picture in re.findall(r"\]\((.*?\.png)\)", text):
+        assert (folder / picture).stat().st_size > 1_000
+
+
+def test_a_cell_that_failed_is_done_again(tmp_path):
+    store = Store(tmp_path)
+    store.add({"key": "a", "error": "no"})
+    assert "a" not in store
+    store.add({"key": "a", "accuracy": 0.5})
+    assert "a" in Store(tmp_path)
+
+
+def test_other_streams_come_by_their_url(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("x,y\n" + "".join(f"{k % 2 + 0.01 * (k % 7)},{'ab'[k % 2]}\n" for k in range(300)))
+    main(["--scenarios", f"{path}?label=y", "--learners", BAYES, "--seeds", "5", "--out", str(tmp_path / "out")])
+    (record,) = Store(tmp_path / "out").records.values()
+    assert record["events"] == 300
+    assert record["accuracy"] > 0.9
+
+
+def test_what_is_wrong_is_said_before_anything_runs(tmp_path):
+    for wrong in (["--scenarios", "nothing"], ["--scenarios", "nothing.csv?label=y"], ["--learners", "nobody"]):
+        with pytest.raises(SystemExit):
+            main([*wrong, "--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+
+
+# Reports --------------------------------------------------------------------------------------------------------------
+
+
+def records(accuracies: dict[str, list[float]]) -> list[dict[str, object]]:
+    return [
+        {
+            "key": f"{name} {k}",
+            "scenario": f"s{k}",
+            "learner": name,
+            "seed": 0,
+            "planned": 100,
+            "accuracy": a,
+            "us": 10.0,
+        }
+        for name, row in accuracies.items()
+        for k, a in enumerate(row)
+    ]
+
+
+def test_ranks_wins_and_what_is_behind_by_hand():
+    found = summary.frame(
+        records({"StreamSVM": [0.9, 0.8, 0.7, 0.9], "A": [0.8, 0.802, 0.8, 0.8], "B": [0.5, 0.5, 0.5, 0.5]})
+    )
+    standing = summary.standing(found, ["StreamSVM", "A", "B"])
+    assert standing.ranks.to_dict() == {"StreamSVM": 1.5, "A": 1.5, "B": 3.0}
+    duels = summary.duels(standing, found)
+    assert duels.loc["A", ["wins", "ties", "losses"]].tolist() == [2, 1, 1]
+    assert duels.loc["B", "mean gain"] == pytest.approx(100 * (0.4 + 0.3 + 0.2 + 0.4) / 4)
+    assert summary.behind(found, ["A", "B"]).to_dict("records") == [
+        {"scenario": "s2", "behind": "A", "points": pytest.approx(-10.0)}
+    ]
+
+
+def test_only_scenarios_and_seeds_that_all_have_met_are_compared():
+    found = summary.frame(records({"StreamSVM": [0.9, 0.8, 0.7], "A": [0.8, 0.8]}))
+    assert list(summary.means(found, "accuracy", ["StreamSVM", "A"]).index) == ["s0", "s1"]
+    assert summary.standing(found, ["StreamSVM", "A"]) is None
+
+
+def test_nothing_kept_is_said(tmp_path):
+    assert "nothing is kept" in report.write(Store(tmp_path), [find("sea-sudden")], {}, tmp_path)
+
+
+def test_no_limit_is_infinite():
+    assert Cell(find("sea-sudden"), learners.table()["LR"], 0).limit == math.inf
