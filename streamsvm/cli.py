@@ -53,7 +53,9 @@ def _guarded(arguments: list[str], started: float) -> int:
         with _logging(args.quiet):
             if args.command == "run":
                 return _run(args, started)
-            return _warmup(args) if args.command == "warmup" else _watch(args)
+            if args.command == "watch":
+                _watch(args)
+            return _warmup(args)
     except SetupError as error:
         return _complain(error, 2)
     except BrokenPipeError:
@@ -79,11 +81,15 @@ def _warmup(args: argparse.Namespace) -> int:
     return 0
 
 
-def _watch(args: argparse.Namespace) -> int:
+def _watch(args: argparse.Namespace) -> NoReturn:
     from streamsvm.run.page.watch import watch
 
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
     watch(args.place, args.page, _page_token(args))
-    return 0
 
 
 def _prepare_streams() -> None:

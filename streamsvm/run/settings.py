@@ -52,6 +52,8 @@ def check(args: argparse.Namespace) -> None:
         if getattr(args, name) and not args.checkpoint:
             raise SetupError(f"--{name.replace('_', '-')} needs --checkpoint DIR")
     _check_late(args)
+    if args.page_token and not args.page:
+        raise SetupError("--page-token needs --page PORT")
     if args.plot:
         check_plot(args.plot)
     for name in ("save", "summary", "plot"):

@@ -20,6 +20,7 @@ import orjson
 
 from connectors.events import Rejected
 from streamsvm.run.abilities import Insight, Refits, notices_of
+from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import CURVE_LINES, Metrics
 from streamsvm.run.names import feature, shown
 from streamsvm.run.page.events import LastEvents, reasons
@@ -77,6 +78,7 @@ class Board:
         self._questions: deque[Question] = deque()
         self._due = self._look_due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
+        self._taken_from: Answers | None = None
         self._rate, self._counted = 0.0, (time.perf_counter(), 0)
 
     # In the thread of the run -----------------------------------------------------------------------------------------
@@ -100,8 +102,7 @@ class Board:
         answers, moved = report.answers, report.metrics.taken != self._taken
         if answers is not None and len(answers.batch) and now >= self._look_due:
             watch = _Stopwatch()
-            self._calibration.take(answers, report.learner.classes if report.learner else [])
-            self._events.take(answers, report.learner.classes if report.learner else [])
+            self._take(report)
             self._look_due = now + watch.rest(0.0)
         if now >= self._due and (moved or now >= self._due + _IDLE_S - self._every_s):
             watch = _Stopwatch()
@@ -112,6 +113,13 @@ class Board:
         self.report = report
         self._confusion.begin(report.metrics if report.resumed is not None else Metrics())
         self._marks.begin(report)
+
+    def _take(self, report: Report) -> None:
+        """Look at the latest batch, unless that was done."""
+        if report.answers is not None and report.learner is not None and report.answers is not self._taken_from:
+            self._calibration.take(report.answers, report.learner.classes)
+            self._events.take(report.answers, report.learner.classes)
+            self._taken_from = report.answers
 
     def _publish(self, report: Report, fraction: float | None = None) -> None:
         now = time.perf_counter()
@@ -142,6 +150,7 @@ class Board:
         if self.report is not None and not self._broken:
             self._history_due = 0.0
             with contextlib.suppress(Exception):
+                self._take(self.report)
                 self._publish(self.report)
         self.feed.close()
         while self._questions:

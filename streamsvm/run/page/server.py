@@ -80,6 +80,8 @@ class Server:
 
     def __init__(self, shown: Shown, place: str, token: str | None, metrics: Callable[[], bytes]) -> None:
         address, port = place_of(place)
+        if token is not None and not re.fullmatch(r"[!-~]{8,}", token):
+            raise SetupError("--page-token: must have at least 8 letters, digits or signs of ASCII, and no blanks")
         self.shown, self.metrics, self._token = shown, metrics, None if token is None else token.encode()
         try:
             found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
@@ -120,7 +122,7 @@ class Server:
         """Whether who asks knows the token."""
         if self._token is None:
             return True
-        return hmac.compare_digest(authorization.removeprefix("Bearer ").encode("utf-8", "replace"), self._token)
+        return hmac.compare_digest(authorization.removeprefix("Bearer ").encode("utf-8"), self._token)
 
     def close(self) -> None:
         """End all connections, once those who follow have what was said last."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import orjson
@@ -39,7 +39,7 @@ _LONGEST = 1 << 26  # bytes of an answer
 logger = logging.getLogger("streamsvm.run")
 
 
-def watch(place: str, page: str, token: str | None) -> None:
+def watch(place: str, page: str, token: str | None) -> NoReturn:
     """Serve a page of the run at a directory or an address, until interrupted.
 
     Parameters
@@ -58,7 +58,9 @@ def watch(place: str, page: str, token: str | None) -> None:
     server = Server(shown, page, token, shown.metrics)
     logger.info("the page: %s", server.url)
     try:
-        shown.run()
+        threading.Thread(target=shown.run, name="watch", daemon=True).start()
+        while True:
+            time.sleep(3600.0)
     finally:
         server.close()
 
@@ -162,8 +164,8 @@ class Elsewhere:
     """
 
     def __init__(self, url: str, token: str | None) -> None:
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError as error:
             raise SetupError(f"watch {url}: {error}") from error

@@ -1,0 +1,371 @@
+"""What the page is told: that it is so, that it costs the run next to nothing, and that it never touches it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from river.base import Classifier
+from river.naive_bayes import GaussianNB
+from river.preprocessing import StandardScaler
+from river.tree import HoeffdingTreeClassifier
+
+from connectors import open_source
+from connectors.events import Batch, Origins
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.refit import Every
+from streamsvm.run.learners import Answers
+from streamsvm.run.metrics import Metrics
+from streamsvm.run.page.board import Board, Busy, _Stopwatch
+from streamsvm.run.page.late import Calibration, Confusion
+from streamsvm.run.page.series import TIERS, Series
+from streamsvm.run.rejects import Rejects
+from streamsvm.run.runner import Report, Runner
+
+DRIFTING = "synthetic:demo?n=12000&drift=8000&width=0&batch_size=200"
+
+
+def ran(model: Any, source: Any = DRIFTING, **options: Any) -> tuple[Board, Report, dict[str, Any]]:
+    """A run with a board that looks after every batch: the board, the report, and what was published last."""
+    board = Board(every_s=0.0)
+    source = open_source(source) if isinstance(source, str) else source
+    report = Runner(model, source, observer=board, **options).run()
+    board.close()
+    return board, report, json.loads(board.feed.latest)
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Board, Report, dict[str, Any]]:
+    return ran(StreamSVMClassifier(effort="low"))
+
+
+def test_the_figures_are_those_of_the_report(whole: Any) -> None:
+    _, report, state = whole
+    metrics = report.metrics
+    assert (state["events"], state["judged"], state["unanswered"]) == (12_000, metrics.judged, metrics.unanswered)
+    assert state["accuracy"] == metrics.accuracy
+    assert state["ended"] == "end of stream"
+    assert [head["weight"] for head in state["leaders"]] == [head["weight"] for head in report.leaders[:12]]
+    assert dict(state["relevance"]) == {str(name): value for name, value in list(report.relevance.items())[:12]}
+    assert state["classes"]["count"] == 2
+    assert state["late"]["events"] >= 1_000
+
+
+def test_drift_is_marked_where_it_was_noticed(whole: Any) -> None:
+    _, report, state = whole
+    falls = [mark for mark in state["marks"] if mark["kind"] == "drift"]
+    assert [mark["judged"] for mark in falls] == [fall.judged for fall in report.metrics.falls.last]
+    assert 8_000 < falls[0]["judged"] < 9_000
+    assert all(abs(time.time() - mark["at"]) < 600 for mark in falls)
+
+
+def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
+    board, _, state = whole
+    (*_, batch) = open_source(DRIFTING)
+    last = state["latest"][0]
+    assert last["place"] == "event 11999"
+    assert last["label"] == str(batch.labels[-1])
+    assert board._events[last["id"]].row == batch.rows()[-1]
+
+
+def test_series_are_exact_counts(whole: Any) -> None:
+    board, report, _ = whole
+    series = json.loads(board.series())
+    columns = series["columns"]
+    assert columns["judged"][-1] == report.metrics.judged
+    assert columns["hits"][-1] == report.metrics.curve.totals()[0]
+    assert len({len(column) for column in columns.values()} | {len(series["leaders"])}) == 1
+    assert series["history"]["judged"][-1] <= report.metrics.judged
+    assert set(series["history"]["shares"]) == {"model", "no_change", "majority"}
+
+
+def test_a_run_with_questions_is_the_same_to_the_bit() -> None:
+    def model() -> Any:
+        learner = StreamSVMClassifier(effort="low")
+        return RefitClassifier(learner, "newton", trigger=Every(800), delay=64)
+
+    alone, watched, board = model(), model(), Board(every_s=0.0)
+    Runner(alone, open_source(DRIFTING)).run()
+    answers: list[bytes] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            state = json.loads(board.feed.latest or b'{"latest":[]}')
+            for event in state["latest"][:1]:
+                try:
+                    answers.append(board.ask(event["id"], 1.0))
+                except (LookupError, Busy, TimeoutError):
+                    pass
+                except Exception:
+                    return  # the run is over
+            time.sleep(0.001)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    Runner(watched, open_source(DRIFTING), observer=board).run()
+    board.close()
+    over.set()
+    asking.join()
+    assert len(answers) >= 2
+    (header, arrays), (header2, arrays2) = alone.state(), watched.state()
+    for refit in [*header["refits"], *header2["refits"], header["forgotten"], header2["forgotten"]]:
+        refit.pop("seconds", None)  # which depend on clocks
+    assert header == header2
+    assert {name: array.tobytes() for name, array in arrays.items()} == {
+        name: array.tobytes() for name, array in arrays2.items()
+    }
+
+
+def answer(board: Board, report: Report) -> dict[str, Any]:
+    """The reasons for the last event, of a run that is over."""
+    number = json.loads(board.feed.latest)["latest"][0]["id"]
+    found: list[bytes] = []
+    asking = threading.Thread(target=lambda: found.append(board.ask(number, 30.0)))
+    asking.start()
+    while not board._questions:
+        time.sleep(0.001)
+    board(report, None)
+    asking.join()
+    return dict(json.loads(found[0]))
+
+
+@pytest.mark.parametrize("model", [StreamSVMClassifier(effort="low"), BSGDClassifier()], ids=["blend", "bsgd"])
+def test_reasons(model: Any) -> None:
+    # The label is the sign of `tells`.
+    rng = np.random.default_rng(0)
+    rows = [{"tells": a, "says nothing": b} for a, b in rng.normal(size=(1_500, 2)).tolist()]
+    model.run_batch(rows, ["yes" if row["tells"] > 0 else "no" for row in rows])
+    source = open_source("synthetic:sea?n=100&batch_size=100")
+    board, report, _ = ran(model.clone(), source)
+    assert report.learner is not None
+    report.learner.model = model
+    batch = Batch([{"tells": 1.2, "says nothing": 0.3}], ["yes"], Origins({}, {"row": [7]}), {})
+    board._events.take(Answers(batch, np.array([model.classes_.index("yes")]), np.array([0.9])), model.classes_)
+    board._publish(report)
+    found = answer(board, report)
+    assert found["event"]["place"] == "row 7"
+    assert (found["event"]["prediction"], found["now"]["prediction"], found["now"]["against"]) == ("yes", "yes", "no")
+    changes = {name: change for name, _, change in found["contributions"]}
+    assert changes["tells"] > 1.0 > abs(changes["says nothing"]) * 2
+    assert len(found["nearest"]) == 5
+    assert found["nearest"][0]["label"] == "yes"
+    assert abs(found["nearest"][0]["features"]["tells"] - 1.2) < 1.0  # in the units of the stream
+    with_, without = model.peek_proba_many([{"tells": 1.2, "says nothing": 0.3}, {"says nothing": 0.3}])
+    yes = model.classes_.index("yes")
+    odds = [float(np.log(row[yes] / row[1 - yes])) for row in (with_, without)]
+    assert changes["tells"] == pytest.approx(odds[0] - odds[1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (CPMClassifier(), "a CPMClassifier keeps no examples"),
+        (GaussianNB(), "a GaussianNB keeps no examples"),
+        (StandardScaler() | HoeffdingTreeClassifier(), "a Pipeline keeps no examples"),
+    ],
+    ids=["cpm", "bayes", "pipeline"],
+)
+def test_reasons_of_models_without_examples(model: Any, why: str) -> None:
+    board, report, _ = ran(model, "synthetic:sea?n=2000")
+    found = answer(board, report)
+    assert found["why_no_nearest"] == why
+    assert found["asked"] == 3
+    assert any(abs(change) > 0.1 for _, _, change in found["contributions"])
+
+
+def test_models_that_know_no_probabilities() -> None:
+    class First(Classifier):
+        """It predicts what came first."""
+
+        first: Any = None
+
+        def learn_one(self, x: Any, y: Any, **_: Any) -> None:
+            self.first = y if self.first is None else self.first
+
+        def predict_one(self, x: Any, **_: Any) -> Any:
+            return self.first
+
+        @property
+        def _multiclass(self) -> bool:
+            return True
+
+    board, report, state = ran(First(), "synthetic:sea?n=2000")
+    assert answer(board, report)["why_not"] == "the model knows no probabilities"
+    assert state["calibration"] is None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        StreamSVMClassifier(effort="low"),
+        BSGDClassifier(),
+        CPMClassifier(),
+        RefitClassifier(StreamSVMClassifier(effort="low"), "newton", trigger=Every(300), delay=64),
+    ],
+    ids=["blend", "bsgd", "cpm", "refits"],
+)
+def test_whoever_peeks_leaves_no_trace(model: Any) -> None:
+    batches = open_source("synthetic:agrawal?n=1200&seed=3&batch_size=400")
+    rows, labels = zip(*[(batch.rows(), batch.labels) for batch in batches], strict=True)
+    model.run_batch(rows[0] + rows[1], labels[0] + labels[1])
+    model.run_batch(rows[2][:50], [None] * 50)  # labels that are yet to come
+    header, arrays = model.state()
+    before = json.dumps(header, default=repr), {name: array.tobytes() for name, array in arrays.items()}
+    peeked = model.peek_proba_many(rows[2][50:60])
+    if hasattr(model, "nearest"):
+        model.nearest(rows[2][50])
+    header, arrays = model.state()
+    assert before == (json.dumps(header, default=repr), {name: array.tobytes() for name, array in arrays.items()})
+    assert np.array_equal(peeked, model.predict_proba_many(rows[2][50:60]))
+
+
+def test_a_page_that_fails_is_no_matter_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Board, "_state", lambda *_: 1 / 0)
+    board = Board()
+    assert Runner(GaussianNB(), open_source("synthetic:sea?n=3000"), observer=board).run().metrics.taken == 3_000
+    board.close()
+    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
+        "the page stands still, and the run goes on: ZeroDivisionError: division by zero"
+    ]
+
+
+def test_looking_rests_as_long_as_keeps_it_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 10.003, 10.003])
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+    watch = _Stopwatch()
+    assert watch.rest(0.5) == pytest.approx(1.0)
+    assert watch.rest(2.0) == 2.0
+
+
+def test_it_says_whether_all_is_well() -> None:
+    board = Board()
+    assert board.health() == "starting"
+    report = Runner(GaussianNB(), open_source("synthetic:sea?n=1000"), observer=board).run()
+    assert board.health() == "ended: end of stream"
+    report.ended = ""
+    assert board.health() == ""
+    board.feed.at -= 1_000
+    assert board.health().startswith("no batch was done for 1")
+
+
+def test_names_that_no_json_can_hold() -> None:
+    class Odd:
+        name, identity, position, fraction = "odd", "odd", {}, None  # type: ignore[var-annotated]
+
+        def __iter__(self) -> Any:
+            rows = [{"\ud800half": float(i % 2), ("a", "b"): 1.0, 3: 2.0} for i in range(40)]
+            labels = [("x", 1) if i % 2 else "\ud800" for i in range(40)]
+            yield Batch(rows, labels, Origins({}, {"\udfff": list(range(40))}), {}, keys=["\ud801"] * 40)
+
+        def close(self) -> None: ...
+
+    _, _, state = ran(CPMClassifier(), Odd())
+    assert state["latest"][0]["label"] == "('x', 1)"
+    assert state["latest"][1]["label"] == "\\ud800"
+
+
+def test_rejects_by_reason() -> None:
+    rejects = Rejects()
+    from connectors.events import Rejected
+
+    rejects.add(Rejected(f"line has {i} fields, not 5", {"line": i}) for i in range(1_000))
+    rejects.add(Rejected(f"reason {chr(97 + i // 26)}{chr(97 + i % 26)}", {}) for i in range(200))
+    assert rejects.reasons["line has … fields, not …"] == 1_000
+    assert len(rejects.reasons) == 21
+    assert rejects.reasons["other reasons"] == 181
+    assert len(rejects.last) == 5
+
+
+# Over time --------------------------------------------------------------------------------------------------------
+
+
+def test_a_month_of_points_is_bounded_and_falls_in_resolution() -> None:
+    series, days = Series(), 40
+    seconds = np.concatenate([np.arange(0, (days - 1) * 86_400, 50), np.arange((days - 1) * 86_400, days * 86_400, 5)])
+    for second in seconds.tolist():
+        series.add({"time": float(second), "judged": 10.0 * second}, "one", {"x": 1.0, "y": 2.0})
+    columns = series.columns()
+    at, judged = columns["time"], columns["judged"]
+    assert len(at) <= sum(most for _, most in TIERS)
+    assert (np.diff(at) > 0).all()
+    assert (judged == 10.0 * at).all()  # exact however far apart points are
+    age = at[-1] - at[:-1]
+    steps = np.diff(at)
+    assert steps[age < 900].max() <= 5
+    assert steps[age < 7_000].max() <= 10
+    assert steps[age < 86_000].max() <= 100
+    assert steps.max() <= 900
+    assert age[0] > 31 * 86_400 - 900
+
+
+def test_features_that_ever_change_are_bounded() -> None:
+    series = Series()
+    for second in range(2_000):
+        series.add({"time": float(second)}, "", {f"f{second}-{i}": 1.0 for i in range(8)})
+    assert len(series._features.names) <= 512
+    assert len(series.packed()["relevance"]) <= 8
+
+
+# Of late ----------------------------------------------------------------------------------------------------------
+
+
+def answers(labels: list[Any], codes: list[int], scores: list[float], shares: Any = None) -> Answers:
+    batch = Batch([{} for _ in labels], labels, Origins({}, {}), {})
+    return Answers(batch, np.array(codes), np.array(scores), shares)
+
+
+def test_the_log_loss_of_two_classes_is_exact() -> None:
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.02, 0.98, 200)  # of "b"
+    labels = ["b" if u < q else "a" for u, q in zip(rng.uniform(size=200), p, strict=True)]
+    calibration = Calibration()
+    codes = (p > 0.5).astype(int)
+    calibration.take(answers(labels, codes.tolist(), np.maximum(p, 1 - p).tolist()), ["a", "b"])
+    found = calibration.figures()
+    of_label = np.where(np.array(labels) == "b", p, 1 - p)
+    assert found is not None
+    assert (found["kind"], found["loss"]) == ("log loss", pytest.approx(-np.log(of_label).mean()))
+    assert found["error"] < 0.15
+    assert sum(each["events"] for each in found["bins"]) == 200
+
+
+def test_the_loss_says_what_it_is_of() -> None:
+    calibration = Calibration()
+    calibration.take(answers(["a", "b", None], [0, 2, 1], [0.5, 0.6, 0.7]), ["a", "b", "c"])
+    found = calibration.figures()
+    assert found is not None
+    assert found["kind"] == "log loss of right or wrong"
+    assert found["loss"] == pytest.approx(-(np.log(0.5) + np.log(0.4)) / 2)
+    calibration = Calibration()
+    shares = [{0: 0.5, 1: 0.5}, {1: 0.3, 2: 0.6}, None]
+    calibration.take(answers(["a", "b", None], [0, 2, 1], [0.5, 0.6, 0.7], shares), ["a", "b", "c"])
+    found = calibration.figures()
+    assert found is not None
+    assert (found["kind"], found["loss"]) == ("log loss", pytest.approx(-(np.log(0.5) + np.log(0.3)) / 2))
+
+
+def test_confusions_of_late() -> None:
+    rng = np.random.default_rng(2)
+    metrics, confusion, classes = Metrics(), Confusion(), list(range(20))
+    seen: list[tuple[int, int]] = []
+    for _ in range(50):
+        labels = np.minimum(rng.geometric(0.2, 100), 19)
+        guesses = np.where(rng.uniform(size=100) < 0.8, labels, 0)
+        seen += zip(labels.tolist(), guesses.tolist(), strict=True)
+        metrics.update(labels.tolist(), guesses, classes)
+        found = confusion.of(metrics)
+    assert 1_000 <= found["events"] <= 2_000
+    late = Counter(seen[-found["events"] :])
+    names = [int(name) for name in found["classes"]]
+    assert found["counts"] == [[late[label, guess] for guess in names] for label in names]
+    assert len(names) == 12
+    assert found["left_out"] == len({code for pair in late for code in pair}) - 12

@@ -1,0 +1,269 @@
+"""Who may see what, and how it is served."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from streamsvm.run.errors import SetupError
+from streamsvm.run.page import server as served
+from streamsvm.run.page.board import Busy
+from streamsvm.run.page.feed import Feed
+from streamsvm.run.page.server import Server
+from tests.page.looking import get
+
+TOKEN = "s3cret-and-long"
+
+
+class Stub:
+    """What is shown, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.feed, self.wrong = Feed(), ""
+        self.feed.publish(b'{"events":1}')
+
+    def series(self) -> bytes:
+        return json.dumps({"columns": [0] * 20_000}).encode()
+
+    def ask(self, number: int, timeout: float) -> bytes:
+        if number == 1:
+            raise Busy
+        if number == 2:
+            raise TimeoutError
+        if number == 3:
+            raise LookupError
+        return b'{"event":%d}' % number
+
+    def health(self) -> str:
+        return self.wrong
+
+
+@contextlib.contextmanager
+def serving(token: str | None = None, place: str = "0") -> Iterator[Server]:
+    server = Server(Stub(), place, token, lambda: b"streamsvm_events_total 1.0\n")
+    with contextlib.closing(server):
+        yield server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as one:
+        yield one
+
+
+def test_what_there_is(server: Server) -> None:
+    assert get(server.port, "/state.json")[:2] == (200, b'{"events":1}')
+    assert get(server.port, "/metrics")[:2] == (200, b"streamsvm_events_total 1.0\n")
+    assert get(server.port, "/healthz")[:2] == (200, b"running\n")
+    assert get(server.port, "/event.json?id=17")[:2] == (200, b'{"event":17}')
+    assert get(server.port, "/../../etc/passwd")[0] == 404
+    assert get(server.port, "/state.json", method="HEAD")[:2] == (200, b"")
+    server.shown.wrong = "ended: error"  # type: ignore[attr-defined]
+    assert get(server.port, "/healthz")[:2] == (503, b"ended: error\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("?id=1", 503), ("?id=2", 504), ("?id=3", 404), ("?id=x", 400), ("", 400)]
+)
+def test_what_cannot_be_told(server: Server, path: str, status: int) -> None:
+    assert get(server.port, f"/event.json{path}")[0] == status
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "<b>"])
+def test_it_is_read_only(server: Server, method: str) -> None:
+    status, content, headers = get(server.port, "/state.json", method=method)
+    assert status == 405
+    assert b"<b>" not in content
+    assert headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["/", "/state.json", "/nowhere", "/series.json", "/healthz"])
+def test_the_headers_of_every_answer(server: Server, path: str) -> None:
+    _, _, headers = get(server.port, path)
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["Cache-Control"] == "no-store"
+    assert "Set-Cookie" not in headers
+    assert "Python" not in headers["Server"]
+
+
+def test_the_policy_lets_the_own_script_run_and_nothing_else(server: Server) -> None:
+    _, html, headers = get(server.port, "/")
+    policy = headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        texts = re.findall(rf"<{tag}>(.*?)</{tag}>", html.decode(), re.DOTALL)
+        hashes = {f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts}
+        assert len(hashes) == 2
+        assert set(re.findall(rf"{kind} ([^;]*)", policy)[0].split()) == hashes
+
+
+def test_the_page_asks_nobody_else_and_sets_no_markup() -> None:
+    html = (files("streamsvm.run.page") / "page.html").read_text()
+    assert set(re.findall(r"https?://[^'\" ]+", html)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|srcdoc", html)
+    assert "document.cookie" not in html
+    assert not re.search(r"<[a-z][^>]* (on[a-z]+|style)=", html)  # which the policy would not let in either
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *[(host, 200) for host in ("localhost", "localhost:1", "127.0.0.1", "[::1]:80", "LOCALHOST", "127.1.2.3")],
+        *[(host, 421) for host in ("evil.example", "127.0.0.1.evil.example", "", "192.0.2.7", "localhost.evil:80")],
+    ],
+)
+def test_names_of_others_lead_nowhere(server: Server, host: str, status: int) -> None:
+    for path in ("/", "/state.json", "/healthz", "/events"):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request("HEAD", path, headers={"Host": host})
+        assert connection.getresponse().status == status
+        connection.close()
+
+
+def test_pages_of_others_may_not_ask(server: Server) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        assert get(server.port, "/state.json", {"Sec-Fetch-Site": site})[0] == status
+    assert get(server.port, "/", {"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link that somebody follows
+
+
+def test_figures_need_the_token_where_there_is_one() -> None:
+    with serving(TOKEN) as server:
+        for path in ("/state.json", "/series.json", "/events", "/metrics", "/event.json?id=4"):
+            for wrong in ({}, {"Authorization": "Bearer s3cret"}, {"Authorization": "Bearer "}, {"Cookie": TOKEN}):
+                status, content, headers = get(server.port, path, wrong)
+                assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+                assert b"events" not in content
+            assert get(server.port, f"{path}?token={TOKEN}")[0] == 401
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        assert get(server.port, "/state.json", right)[0] == 200
+        assert get(server.port, "/")[0] == 200  # the page holds no figures
+        assert get(server.port, "/healthz")[:2] == (200, b"running\n")
+
+
+@pytest.mark.parametrize("token", ["short", "with a blank in it", "späte Müh", ""])
+def test_tokens_that_are_none(token: str) -> None:
+    with pytest.raises(SetupError, match="--page-token: must have"), serving(token):
+        pass
+
+
+def test_beyond_the_machine_there_has_to_be_a_token() -> None:
+    with pytest.raises(SetupError, match="STREAMSVM_PAGE_TOKEN"), serving(place="0.0.0.0:0"):
+        pass
+    with serving(TOKEN, "0.0.0.0:0") as server:
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        for host, status in (("192.0.2.7:80", 200), (socket.gethostname(), 200), ("evil.example", 421)):
+            assert get(server.port, "/state.json", right | {"Host": host})[0] == status
+
+
+@pytest.mark.parametrize("place", ["x", "99999", ":80", "127.0.0.1:", "-1", "1.5", "no.such.host.invalid:80", "٣"])
+def test_places_that_are_none(place: str) -> None:
+    with pytest.raises(SetupError, match=re.escape(f"--page {place}: ")), serving(TOKEN, place):
+        pass
+
+
+def test_a_port_that_is_taken(server: Server) -> None:
+    with pytest.raises(SetupError, match="cannot listen there"), serving(place=str(server.port)):
+        pass
+
+
+def follow(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return connection
+
+
+def heard(connection: socket.socket, what: bytes) -> bytes:
+    """All that came up to this."""
+    found = b""
+    while what not in found:
+        more = connection.recv(65536)
+        assert more, found
+        found += more
+    return found
+
+
+def test_viewers_follow_and_are_told_the_end(server: Server) -> None:
+    viewers = [follow(server.port) for _ in range(3)]
+    for viewer in viewers:
+        heard(viewer, b'data: {"events":1}\n\n')
+    server.shown.feed.publish(b'{"events":2}')
+    for viewer in viewers:
+        heard(viewer, b'data: {"events":2}\n\n')
+    server.shown.feed.publish(b'{"ended":"yes"}')
+    server.close()
+    for viewer in viewers:
+        heard(viewer, b'data: {"ended":"yes"}\n\n')
+        assert viewer.recv(100) == b""
+        viewer.close()
+
+
+def test_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "HEARTBEAT_S", 0.05)
+    with contextlib.closing(follow(server.port)) as viewer:
+        heard(viewer, b": here\n\n: here\n\n")
+
+
+def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server._http, "viewers", threading.BoundedSemaphore(2))
+    viewers = [follow(server.port) for _ in range(2)]
+    for viewer in viewers:
+        heard(viewer, b"events")
+    assert get(server.port, "/events")[0] == 503
+    assert get(server.port, "/state.json")[0] == 200
+    for viewer in viewers:
+        viewer.close()
+
+
+def test_who_asks_nothing_is_sent_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served._Handler, "timeout", 0.1)
+    with contextlib.closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as idle:
+        assert idle.recv(100) == b""
+
+
+@pytest.mark.parametrize(
+    "what",
+    [b"\0\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /%s HTTP/1.1\r\n\r\n" % (b"a" * 70_000)],
+)
+def test_what_is_no_request(server: Server, what: bytes) -> None:
+    viewer = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    with contextlib.suppress(OSError):
+        viewer.sendall(what)
+        viewer.recv(65536)
+    viewer.close()
+    assert get(server.port, "/healthz")[0] == 200
+
+
+def test_nothing_is_left_when_it_is_closed() -> None:
+    before = threading.active_count()
+    with serving() as server:
+        viewer = follow(server.port)
+        heard(viewer, b"events")
+    viewer.close()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_large_answers_are_packed(server: Server) -> None:
+    _, content, headers = get(server.port, "/series.json", {"Accept-Encoding": "gzip"})
+    assert headers["Content-Encoding"] == "gzip"
+    assert len(content) < 1_000
+    found: Any = json.loads(get(server.port, "/series.json")[1])
+    assert len(found["columns"]) == 20_000

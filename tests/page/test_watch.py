@@ -1,0 +1,153 @@
+"""The page of a run that is elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import open_source
+from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.refit import Every
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.errors import SetupError
+from streamsvm.run.page.server import Server
+from streamsvm.run.page.watch import Elsewhere, Shelf
+from streamsvm.run.runner import Report, Runner
+from tests.page.looking import Running, get, wait_for
+from tests.run.conftest import Streamsvm
+
+STREAM = "synthetic:demo?n=6000&drift=4000&width=0"
+
+
+def run(directory: Path, model: Any, n: int) -> Report:
+    with Checkpoint(directory, every_events=1_000) as checkpoint:
+        return Runner(model, open_source(STREAM), checkpoint=checkpoint, max_events=n).run()
+
+
+@contextlib.contextmanager
+def running(shown: Any) -> Iterator[None]:
+    thread = threading.Thread(target=shown.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        shown.stop()
+        shown.feed.close()
+        thread.join()
+
+
+def seen(shelf: Shelf, n: int) -> dict[str, Any]:
+    """The state after so many events, empty before."""
+    state = json.loads(shelf.feed.latest or b"{}")
+    return state if state.get("events") == n else {}
+
+
+def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    assert shelf.health() == "there is no checkpoint yet"
+    with running(shelf):
+        report = run(tmp_path, StreamSVMClassifier(effort="low"), 3_000)
+        state = wait_for(lambda: seen(shelf, 3_000), "the checkpoint")
+        assert (state["kind"], state["ended"]) == ("checkpoint", "")
+        assert state["source"] == "synthetic:demo"
+        assert state["model"] == "StreamSVMClassifier"
+        assert state["accuracy"] == report.metrics.accuracy
+        assert state["leaders"][0]["weight"] == report.leaders[0]["weight"]
+        assert json.loads(shelf.series())["history"]["at"] == [a for a in report.history.at if a <= 3_000]
+        report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock is in its way
+        state = wait_for(lambda: seen(shelf, 6_000), "the next one")
+    assert [mark["judged"] for mark in state["marks"]] == [fall.judged for fall in report.metrics.falls.last]
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz", "lock"}
+
+
+def test_a_window_that_is_being_solved_is_left_to_the_run(tmp_path: Path) -> None:
+    model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(1_000), delay=900)
+    run(tmp_path, model, 5_500)
+    assert model.state()[0]["job"] is not None
+    before = set(threading.enumerate())
+    shelf = Shelf(tmp_path)
+    shelf._read(0.0)
+    state = json.loads(shelf.feed.latest)
+    assert state["model"] == "CPMClassifier with refits"
+    assert state["refits"]["count"] == len(model.refits)
+    assert set(threading.enumerate()) - before == set()
+
+
+def test_a_damaged_checkpoint_is_said_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "checkpoint.npz").write_bytes(b"what is this")
+    shelf = Shelf(tmp_path)
+    shelf._read(0.0)
+    assert "cannot be read" in caplog.text
+    assert shelf.feed.latest == b""
+
+
+@pytest.mark.parametrize("place", ["http://", "http://[::1", "https://:80", "http://a:b"])
+def test_addresses_that_are_none(place: str) -> None:
+    with pytest.raises(SetupError, match="watch http"):
+        Elsewhere(place, None)
+
+
+def test_the_page_of_another_page(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    run(tmp_path, CPMClassifier(), 3_000)
+    shelf._read(1.0)
+    server = Server(shelf, "0", "the-token-of-it", lambda: b"figures\n")
+    other = Elsewhere(server.url, "the-token-of-it")
+    with running(other):
+        assert wait_for(lambda: other.feed.latest, "the state") == shelf.feed.latest
+        assert other.series() == shelf.series()
+        assert other.metrics() == b"figures\n"
+        assert other.health() == ""
+        with pytest.raises(LookupError):
+            other.ask(1, 5.0)
+        server.close()
+        wait_for(lambda: json.loads(other.feed.latest).get("lost"), "that it is lost")
+        assert other.health().endswith("does not answer")
+
+
+def test_a_page_whose_token_is_not_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Shelf(tmp_path)
+    with contextlib.closing(Server(shelf, "0", "the-token-of-it", lambda: b"")) as server:
+        other = Elsewhere(server.url, None)
+        with running(other):
+            wait_for(lambda: "the token is needed" in caplog.text, "the refusal")
+        assert "the-token-of-it" not in caplog.text
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    run(tmp_path / "state", CPMClassifier(), 2_000)
+    with Running("state", cwd=tmp_path, what="watch", STREAMSVM_PAGE_TOKEN="known-to-both") as first:
+        token = {"Authorization": "Bearer known-to-both"}
+        assert get(first.port, "/state.json")[0] == 401
+        wait_for(lambda: get(first.port, "/state.json", token)[0] == 200, "the checkpoint")
+        state = json.loads(get(first.port, "/state.json", token)[1])
+        assert state["events"] == 2_000
+        assert b"streamsvm_events_total 2000.0" in get(first.port, "/metrics", token)[1]
+        with Running(first.url, cwd=tmp_path, what="watch", STREAMSVM_PAGE_TOKEN="known-to-both") as second:
+            wait_for(lambda: get(second.port, "/state.json", token)[0] == 200, "the page")
+            assert json.loads(get(second.port, "/state.json", token)[1]) == state
+        assert first.stop() == 130
+        assert "known-to-both" not in first._log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("watch", "nowhere"), "watch nowhere: is no directory of checkpoints"),
+        (("watch", ".", "--page", "0.0.0.0:0"), "--page 0.0.0.0:0: beyond this machine"),
+        (("run", "--page", "x"), "--page x: must be a port"),
+        (("run", "--page-token", "abcdefgh"), "--page-token needs --page"),
+        (("run", "--page", "0", "--page-token", "short"), "--page-token: must have at least 8"),
+    ],
+)
+def test_settings_that_do_not_fit(streamsvm: Streamsvm, arguments: tuple[str, ...], message: str) -> None:
+    done = streamsvm(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "short" not in done.stderr
