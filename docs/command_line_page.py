@@ -11,8 +11,8 @@ PAGE = Path(__file__).parent / "reference" / "command-line.md"
 
 HEAD = """# Command line
 
-Made from the parser by `python docs/command_line_page.py`; a test says when it is behind. `streamsvm COMMAND --help` shows
-the same.
+Made from the parser by `python docs/command_line_page.py`; a test says when it is behind. `streamsvm COMMAND
+--help` shows the same.
 """
 
 
