@@ -41,8 +41,8 @@ DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
 # What is compiled with the learner, rather than in the midst of the stream.
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
-# Single events are remembered so many at a time, if nothing happens before.
-RECENT = 64
+# Single events are remembered so many at a time, if nothing happens before: more would hold up the last of them.
+RECENT = 32
 # What is kept of parameters as it is.
 _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 # So many refits are remembered.
@@ -53,8 +53,8 @@ class RefitClassifier(base.MiniBatchClassifier):
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
-    then (`trigger`) the events that are remembered (`window`) are given to a `solver`, in a thread, and what it finds
-    is heard as far as it is right:
+    then (`trigger`) the events that are remembered (`window`) are given to a `solver`, and what it finds is heard as
+    far as it is right:
 
     - handed over by `"vote"`, a model is one more expert beside the learner. It begins with next to no say, is weighted
       by its recent accuracy, falls asleep when it is of no use, and stays as long as it would be missed: a concept that
@@ -76,14 +76,14 @@ class RefitClassifier(base.MiniBatchClassifier):
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
         (`IndexedBCD`), which choose their settings on the newer part of the window; or an instance of these, or of any
-        classifier by scikit-learn's protocol, which is fitted as it is. Solvers that hold the interpreter's lock run in
-        a process of their own.
+        classifier by scikit-learn's protocol, which is fitted as it is. Solvers of this package run in a thread; trees
+        and those of others, which hold the interpreter's lock, in a process of their own, unless none can be started.
     window
         Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
         latest 50,000, and fewer where errors have become more.
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
-        `Growing(500, most=10_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
+        `Growing(most=25_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
     hand_over
         `"vote"` or `"adopt"`.
     experts
@@ -170,7 +170,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self.seed = seed
         self._model = deepcopy(learner)
         self._memory = (window or Adaptive(50_000)).begin()
-        self._trigger_settings = trigger or Growing(most=10_000)
+        self._trigger_settings = trigger or Growing(most=25_000)
         self._trigger = self._trigger_settings.begin()
         self._panel = Panel(experts if hand_over == "vote" else 0)
         self._adoption = Adoption(self._solver) if hand_over == "adopt" else None
@@ -299,10 +299,7 @@ class RefitClassifier(base.MiniBatchClassifier):
 
     def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, which is remembered with those that follow; False where that cannot be done."""
-        model, recent = self._model, self._recent
-        if recent.row is not model._row or recent.n_columns != model._space.plain_length:
-            self._flush()
-            recent = self._recent = Recent(model._row, model._space.plain_length)
+        model, recent = self._model, self._recent_now()
         if self._adoption is not None and self._adoption.is_running:
             return False
         if self._is_empty:
@@ -318,6 +315,14 @@ class RefitClassifier(base.MiniBatchClassifier):
         if recent.add(code, time, error) >= self._room:
             self._flush()
         return True
+
+    def _recent_now(self) -> Recent:
+        """Where single events are remembered, as the learner has them at hand."""
+        model, recent = self._model, self._recent
+        if recent.row is not model._row or recent.n_columns != model._space.plain_length:
+            self._flush()
+            recent = self._recent = Recent(model._row, model._space.plain_length)
+        return recent
 
     def _flush(self) -> None:
         """Remember the single events that were learned, and do what is due after them."""
@@ -340,10 +345,10 @@ class RefitClassifier(base.MiniBatchClassifier):
 
     def _vote_on(self, x: dict[Any, Any]) -> tuple[int, Floats]:
         """The most probable class, and the probabilities of all that are known."""
-        model, n = self._model, int(self._model._state.n_classes)
+        model = self._model
+        n = int(model._state.n_classes)
         if model._pack(x) and model._predict_packed():
-            row = model._row[: int(model._rows.row_length)]
-            code, proba, _ = self._panel.vote_on_one(row, model._proba[:n], -1)
+            code, proba, _ = self._panel.vote_on_one(self._recent_now().values, model._proba[:n], -1)
             return code, proba
         rows = one_row(*model._space.encode_event(x, learn=False))
         codes, _, probabilities, _ = self._run_part(rows, None, None, True, n)

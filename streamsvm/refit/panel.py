@@ -142,8 +142,7 @@ class Panel:
         single = self._single
         if single is None or len(single.row) != len(row):
             single = self._single = Single(self._state, len(row), self.experts)
-        is_sampled = label >= 0 and int(self._state.seen) % kernels.ASLEEP_SAMPLE == 0
-        single.ask(row, is_sampled)
+        single.ask(row, label >= 0)
         return single.vote(learner, label)
 
     def _ask_beside(self, rows: EncodedRows, labels: Ints, answers: Floats, learning: bool) -> Future[None] | None:
@@ -238,6 +237,8 @@ class Single:
         rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
         answers = np.full((1 + len(experts), 1, n_classes), np.nan)
         self._learner, self._others, self._asleep = answers[0, 0], answers[1:], state.experts["asleep"]
+        self._learner[:] = 0.0
+        self._seen = state._number("seen")
         self._experts = [
             (k, answers[k, 0], expert.asked_again(rows, answers[k]))
             for k, expert in enumerate(experts, start=1)
@@ -256,12 +257,16 @@ class Single:
             errors=self._errors,
         )
 
-    def ask(self, row: Floats, everybody: bool) -> None:
-        """Have everybody answer, or those who are awake; who has answered for this row already says the same again."""
+    def ask(self, row: Floats, learning: bool) -> None:
+        """Have those answer who are awake, and now and then, where the event is learned, everybody.
+
+        Who has answered for this row already says the same again.
+        """
         if (content := row.tobytes()) != self._bytes:
             self.row[:], self._bytes = row, content
             self._others[:] = np.nan
         asleep = self._asleep.tolist()
+        everybody = learning and self._seen.item() % kernels.ASLEEP_SAMPLE == 0
         for k, answer, ask in self._experts:
             if asleep[k] and not everybody:
                 answer[0] = np.nan
@@ -272,7 +277,7 @@ class Single:
     def vote(self, learner: Floats, label: int) -> tuple[int, Floats, float]:
         """Take the votes, and learn from a label."""
         n = len(learner)
-        self._learner[:n], self._learner[n:] = learner, 0.0
+        self._learner[:n] = learner
         self._labels[0] = label
         _compiled_vote()(self._state, self._ballot)
         return int(self._codes[0]), self._proba[:n], float(self._errors[0])

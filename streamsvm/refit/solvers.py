@@ -169,7 +169,7 @@ class BoostedTrees(_Searching):
     holds_lock = True  # a tree is grown by much Python
 
     def _first(self) -> dict[str, Any]:
-        return {"max_iter": 100, "learning_rate": 0.1}
+        return {"max_iter": 50, "learning_rate": 0.2}
 
     def _fit(self, task: Task, settings: Mapping[str, Any]) -> Model:
         from sklearn.ensemble import HistGradientBoostingClassifier
