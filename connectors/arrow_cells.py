@@ -49,11 +49,11 @@ class ArrowCells:
             table = self._csv.read_csv(self._csv_buffer(block), *self._options(tuple(names), tuple(used), numeric))
         except self._invalid:
             return None
-        if len(table) != len(lines):
+        if len(table) != len(lines) or any(column.num_chunks != 1 for column in table.columns):
             return None
         columns: dict[str, list[str] | NDArray[np.float64]] = {}
         for name, column in zip(used, table.columns, strict=True):
-            (chunk,) = column.chunks
+            chunk = column.chunk(0)
             if name not in numeric:
                 columns[name] = _texts(chunk)
                 continue

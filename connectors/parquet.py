@@ -18,7 +18,7 @@ from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
 
 _PART_ROWS = 1 << 17
-_READ_ROWS = 1 << 13  # at a time: to ask for few takes about as long
+_READ_ROWS, _READ_VALUES = 1 << 13, 1 << 22  # at most at a time: to ask for fewer takes about as long
 
 
 def _arrow(name: str) -> Any:
@@ -84,10 +84,11 @@ class ParquetSource(Source):
 
     def __iter__(self) -> Iterator[Batch]:
         columns = [name for name in (*self._features, *self._others()) if name is not None]
+        read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
         for group, skip in self._groups_left():
             file, number = group
             try:
-                for part in file.iter_batches(max(_READ_ROWS, self._batch_size), row_groups=[number], columns=columns):
+                for part in file.iter_batches(read, row_groups=[number], columns=columns):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
                     for start in range(first, len(part), self._batch_size):
                         yield self._batch(part.slice(start, self._batch_size))

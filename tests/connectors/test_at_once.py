@@ -70,7 +70,7 @@ odd_lines = st.sampled_from(["", " ", "1", "1,1,red,1,1", '1,1,"a', '1,1,"a,b",0
     rows=st.lists(st.one_of(lines, lines, lines, lines, odd_lines), min_size=4, max_size=40),
     end=st.sampled_from(["\n", "\r\n"]),
     last=st.booleans(),
-    options=st.sampled_from([{}, {"key": "c"}, {"ignore": "c"}, {"missing": "x,-"}, {"types": "a:category"}]),
+    options=st.sampled_from([{}, {"key": "c"}, {"ignore": "c"}, {"missing": "x,-,1"}, {"types": "a:category"}]),
 )
 @example(rows=["1,2,red,0"] * 5 + ["1,none,blue,1"] * 8, end="\n", last=True, options={})
 def test_csv(tmp_path: Path, rows: list[str], end: str, last: bool, options: Any) -> None:

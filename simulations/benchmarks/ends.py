@@ -1,0 +1,123 @@
+"""`streamsvm run` from end to end: microseconds of the processor for each event, from each format.
+
+    python -m simulations.benchmarks.ends                          all cells
+    python -m simulations.benchmarks.ends --beside ../other        beside another checkout, in turn
+
+The learner is CPM, the fastest; its share is shown too. The predictions are written as CSV. `numbers` has ten columns
+of numbers, `mixed` five of them, and five of words, `gaps` the ten with one in a hundred missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+EVENTS, BATCH = 60_000, 1024
+FORMATS, TABLES = ("csv", "jsonl", "parquet"), ("numbers", "mixed", "gaps")
+
+
+def table(kind: str, n: int) -> dict[str, Any]:
+    """Columns, the last one the label; None where a value is missing."""
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(n, 10)), 4)
+    columns: dict[str, Any] = {f"f{j}": X[:, j].tolist() for j in range(10)}
+    if kind == "mixed":
+        words = np.array([f"word{i}" for i in range(50)])
+        columns |= {f"f{j}": words[rng.integers(0, 50, n)].tolist() for j in range(5, 10)}
+    if kind == "gaps":
+        X[rng.random(X.shape) < 0.01] = np.nan
+        columns = {f"f{j}": [None if x != x else x for x in X[:, j].tolist()] for j in range(10)}
+        X = np.nan_to_num(X)
+    return columns | {"label": (X @ rng.normal(size=10) > 0.0).astype(int).tolist()}
+
+
+def write(columns: dict[str, Any], path: Path) -> None:
+    """A table as a file, of the format its name says."""
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        return
+    rows = zip(*columns.values(), strict=True)
+    with path.open("w") as file:
+        if path.suffix == ".csv":
+            file.write(",".join(columns) + "\n")
+            file.writelines(",".join("" if x is None else str(x) for x in row) + "\n" for row in rows)
+        else:
+            file.writelines(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+
+
+def once(path: str) -> dict[str, float]:
+    """One run in this process, after a short one that compiles and imports what is needed."""
+    from connectors import open_sink, open_source
+    from streamsvm import CPMClassifier
+    from streamsvm.run.runner import Runner
+
+    for most in (20_000, None):
+        with tempfile.TemporaryDirectory() as folder:
+            source, sink = open_source(path, label="label"), open_sink(f"{folder}/out.csv")
+            start = time.process_time()
+            report = Runner(CPMClassifier(), source, out=sink, max_events=most).run()
+            seconds = time.process_time() - start
+            source.close()
+            sink.close()
+    return {"us": 1e6 * seconds / report.events, "accuracy": report.metrics.accuracy}
+
+
+def learner(kind: str) -> dict[str, float]:
+    """The learner alone, of batches as the runner hands them out."""
+    from streamsvm import CPMClassifier
+
+    columns = table(kind, EVENTS)
+    labels = columns.pop("label")
+    arrays = {k: np.array(v, object if isinstance(v[0], str) else float) for k, v in columns.items()}
+    for _ in range(2):
+        model, seconds = CPMClassifier(), 0.0
+        for first in range(0, EVENTS, BATCH):
+            part = slice(first, first + BATCH)
+            rows = model._space.encode({k: v[part] for k, v in arrays.items()}, np.ones(len(labels[part]), bool))
+            start = time.process_time()
+            model.run_batch(rows, labels[part])
+            seconds += time.process_time() - start
+    return {"us": 1e6 * seconds / EVENTS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--beside", help="another checkout")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--once", help=argparse.SUPPRESS)
+    parser.add_argument("--learner", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.once or asked.learner:
+        print(json.dumps(once(asked.once) if asked.once else learner(asked.learner)))
+        return
+    from simulations.keeping import keep
+    from simulations.benchmarks.versions import in_turn
+
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in TABLES:
+            columns = table(kind, EVENTS)
+            result[f"{kind}, learner alone"] = in_turn("ends", ["--learner", kind], None, asked.repeats)
+            print(f"{kind:8s} learner   {result[f'{kind}, learner alone']['now']['us']:6.2f} us an event", flush=True)
+            for suffix in FORMATS:
+                path = Path(folder) / f"{kind}.{suffix}"
+                write(columns, path)
+                cell = result[f"{kind}, {suffix}"] = in_turn("ends", ["--once", str(path)], asked.beside, asked.repeats)
+                line = "   ".join(f"{name} {found['us']:6.2f}" for name, found in cell.items())
+                share = f"   {cell['now']['us'] / cell['before']['us']:.2f} of before" if asked.beside else ""
+                print(f"{kind:8s} {suffix:9s} {line} us an event{share}", flush=True)
+                assert len({found["accuracy"] for found in cell.values()}) == 1
+    keep("ends", result, lines=True)
+
+
+if __name__ == "__main__":
+    main()
