@@ -409,7 +409,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
         distinct = set(labels)
-        if any(is_nan(label) or (unlabelled and label is None) for label in distinct):
+        if unlabelled and None in distinct and not any(map(is_nan, distinct)):
+            learn &= [label is not None for label in labels]
+        elif any(map(is_nan, distinct)):
             known = [not is_nan(label) and (label is not None or not unlabelled) for label in labels]
             if not unlabelled:
                 raise ValueError(
