@@ -14,7 +14,7 @@ import numpy as np
 from tests.kafka.conftest import Run, fill, ran, read
 from tests.kafka.test_run import marked, nothing_left_to_ask  # noqa: F401 - a fixture
 
-N, KILLS = 8_000, 5
+N, KILLS = 3_000, 3
 MODEL = ("--model", "cpm", "--param", "n_faces=3", "--quiet")
 START = 1_750_000_000_000
 
