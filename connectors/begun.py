@@ -44,12 +44,12 @@ class Begun:
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, Begun]:
         """The first n of more events, those set aside that stand before the next, and what is taken then."""
-        places = [
-            (tuple(part), number) for *part, number in zip(*map(_listed, batch.origins.columns.values()), strict=True)
-        ]
+        *parts, numbers = map(_listed, batch.origins.columns.values())
+        places = list(zip(zip(*parts, strict=True) if parts else [()] * len(numbers), numbers, strict=True))
         ends: dict[tuple[Any, ...], float] = dict(reversed(places[n:]))
         rejected = [one for one in batch.rejected if _before(ends, *_place(batch.origins, one.origin))]
-        for part, number in (*places[:n], *(_place(batch.origins, one.origin) for one in rejected)):
+        # The numbers of a part ascend: the last of each says it all.
+        for part, number in (*dict(places[:n]).items(), *(_place(batch.origins, one.origin) for one in rejected)):
             ends[part] = max(ends.get(part, -math.inf), number + 1)
         head = replace(batch.part(0, n), rejected=rejected)
         return head, Begun(self.count + n + len(rejected), {**self.ends, **ends})

@@ -173,6 +173,10 @@ def time_of(text: str) -> int:
 
 def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
     """Times of events; what is none is noted in `bad`."""
+    values = list(values)
+    if set(map(type, values)) <= {str}:
+        with contextlib.suppress(ValueError):
+            return list(map(int, values))
     times = []
     for i, value in enumerate(values):
         try:

@@ -163,6 +163,8 @@ class Batch:
 
     def without(self, bad: Mapping[int, str]) -> Batch:
         """This batch without some events, which join `rejected` with the reasons given by row number."""
+        if not bad:
+            return self
         keep = [i for i in range(len(self)) if i not in bad]
         rejected = self.rejected + [
             Rejected(reason, self.origins[i], None if self.raw is None else self.raw[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Hashable, Iterator, Mapping
@@ -241,6 +242,10 @@ class _Side:
 
     def _unfit(self, batch: Batch) -> dict[int, str]:
         """Why some cannot be joined."""
+        with contextlib.suppress(TypeError):  # what is not one value is not hashable
+            told = {*(batch.keys or [None]), *(batch.labels if self._labelled else ())}
+            if None not in told and all(value == value for value in told):
+                return {}
         keys, bad = batch.keys or [None] * len(batch), {}
         for i, (key, label) in enumerate(zip(keys, batch.labels, strict=True)):
             if key is None or not isinstance(key, Hashable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from connectors.events import ConnectorError, Sink, Source
@@ -55,6 +56,7 @@ def open_sink(
     fresh: bool = False,
     source: Source | None = None,
     beside: Sink | None = None,
+    distinct: Sequence[str] = (),
     **options: Any,
 ) -> Sink:
     """Open a place for results.
@@ -66,9 +68,10 @@ def open_sink(
         standard output, a pipe or a device, ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``null:``.
     resume
         Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced at the first write or flush.
-    fresh, source, beside
+    fresh, source, beside, distinct
         For Kafka: whether to forget how far an earlier run came, the source of the events if the run keeps checkpoints,
-        and another sink whose transactions this one may join. See `connectors.kafka.KafkaSink`.
+        another sink whose transactions this one may join, and columns that tell rows apart which come in an order of
+        their own. See `connectors.kafka.KafkaSink`.
     options
         `format`, instead of the suffix; those of `connectors.kafka.KafkaSink` for Kafka.
 
@@ -91,4 +94,4 @@ def open_sink(
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped)
         raise ConnectorError(f"{path}: results cannot be written as {connector.name}; use one of {lines}")
-    return connector.sink(path, asked, Setting(resume, fresh, source, beside))
+    return connector.sink(path, asked, Setting(resume, fresh, source, beside, distinct))

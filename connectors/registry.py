@@ -26,12 +26,16 @@ class Setting:
         Where the events come from, if the run keeps checkpoints.
     beside
         Another sink, with which this one may share what it needs.
+    distinct
+        Columns that tell rows apart which come in another order than the events of the source; none where they come in
+        that.
     """
 
     resume: bool = False
     fresh: bool = False
     source: Source | None = None
     beside: Sink | None = None
+    distinct: Sequence[str] = ()
 
 
 OpenSource: TypeAlias = "Callable[[str, Options], Source]"

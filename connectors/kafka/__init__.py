@@ -52,6 +52,7 @@ def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
         topic=topic,
         source=about,
         beside=setting.beside,
+        distinct=setting.distinct,
         resume=setting.resume,
         fresh=setting.fresh,
         **options.rest(),

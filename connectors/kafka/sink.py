@@ -23,6 +23,7 @@ from connectors.kafka.clients import (
 )
 from connectors.kafka.failures import START_S
 from connectors.kafka.source import KafkaSource
+from connectors.kafka.there import There
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.sinks import columns_of, json_bytes
@@ -54,6 +55,9 @@ class KafkaSink(Sink):
     beside
         Another Kafka sink, whose transactions this one joins if it is on the same brokers; options are those of the
         other and may be repeated.
+    distinct
+        Columns that tell rows apart which do not come in the order of the source's events. They keep no mark: what was
+        committed after the last position is read back when the run is resumed, and left out.
     resume
         Whether there is a checkpoint, so that `rewind` will be called.
     fresh
@@ -78,6 +82,7 @@ class KafkaSink(Sink):
         topic: str,
         source: KafkaSource | None = None,
         beside: object = None,
+        distinct: Sequence[str] = (),
         resume: bool = False,
         fresh: bool = False,
         **options: Any,
@@ -85,7 +90,10 @@ class KafkaSink(Sink):
         kafka = import_kafka()
         self.topic, listed = topic, server_list(servers, f"kafka topic {topic}")
         self.name = safe_name(listed, topic)
-        self.can_rewind = source is not None
+        self.can_rewind = source is not None or bool(distinct)
+        self._there: There | None = None
+        if distinct:
+            source = None
         self._turn, self._closed, self._given = 0, False, options
         self._said = False  # that something was cut
         self._transactions: Transactions
@@ -94,6 +102,8 @@ class KafkaSink(Sink):
             self._check_same(beside)
             self._transactions = beside._transactions.join()
             self._find_topic(listed, self._transactions.client, None)
+            if distinct:
+                self._there = There(self.name, listed, self._transactions.client, topic, distinct)
             return
         producer = dict(kafka.KafkaProducer.DEFAULT_CONFIG)
         default = f"streamsvm.{source.topic}.{topic}" if source else f"streamsvm.{topic}"
@@ -119,6 +129,8 @@ class KafkaSink(Sink):
             patience_s=patience,
         )
         self._find_topic(listed, client, source)
+        if distinct:
+            self._there = There(self.name, listed, client, topic, distinct)
         if source is not None and not resume:
             self._transactions.check_unmarked()
 
@@ -172,7 +184,12 @@ class KafkaSink(Sink):
         self._transactions.open()
         columns = dict(zip(table, columns_of(table), strict=True))
         partitions = columns.get("partition")
-        if self.can_rewind:
+        if self._there is not None:
+            keep = self._there.missing(columns)
+            if keep is not None:
+                columns = {name: [column[i] for i in keep] for name, column in columns.items()}
+                partitions = columns.get("partition")
+        elif self.can_rewind:
             if partitions is None or "offset" not in columns:
                 raise ConnectorError(f"{self.name}: rows without partition and offset cannot be kept from coming twice")
             keep = self._transactions.fresh_rows(partitions, columns["offset"])
@@ -246,13 +263,15 @@ class KafkaSink(Sink):
     @property
     def position(self) -> Position:
         """The mark."""
-        return self._transactions.position
+        return self._transactions.position | ({} if self._there is None else {"ends": self._there.ends()})
 
     def rewind(self, position: Position) -> None:
         """Go on after a checkpoint: what was committed since then is not written again."""
         if not self.can_rewind:
             raise ConnectorError(f"{self.name}: can only go on with the events of a Kafka source")
         self._transactions.rewind(position)
+        if self._there is not None:
+            self._there.read(position["ends"])
 
     def close(self) -> None:
         """Drop what is not committed, and leave the brokers."""

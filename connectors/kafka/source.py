@@ -635,7 +635,7 @@ class _Texts(Sequence[str]):
         return len(self._values)
 
     def __getitem__(self, i: Any) -> Any:
-        return text_of(self._values[i])
+        return _Texts(self._values[i]) if isinstance(i, slice) else text_of(self._values[i])
 
 
 def text_of(value: bytes) -> str:

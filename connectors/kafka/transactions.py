@@ -153,6 +153,9 @@ class Transactions:
         """Go on from a checkpoint: the rows of events before the mark are there, and will be dropped."""
         if self._producer is not None:
             return  # another sink of the same transactions has done it
+        if self._source is None:
+            self.open()
+            return
         before = {int(partition): int(offset) for partition, offset in position["mark"].items()}
         self.starting.ask(self._start, self._check_patience)
         mark = self._mark_at_start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -190,6 +190,11 @@ class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg
 
 _NO_EVENTS = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
 _NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))
+
+
+def key_texts(keys: Sequence[Any]) -> Sequence[str]:
+    """Keys as texts."""
+    return keys if set(map(type, keys)) <= {str} else list(map(key_text, keys))
 
 
 def key_text(key: Any) -> str:

@@ -289,8 +289,12 @@ class _Part:
         late_slots = np.concatenate([settled.slots[learns], settled.left[left]])
         # Of one place in turn, what leaves comes first.
         order = np.argsort(np.concatenate([2 * asks + 1, 2 * learns + 1, 2 * self._left_before[left]]), kind="stable")
-        labels = [self._label(op) if join.learn and self._fused[op] else None for op in asks.tolist()]
-        labels += [*map(self._label, learns.tolist()), *[join.on_timeout] * len(left)]
+        labels: list[Any] = [None] * len(asks)
+        if join.learn:
+            fused = np.flatnonzero(self._fused[asks])
+            for i, label in zip(fused.tolist(), self._labels(asks[fused]), strict=True):
+                labels[i] = label
+        labels += [*self._labels(learns), *[join.on_timeout] * len(left)]
         memories, apart = self._memories(asks, late_slots)
         rows = [(taken(events.features, self._of_event[asks]), len(asks)), (store.rows(late_slots), len(late_slots))]
         times = np.concatenate([events.times[self._of_event[asks]], store.times(late_slots)])
@@ -309,12 +313,12 @@ class _Part:
             learned |= fates == kernels.CORRECTS
         return learned
 
-    def _label(self, op: int) -> Any:
-        """The label that came with, or for, what stands at a place."""
-        i = self._of_label[op]
-        if i < 0 and self._settled.fates[op] == kernels.WAITS:
-            i = self._of_label[op + 1]
-        return self._late.labels[i] if i >= 0 else self._store.labels[self._settled.labels[op]]
+    def _labels(self, ops: Ints) -> list[Any]:
+        """The labels that came with, or for, what stands at some places."""
+        own, next_ = self._of_label[ops], self._of_label[np.minimum(ops + 1, len(self._of_label) - 1)]
+        came = np.where(self._at_once[ops], next_, own).tolist()
+        given, known, numbers = self._late.labels, self._store.labels, self._settled.labels[ops].tolist()
+        return [given[i] if i >= 0 else known[number] for i, number in zip(came, numbers, strict=True)]
 
     def _memories(self, event_ops: Ints, late_slots: Ints) -> tuple[Ints, Ints]:
         """Memories of the new slots, of those that are learned now, and of events that will not be; and who has
@@ -354,10 +358,10 @@ class _Part:
         counts.expired += int(expired.sum())
         ops = np.flatnonzero(found)
         keys = [
-            self._events.keys[e] if e >= 0 else self._late_keys[i]
-            for e, i in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
+            self._events.keys[event] if event >= 0 else self._late_keys[label]
+            for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
         ]
-        labels = list(map(self._label, ops.tolist()))
+        labels = self._labels(ops)
         how = [LATE if fate == kernels.COMES_LATE else IN_TIME for fate in fates[ops].tolist()]
         turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
         if join.on_timeout is not None and expired.any():

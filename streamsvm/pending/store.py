@@ -402,6 +402,23 @@ class Store:
         if 2 * (self._begin - ledger.base) > ledger.next - ledger.base:
             self._move(self._begin, len(self._scores))
 
+    # Copies in memory -------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        state, ledger = dict(self.__dict__), self._ledger
+        del state["_ledger"]
+        numbers = {name: int(getattr(ledger, name)) for name in (*_NUMBERS, "base", "wait", "most")}
+        return state | {"_copied": (numbers, {name: getattr(ledger, name).copy() for name in (*_LEDGER, "table")})}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        numbers, arrays = state.pop("_copied")
+        self.__dict__.update(state)
+        self._ledger = State(kernels.LEDGER)
+        self._ledger.lend(left=self._left[0], left_before=self._left[1], **arrays)
+        for name, number in numbers.items():
+            setattr(self._ledger, name, number)
+
     # Saving -----------------------------------------------------------------------------------------------------------
 
     def state(self, folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

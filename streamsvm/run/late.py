@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
-from streamsvm.pending.classifier import key_text
+from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
@@ -111,7 +111,7 @@ class LateLearning:
         """Take events and labels in turn: what was predicted, and what found each other."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
-        answers, joined = self.join.step(self._events(batch), late, list(map(key_text, late.keys)))
+        answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
@@ -128,7 +128,7 @@ class LateLearning:
             origins[:, j] = column
         return Events(
             batch.features or batch.rows(),
-            list(map(key_text, batch.keys or [])),
+            key_texts(batch.keys or []),
             np.array(batch.times, np.int64),
             origins,
         )
@@ -166,7 +166,6 @@ class LateLearning:
         totals, now, (blocks, within, off) = self.join.totals(), self.estimate.now, self.estimate.check()
         return totals | {
             "lag_s": {name: _figure(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
-            "bytes": self.store.n_bytes,
             "estimated_accuracy": _figure(now.accuracy),
             "estimated_accuracy_error": _figure(now.error),
             "estimated_over": now.events,

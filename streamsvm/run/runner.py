@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -344,7 +343,8 @@ class Runner:
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
         if kept.rejected:
-            self._write("rejected", rejection_table(kept.rejected))
+            table = rejection_table if self._late is None else rejection_table_of_two
+            self._write("rejected", table(kept.rejected))
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
             report.rejects.add(kept.rejected)
             self._warn_of_rejects(kept.rejected[-1].reason)
@@ -452,7 +452,7 @@ class Runner:
         """Where a run was killed, go back there; else start over, which replaces what an earlier run left."""
         snapshot = None if self.checkpoint is None else self.checkpoint.read(self.identity)
         if self.checkpoint is not None and snapshot is not None:
-            self._resume(snapshot, self.checkpoint.directory)
+            self._resume(snapshot, self.checkpoint)
             return
         self._use_model()
         if self.checkpoint is not None:
@@ -477,14 +477,14 @@ class Runner:
         except ConnectorError as error:
             raise SetupError(f"{error}, or leave out --checkpoint") from error
 
-    def _resume(self, snapshot: Snapshot, directory: Path) -> None:
+    def _resume(self, snapshot: Snapshot, checkpoint: Checkpoint) -> None:
         try:
             self.model = type(self.model).from_state(*snapshot.model)
             self.report.metrics = Metrics.from_state(*snapshot.metrics)
             self.report.history = History.from_state(*snapshot.history)
             self._use_model()
             if self._late is not None:
-                self._late.restore(snapshot.late or ({}, {}), directory / self.checkpoint.pieces.name)
+                self._late.restore(snapshot.late or ({}, {}), checkpoint.pieces)
             self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
@@ -492,7 +492,7 @@ class Runner:
         except UnreachableError:
             raise  # nothing is wrong with what is there
         except (ConnectorError, *DAMAGED) as error:
-            raise SetupError(f"cannot go on from the checkpoint in {directory}: {error}") from error
+            raise SetupError(f"cannot go on from the checkpoint in {checkpoint.directory}: {error}") from error
         self._position = snapshot.source
         self.report.resumed = self.report.metrics.taken
 
@@ -562,6 +562,22 @@ def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
     """Events set aside as a table: reason, raw text, and where they stood."""
     origins = {name: [r.origin.get(name) for r in rejected] for name in rejected[0].origin}
     return {"reason": [r.reason for r in rejected], "raw": [r.raw for r in rejected], **origins}
+
+
+def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
+    """The same for events and labels, which have their places in streams of different kinds."""
+    places = [list(one.origin.values()) for one in rejected]
+    return {
+        "reason": [one.reason for one in rejected],
+        "raw": [one.raw for one in rejected],
+        "stream": [str(place[0]) if place else None for place in places],
+        "part": [place[1] if len(place) > 2 else None for place in places],
+        "number": [place[-1] if place else None for place in places],
+    }
+
+
+PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event")
+"""The columns of results, of whatever source, that say where an event stood."""
 
 
 @contextlib.contextmanager

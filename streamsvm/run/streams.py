@@ -18,6 +18,7 @@ from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import SetupError
 from streamsvm.run.locks import held
+from streamsvm.run.runner import PLACES
 from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_writable, rejected_path
 
 
@@ -70,16 +71,22 @@ def opened_sinks(
     """For predictions and joined results, if wanted, and for events set aside: by default a file that is made when the
     first one comes."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
-    kept |= {} if checkpoint is None else {"source": source, "fresh": checkpoint.fresh}
+    is_joined = isinstance(source, JoinedSource)
+    events = source.events if isinstance(source, JoinedSource) else source
+    kept |= {} if checkpoint is None else {"source": events, "fresh": checkpoint.fresh}
+    # Of two streams, labels find their events in an order of its own, and what is set aside comes from both.
+    unordered = {"distinct": PLACES if checkpoint is not None and is_joined else ()}
     out = _settled(open_sink, args.out, **kept, **_shared(args, args.out)) if args.out else None
     if out is not None:
         stack.enter_context(_closing(out))
-    joined = _settled(open_sink, args.joined, **kept, **_shared(args, args.joined)) if args.joined else None
+    joined = None
+    if args.joined:
+        joined = _settled(open_sink, args.joined, beside=out, **kept, **unordered, **_shared(args, args.joined))
     if joined is not None:
         stack.enter_context(_closing(joined))
     path = args.rejected or rejected_path(args)
     if args.rejected:
-        rejected = _settled(open_sink, path, beside=out, **kept, **_shared(args, path))
+        rejected = _settled(open_sink, path, beside=out, **kept, **unordered, **_shared(args, path))
     else:
         check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink

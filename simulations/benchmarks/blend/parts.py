@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from simulations.benchmarks import keep, rounded
+from simulations.keeping import keep, rounded
 from simulations.benchmarks.blend import head, warm
 from simulations.benchmarks.peers import Stream
 from streamsvm import StreamSVMClassifier

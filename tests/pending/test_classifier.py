@@ -1,0 +1,94 @@
+"""Any classifier, with labels by key."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from river import checks, datasets, evaluate, linear_model, metrics, naive_bayes, tree
+
+from streamsvm import CPMClassifier, DelayedClassifier
+from tests.learners import knowledge
+
+
+def rivers() -> list[Any]:
+    models = [DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()]
+    return [
+        pytest.param(model, check, id=f"{type(model.model).__name__}-{check.__name__}")
+        for model in (*models, DelayedClassifier(CPMClassifier(n_faces=2)))
+        for check in checks.yield_checks(model)
+    ]
+
+
+@pytest.mark.parametrize(("model", "check"), rivers())
+def test_rivers_checks(model: Any, check: Any) -> None:
+    check(model.clone())
+
+
+@pytest.mark.parametrize("delay", [1, 30])
+@pytest.mark.parametrize("model", [naive_bayes.GaussianNB(), tree.HoeffdingTreeClassifier(), CPMClassifier(n_faces=2)])
+def test_a_delay_gives_what_it_gives_without_a_key(model: Any, delay: int) -> None:
+    stream = list(datasets.Phishing().take(300))
+    keyed = ((x, y, {"key": i}) for i, (x, y) in enumerate(stream))
+    found = evaluate.progressive_val_score(keyed, DelayedClassifier(model.clone()), metrics.Accuracy(), delay=delay)
+    plain = evaluate.progressive_val_score(stream, model.clone(), metrics.Accuracy(), delay=delay)
+    assert found.get() == plain.get()
+
+
+def test_what_is_learned_is_what_was_predicted_on() -> None:
+    """Whoever changes the event, or brings other features with the label, changes nothing."""
+    late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
+    for i in range(200):
+        x = {"a": float(i % 7), "b": "odd" if i % 2 else "even"}
+        late.predict_one(x, key=i)
+        plain.learn_one(dict(x), i % 3)
+        x["a"] = -1e9
+        late.learn_one({"a": 1e9}, i % 3, key=i)
+    assert knowledge(late.model) == knowledge(plain)
+
+
+def test_labels_that_come_first_wait_and_those_that_come_late_are_not_learned() -> None:
+    model = DelayedClassifier(CPMClassifier(), wait=timedelta(seconds=10))
+    model.learn_one("early", "a", time=0)
+    model.predict_one({"x": 1.0}, key="early", time=1)
+    model.predict_one({"x": 2.0}, key="late", time=2)
+    model.learn_one("late", "b", time=13)
+    assert model.model.classes_ == ["a"]
+    assert model.counts["answered"] == 1
+    assert model.counts["late"] == 1
+    assert model.n_pending == 0
+
+
+def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:
+    model = DelayedClassifier(linear_model.LogisticRegression(), wait=5.0, on_timeout=False)
+    for i in range(50):
+        x = {"x": 1.0 if i % 2 else -1.0}
+        model.predict_one(x, key=i, time=i)
+        if i % 2:
+            model.learn_one(i, True, time=i + 0.5)
+    assert model.predict_one({"x": 1.0}) is True
+    assert model.predict_one({"x": -1.0}) is False
+
+
+def test_probabilities_are_those_of_the_classifier() -> None:
+    late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)
+    for i in range(100):
+        x = {"a": float(i % 7), "b": float(i % 3)}
+        assert late.predict_proba_one(x, key=i) == plain.predict_proba_one(x)
+        late.learn_one(i, i % 3)
+        plain.learn_one(x, i % 3)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    model = DelayedClassifier(CPMClassifier(n_faces=2))
+    for i in range(50):
+        model.predict_one({"a": float(i % 7)}, key=i)
+    other = copy.deepcopy(model)
+    for i in range(40):
+        other.learn_one(i, i % 2)
+    assert (model.n_pending, other.n_pending) == (50, 10)
+    for i in range(50):
+        model.learn_one(i, i % 2)
+    assert model.counts["answered"] == 50
