@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 
 from connectors.synthetic import Drift, Event, find
 from simulations import learners
@@ -251,6 +252,13 @@ def test_ranks_wins_and_what_is_behind_by_hand():
     )
     standing = summary.standing(found, ["StreamSVM", "A", "B"])
     assert standing.ranks.to_dict() == {"StreamSVM": 1.5, "A": 1.5, "B": 3.0}
+    pairs = [("StreamSVM", "A"), ("StreamSVM", "B"), ("A", "B")]
+    of = standing.accuracy
+    raw = {pair: wilcoxon(of[pair[0]], of[pair[1]], zero_method="zsplit").pvalue for pair in pairs}
+    holm = np.maximum.accumulate([p * (3 - k) for k, p in enumerate(sorted(raw.values()))])
+    for pair, p in zip(sorted(raw, key=raw.__getitem__), holm, strict=True):
+        assert standing.wilcoxon.loc[pair] == pytest.approx(min(p, 1.0))
+    assert standing.nemenyi.loc["StreamSVM", "A"] > 0.9 > standing.nemenyi.loc["A", "B"]
     duels = summary.duels(standing, found)
     assert duels.loc["A", ["wins", "ties", "losses"]].tolist() == [2, 1, 1]
     assert duels.loc["B", "mean gain"] == pytest.approx(100 * (0.4 + 0.3 + 0.2 + 0.4) / 4)
