@@ -97,6 +97,7 @@ class Board:
         now = time.perf_counter()
         if self.report is None:
             self._begin(report)
+        self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
         answers, moved = report.answers, report.metrics.taken != self._taken
@@ -110,7 +111,6 @@ class Board:
             self._due = now + watch.rest(self._every_s)
 
     def _begin(self, report: Report) -> None:
-        self.report = report
         self._confusion.begin(report.metrics if report.resumed is not None else Metrics())
         self._marks.begin(report)
 
