@@ -40,7 +40,7 @@ from streamsvm.run.page.server import page
 from streamsvm.run.runner import Runner
 
 MODELS = {"blend": StreamSVMClassifier, "cpm": CPMClassifier}
-N = {"blend": 40_000, "cpm": 1_500_000}
+N = {"blend": 20_000, "cpm": 1_000_000}
 VIEWERS = 10
 BATCH = 1024
 
