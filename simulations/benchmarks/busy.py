@@ -67,8 +67,8 @@ def main() -> None:
     if asked.once:
         print(json.dumps(once(asked.once)))
         return
-    from simulations.keeping import keep
     from simulations.benchmarks.versions import Load, in_turn
+    from simulations.keeping import keep
 
     result: dict[str, Any] = {}
     for name in CELLS:

@@ -99,8 +99,8 @@ def main() -> None:
     if asked.once or asked.learner:
         print(json.dumps(once(asked.once) if asked.once else learner(asked.learner)))
         return
-    from simulations.keeping import keep
     from simulations.benchmarks.versions import in_turn
+    from simulations.keeping import keep
 
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -53,6 +53,13 @@ def parts_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Arrays]:
     return parts
 
 
+def at_rest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Any], Arrays]:
+    """A state without the window that is being solved, for whoever only looks at it; any other state as it is."""
+    if not header.get("job"):
+        return dict(header), dict(arrays)
+    return {**header, "job": None}, {name: array for name, array in arrays.items() if not name.startswith("job.")}
+
+
 # Settings ------------------------------------------------------------------------------------------------------------
 
 

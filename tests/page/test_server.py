@@ -69,6 +69,9 @@ def test_what_there_is(server: Server) -> None:
     assert get(server.port, "/healthz")[:2] == (200, b"running\n")
     assert get(server.port, "/event.json?id=17")[:2] == (200, b'{"event":17}')
     assert get(server.port, "/../../etc/passwd")[0] == 404
+    with serving() as early:
+        early.shown.feed = Feed()
+        assert get(early.port, "/state.json")[:2] == (204, b"")
     assert get(server.port, "/state.json", method="HEAD")[:2] == (200, b"")
     server.shown.wrong = "ended: error"  # type: ignore[attr-defined]
     assert get(server.port, "/healthz")[:2] == (503, b"ended: error\n")

@@ -59,7 +59,7 @@ def test_a_directory_is_read_as_it_is_renewed(tmp_path: Path) -> None:
         assert state["model"] == "StreamSVMClassifier"
         assert state["accuracy"] == report.metrics.accuracy
         assert state["leaders"][0]["weight"] == report.leaders[0]["weight"]
-        assert json.loads(shelf.series())["history"]["at"] == [a for a in report.history.at if a <= 3_000]
+        assert json.loads(shelf.series())["history"]["at"] == report.history.at[:-1]  # the last is of the end
         report = run(tmp_path, StreamSVMClassifier(effort="low"), 6_000)  # no lock is in its way
         state = wait_for(lambda: seen(shelf, 6_000), "the next one")
     assert [mark["judged"] for mark in state["marks"]] == [fall.judged for fall in report.metrics.falls.last]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from simulations.keeping import keep, rounded
 from simulations.benchmarks.blend import head, warm
 from simulations.benchmarks.peers import Stream
+from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
 from streamsvm.kernels import kernel
 from streamsvm.kernels.expansion import ZERO, distances, evaluate, padded, take_event

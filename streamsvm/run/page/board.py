@@ -97,6 +97,7 @@ class Board:
         now = time.perf_counter()
         if self.report is None:
             self._begin(report)
+        self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
         answers, moved = report.answers, report.metrics.taken != self._taken
@@ -110,7 +111,6 @@ class Board:
             self._due = now + watch.rest(self._every_s)
 
     def _begin(self, report: Report) -> None:
-        self.report = report
         self._confusion.begin(report.metrics if report.resumed is not None else Metrics())
         self._marks.begin(report)
 
@@ -291,9 +291,9 @@ class Marks:
         self._refits[number] = outcome
         if len(self._refits) > _MOST_MARKS:
             del self._refits[min(self._refits)]
-        name = f"refit {number} by {refit['solver']}"
+        name = f"{number} by {refit['solver']}"
         if outcome == "adopted":
-            self._add("swap", at, report.metrics.judged if at else event, f"{name} took the place of the learner")
+            self._add("swap", at, report.metrics.judged if at else event, f"refit {name} took the place of the learner")
         elif known is None or outcome.startswith("failed"):
             self._add("refit", at, event, f"{name} on {refit['events']:,} events: {shown(outcome, _LONGEST)}")
 
@@ -310,7 +310,7 @@ class Marks:
                 for code in [c for c in range(self._classes, len(seen)) if seen[c]][-_MOST_NEW:]:
                     name = shown(labels[code])
                     self._new.append({"name": name, "at": time.time(), "judged": metrics.judged})
-                    self._add("class", time.time(), metrics.judged, f"a new class, {name}")
+                    self._add("class", time.time(), metrics.judged, name)
             self._classes = n
         return {"count": n, "new": list(reversed(self._new))}
 

@@ -251,10 +251,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._send((wrong or "running").encode() + b"\n", _TEXT, status)
 
     def _state(self) -> None:
-        if latest := self.server.page.shown.feed.latest:
-            self._send(latest, _JSON)
-        else:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the run has not begun")
+        latest = self.server.page.shown.feed.latest
+        self._send(latest, _JSON, HTTPStatus.OK if latest else HTTPStatus.NO_CONTENT)  # no batch was done yet
 
     def _series(self) -> None:
         self._send(self.server.page.shown.series(), _JSON)

@@ -110,16 +110,15 @@ class Shelf(Board):
         except (ValueError, OSError, *DAMAGED) as error:
             logger.warning("%s cannot be read: %s", self._checkpoint.path, error)
             return
+        self._due = 0.0  # no run is kept waiting here
         self(report, None)
         if isinstance(self._figures, Figures):
             self._figures(report, None)
 
     def _report(self, snapshot: Snapshot, at: float) -> Report:
         from streamsvm.online import from_state
+        from streamsvm.refit.archive import at_rest
 
-        header, arrays = snapshot.model
-        if header.get("job"):  # a window that is being solved: that is for the run to do
-            header, arrays = header | {"job": None}, {k: v for k, v in arrays.items() if not k.startswith("job/")}
         metrics = Metrics.from_state(*snapshot.metrics)
         self._first = metrics.taken if self._first is None else self._first
         self._checkpoint.written_at = at
@@ -135,7 +134,8 @@ class Shelf(Board):
             resumed=self._first,
             events=metrics.taken - self._first,
         )
-        report.learner = as_learner(from_state(header, arrays), scored=False)
+        model = from_state(*at_rest(*snapshot.model))  # what is being solved is for the run to solve
+        report.learner = as_learner(model, scored=False)
         report.refits = Refits.of(report.learner.model)
         return report
 

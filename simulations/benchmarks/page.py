@@ -1,0 +1,252 @@
+"""What the page costs: a run with it and with viewers beside the same run without, and how soon an event is seen.
+
+    python -m simulations.benchmarks.page                 throughput of blend and cpm, interleaved, in ratios
+    python -m simulations.benchmarks.page latency         from an event's line in a followed file to a viewer
+    python -m simulations.benchmarks.page memory          what a board holds after ten million events
+
+Viewers are a process of their own that reads all that is published, and does not draw it. Throughput is wall time of
+the loop; runs with and without the page take turns, and the ratio is that of medians. Where other work shares the
+machine, wall time of either side is mostly that, so the time of the processor that the run's own process takes is
+compared as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from connectors.events import Batch, Origins, Position
+from simulations.benchmarks import keep, rounded
+from streamsvm import CPMClassifier, StreamSVMClassifier
+from streamsvm.run.page import Page
+from streamsvm.run.page.board import Board
+from streamsvm.run.page.series import TIERS
+from streamsvm.run.page.server import page
+from streamsvm.run.runner import Runner
+
+MODELS = {"blend": StreamSVMClassifier, "cpm": CPMClassifier}
+N = {"blend": 20_000, "cpm": 1_000_000}
+VIEWERS = 10
+BATCH = 1024
+
+
+class Rows:
+    """The same block of a table again and again: what costs next to nothing to read."""
+
+    name = identity = "rows"
+
+    def __init__(self, n: int) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(BATCH, 10))
+        self._table = {f"x{j}": x[:, j].copy() for j in range(10)}
+        self._labels = np.where(x[:, 0] + x[:, 1] * x[:, 2] > 0, "up", "down").tolist()
+        self._n, self._at = n, 0
+
+    @property
+    def position(self) -> Position:
+        return {"event": self._at}
+
+    @property
+    def fraction(self) -> float:
+        return self._at / self._n
+
+    def seek(self, position: Position) -> None:
+        self._at = position["event"]
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self._at < self._n:
+            n = min(BATCH, self._n - self._at)
+            table = self._table if n == BATCH else {name: column[:n] for name, column in self._table.items()}
+            origins = Origins({}, {"event": range(self._at, self._at + n)})
+            self._at += n
+            yield Batch(table, self._labels[:n], origins, self.position)
+
+    def close(self) -> None: ...
+
+
+def view(port: int, n: int, messages: Any) -> None:
+    """Be so many viewers, and count what comes."""
+
+    def one() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/series.json")
+        connection.getresponse().read()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/events")
+        answer = connection.getresponse()
+        while line := answer.readline():
+            with messages.get_lock():
+                messages.value += line.startswith(b"data: ")
+
+    threads = [threading.Thread(target=one) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextlib.contextmanager
+def viewers(port: int) -> Iterator[Any]:
+    context = multiprocessing.get_context("spawn")
+    messages = context.Value("i", 0)
+    process = context.Process(target=view, args=(port, VIEWERS, messages))
+    process.start()
+    time.sleep(2.0)  # until they look
+    try:
+        yield messages
+    finally:
+        process.join(10)
+        process.kill()
+
+
+def timed(model: Any, n: int, observer: Any) -> tuple[float, float]:
+    """Seconds of wall and of the processor that a run takes, threads of the page included."""
+    runner = Runner(model, Rows(n), observer=observer)
+    before = time.process_time()
+    report = runner.run()
+    return report.seconds, time.process_time() - before
+
+
+def throughput(name: str, rounds: int) -> dict[str, float]:
+    """Medians with page and viewers, and without, in turns."""
+    times: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    n, seen = N[name], 0
+    timed(MODELS[name](), 2 * BATCH, None)
+    for turn in range(rounds):
+        for watched in (True, False) if turn % 2 else (False, True):
+            if not watched:
+                times[watched].append(timed(MODELS[name](), n, None))
+                continue
+            one = Page("0")
+            with viewers(one._server.port) as messages:
+                times[watched].append(timed(MODELS[name](), n, one))
+                one.close()
+            seen += messages.value
+    wall, processor = (
+        [statistics.median(each[k] for each in times[watched]) for watched in (False, True)] for k in (0, 1)
+    )
+    return {
+        "events/s without": n / wall[0],
+        "events/s with": n / wall[1],
+        "ratio, wall time": wall[0] / wall[1],
+        "ratio, processor time": processor[0] / processor[1],
+        "ratio, processor time, best of each": min(e[1] for e in times[False]) / min(e[1] for e in times[True]),
+        "messages a viewer and run": seen / VIEWERS / rounds,
+    }
+
+
+def memory(n: int) -> dict[str, float]:
+    """What Python holds for a board after so many events, and the bytes of what it serves."""
+    board = Board()
+    tracemalloc.start()
+    Runner(CPMClassifier(), Rows(BATCH), observer=Board()).run()
+    before = tracemalloc.get_traced_memory()[0]
+    runner = Runner(CPMClassifier(), Rows(n), observer=board)
+    runner.run()
+    after = tracemalloc.get_traced_memory()[0]
+    del runner
+    whole = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/run/page/*")])
+    tracemalloc.stop()
+    now, points = time.time(), sum(most for _, most in TIERS)
+    for i in range(3_000_000 // 900):  # as many points over time as it ever holds
+        board._series.add({"time": now + 900.0 * i, "judged": float(i)}, "one", {f"x{j}": 1.0 for j in range(8)})
+    return {
+        "events": float(n),
+        "MB in all": (after - before) / 1e6,
+        "MB of the page": sum(stat.size for stat in whole.statistics("filename")) / 1e6,
+        "most points": float(points),
+        "kB of the page, packed": len(page()[0]) / 1e3,
+        "kB of a message": len(board.feed.latest) / 1e3,
+        "kB of all points": len(board.series()) / 1e3,
+    }
+
+
+def latency(n: int) -> dict[str, float]:
+    """Milliseconds from the moment a line is written to a followed file until a viewer has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "in.csv")
+        path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 3},{i % 2}\n" for i in range(2_000)))
+        command = [sys.executable, "-m", "streamsvm", "run", str(path), "--follow", "--label", "y", "--model", "cpm"]
+        with Path(folder, "log").open("w") as log:
+            run = subprocess.Popen([*command, "--out", "null:", "--rejected", "null:", "--page", "0"], stderr=log)
+        try:
+            while "the page: " not in (said := Path(folder, "log").read_text()):
+                time.sleep(0.1)
+            port = int(said.split("the page: ")[1].split()[0].rpartition(":")[2])
+            time.sleep(3.0)
+            alone, busy = [], []
+            for times, every in ((alone, 3.3), (busy, 0.05)):
+                times += _arrivals(path, port, n, every)
+        finally:
+            run.kill()
+            run.wait()
+    return {
+        "an event alone, median ms": 1e3 * statistics.median(alone),
+        "an event alone, most ms": 1e3 * max(alone),
+        "at 20 events/s, median ms": 1e3 * statistics.median(busy),
+        "at 20 events/s, most ms": 1e3 * max(busy),
+    }
+
+
+def _arrivals(path: Path, port: int, n: int, every: float) -> list[float]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/events")
+    answer = connection.getresponse()
+    seen: list[tuple[int, float]] = []
+
+    def listen() -> None:
+        while line := answer.readline():
+            if line.startswith(b"data: "):
+                seen.append((json.loads(line[6:])["events"], time.perf_counter()))
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    while not seen:
+        time.sleep(0.05)
+    start, written = seen[-1][0], []
+    for i in range(n if every > 1 else 20 * n):
+        time.sleep(every * (1 + 0.1 * (i % 3)))
+        with path.open("a") as file:
+            file.write(f"{i % 7},{i % 3},{i % 2}\n")
+        written.append(time.perf_counter())
+    time.sleep(3.0)
+    found = [next(at for count, at in seen if count > start + i) - when for i, when in enumerate(written)]
+    connection.close()
+    return found
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", nargs="?", default="throughput", choices=("throughput", "latency", "memory"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=tuple(MODELS))
+    args = parser.parse_args()
+    if args.what == "throughput":
+        result = {name: rounded(throughput(name, args.rounds)) for name in ([args.only] if args.only else MODELS)}
+    elif args.what == "memory":
+        result = {"memory": rounded(memory(10_000_000))}
+    else:
+        result = {"latency": rounded(latency(12))}
+    print(json.dumps(result, indent=1))
+    for name, figures in result.items():
+        keep(f"page-{name}", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The page of a run on a topic, in a real browser."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from tests.kafka.conftest import Make, Run, fill
+from tests.kafka.test_run import arguments, stream
+from tests.page.looking import free_port, wait_for
+from tests.page.test_browser import figure, looked_at, number, shown
+
+
+def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_path: Any) -> None:
+    source, out, dead, port = topic("events"), topic("out"), topic("dead", 1), free_port()
+    rows = stream(3_000)
+    fill(broker, source, rows[:2_000])
+    looked_at(browser)
+    with Run(*arguments(broker, source, out, dead, "--page", port), cwd=tmp_path) as run:
+        wait_for(lambda: "streamsvm: error" not in run.log and opens(browser, port), "the page")
+        wait_for(lambda: number(browser, "events") + set_aside(browser) == 2_000, "all events")
+        wait_for(lambda: figure(browser, "behind") == "0", "no lag")
+        fill(broker, source, rows[2_000:])
+        wait_for(lambda: number(browser, "events") + set_aside(browser) == 3_000, "more events")
+        assert "partition 2" in shown(browser, "#lag")
+        assert shown(browser, "#latest tbody tr td").startswith("k")  # the key of an event
+        assert f"kafka://{broker}/{dead}" in shown(browser, "#rejects")
+        asked, errors = looked_at(browser)
+        assert {url for url in asked if not url.startswith((f"http://127.0.0.1:{port}/", "data:"))} == set()
+        assert [error for error in errors if "ERR_CONNECTION_REFUSED" not in error] == []  # before it was there
+        run.signal(signal.SIGINT)
+        wait_for(lambda: "The run has ended on request" in shown(browser, "#banner"), "the end")
+        assert run.wait() == 130, run.log
+
+
+def opens(browser: Any, port: int) -> bool:
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        browser.get(f"http://127.0.0.1:{port}/")
+    except WebDriverException:
+        return False
+    return shown(browser, "#status-text") != ""
+
+
+def set_aside(browser: Any) -> int:
+    return number(browser, "set aside")

@@ -1,0 +1,46 @@
+"""The dashboard asks for what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from connectors import open_source
+from streamsvm import CPMClassifier, RefitClassifier
+from streamsvm.refit import Every
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.prometheus import Figures
+from streamsvm.run.runner import Runner
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana" / "streamsvm.json"
+
+
+def test_every_metric_it_shows_is_exported(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    figures = Figures()
+    model = RefitClassifier(CPMClassifier(), "newton", trigger=Every(300), delay=64)
+    report = Runner(model, open_source("synthetic:sea?n=2000&batch_size=200"), observer=figures).run()
+    report.lag = {0: 5}
+    report.checkpoint = Checkpoint(tmp_path)
+    report.checkpoint.written_at = time.time()
+    exported = set(re.findall(r"^(streamsvm_\w+)", figures.text().decode(), re.MULTILINE))
+    board = json.loads(DASHBOARD.read_text())
+    asked = set(re.findall(r"streamsvm_\w+", json.dumps([board["panels"], board["templating"], board["annotations"]])))
+    assert asked <= exported
+    assert len(asked) >= 12
+
+
+def test_panels_do_not_overlap() -> None:
+    cells = [
+        (x, y)
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for place in [panel["gridPos"]]
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
