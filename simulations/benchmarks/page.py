@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from connectors.events import Batch, Origins, Position
-from simulations.benchmarks import keep, rounded
+from simulations.keeping import keep, rounded
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.page import Page
 from streamsvm.run.page.board import Board
