@@ -1,6 +1,7 @@
 """The batch solvers alone, and beside four busy processes: seconds, and those of the processor.
 
     python -m simulations.benchmarks.busy                          all cells
+    python -m simulations.benchmarks.busy newton                   those of one solver
     python -m simulations.benchmarks.busy --beside ../other        beside another checkout, in turn
 
 Threads of BLAS that wait for one another do so busily, which shows where others want the processors.
@@ -60,6 +61,7 @@ def once(name: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("solver", nargs="?", default="", help="newton, bcd or cuts; else all")
     parser.add_argument("--beside", help="another checkout")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--once", help=argparse.SUPPRESS)
@@ -68,17 +70,17 @@ def main() -> None:
         print(json.dumps(once(asked.once)))
         return
     from simulations.benchmarks.versions import Load, in_turn
-    from simulations.keeping import keep
+    from simulations.keeping import keep, kept
 
-    result: dict[str, Any] = {}
-    for name in CELLS:
+    result: dict[str, Any] = kept("busy")
+    for name in filter(lambda name: name.startswith(asked.solver), CELLS):
         for way, n in (("alone", 0), ("busy", N_BUSY)):
             with Load(n):
                 cell = result[f"{name}, {way}"] = in_turn("busy", ["--once", name], asked.beside, asked.repeats)
             line = "   ".join(f"{k} {found['s']:6.2f} s ({found['processor s']:6.2f})" for k, found in cell.items())
             share = f"   {cell['now']['s'] / cell['before']['s']:.2f} of before" if asked.beside else ""
             print(f"{name:30s} {way:6s} {line}{share}", flush=True)
-    keep("busy", result, lines=True)
+            keep("busy", result, lines=True)
 
 
 if __name__ == "__main__":

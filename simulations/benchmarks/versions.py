@@ -40,7 +40,7 @@ def ask(checkout: str, module: str, *arguments: str) -> Any:
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(done.stderr)
+        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
