@@ -124,8 +124,8 @@ def run(streams: list[Stream], keeping: bool) -> None:
 def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
     """us an event of the whole, and of each part: us a call, calls an event, and the bound."""
     found: dict[str, dict[str, float]] = {}
-    for name, members in (("all", None), ("no kernel members", ("linear",))):
-        model = StreamSVMClassifier(members=members)
+    for name, asked in (("all", None), ("no kernel members", ("linear",))):
+        model = StreamSVMClassifier(members=asked)
         rows = model._space.encode(X, np.ones(len(y), bool))
         start = time.process_time()
         model.test_then_train(rows, y)
@@ -142,9 +142,10 @@ def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
             joins = member.kernel[: int(member.n_vectors)].max() <= member.absorb
             counts[k] += acting, acting and joins and full[k]
     for k, member in enumerate(members):
-        n_vectors, m = int(member.n_vectors), int(member.rows.in_order) * len(model._space) + 1
-        for name, part in parts(member, max(m, 2), *counts[k] / COUNTED).items():
-            found[f"{k + 1}: {name} ({n_vectors} vectors)"] = part
+        seen, row = model._state.block.members[k], model._state.block.rows[0]
+        m = int(row.n_ranked if seen.way else row.n_pairs)
+        for name, part in parts(member, m, *counts[k] / COUNTED).items():
+            found[f"{k + 1}: {name} ({int(member.n_vectors)} vectors)"] = part
     return found
 
 
