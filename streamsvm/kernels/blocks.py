@@ -7,7 +7,7 @@ a flag, to be compiled apart: it scores the rows of the block, and learns those 
 from __future__ import annotations
 
 from streamsvm.kernels import inlined
-from streamsvm.kernels.rows import in_hand, scrambled, u
+from streamsvm.kernels.rows import in_hand, u
 from streamsvm.kernels.state import Array, Declaration, Number, address, i64, records
 
 BLOCK = Declaration(
@@ -60,8 +60,10 @@ def takes_part(block, i, is_learned, seen):
 @inlined
 def is_drawn(seen, i, seed):
     """Whether a dormant member learns from an event, drawn anew by a hash of the event's number."""
-    number = (u(seen) + u(i + 1) * u(0x9E3779B97F4A7C15)) ^ (u(seed) * u(0xD1B54A32D192ED03))
-    return scrambled(number) % u(DORMANT_SAMPLE) == 0
+    mixed = (u(seen) + u(i + 1) * u(0x9E3779B97F4A7C15)) ^ (u(seed) * u(0xD1B54A32D192ED03))
+    mixed = (mixed ^ (mixed >> u(30))) * u(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> u(27))) * u(0x94D049BB133111EB)
+    return (mixed >> u(33)) % u(DORMANT_SAMPLE) == 0
 
 
 @inlined

@@ -34,7 +34,7 @@ from streamsvm.kernels.expansion import (
 )
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, find_update, inverse_temperature, softmax_terms
-from streamsvm.kernels.metric import is_metric_due, relearn_metric
+from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import PREDICT, PROBA, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import f32
@@ -105,7 +105,7 @@ def step(state, m, label, weight):
     acting = False
     for h in range(state.n_heads):
         acting |= find_update(state.scores, state.update, h * capacity, n, label, state.heads[h].loss)
-    if acting and is_metric_due(state):
+    if acting and state.metric_rate > 0.0:
         relearn_metric(state, m)
     for h in range(state.n_heads):
         shrink(state, h)

@@ -18,7 +18,7 @@ from streamsvm.kernels.expansion import (
     vector_norm,
 )
 from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus
-from streamsvm.kernels.rows import in_hand, scrambled, u
+from streamsvm.kernels.rows import in_hand, u
 from streamsvm.kernels.state import f32
 
 # The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want
@@ -27,17 +27,6 @@ GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
 # The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
 METRIC_YOUTH = 50.0
-# After so many events the metric is learned from one in METRIC_SAMPLE, drawn at random: it takes as long as all else.
-METRIC_SETTLED, METRIC_SAMPLE = 500.0, 2
-
-
-@inlined
-def is_metric_due(state):
-    """Whether the metric is learned from the event in hand, if that violates its margin."""
-    seen = state.rows.seen
-    if state.metric_rate <= 0.0:
-        return False
-    return seen < METRIC_SETTLED or scrambled(u(seen) * u(0x9E3779B97F4A7C15)) % u(METRIC_SAMPLE) == 0
 
 
 @kernel

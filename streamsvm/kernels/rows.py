@@ -102,14 +102,6 @@ if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines 
 
 
 @inlined
-def scrambled(number):
-    """A hash of a number, to draw by."""
-    mixed = (number ^ (number >> u(30))) * u(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> u(27))) * u(0x94D049BB133111EB)
-    return mixed >> u(33)
-
-
-@inlined
 def single_event(rows):
     """The values and columns of a single event, how many, and whether columns are `shared`, as for `load`.
 
