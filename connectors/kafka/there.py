@@ -37,6 +37,7 @@ class There:
         self._name, self._servers, self._topic, self._columns = name, servers, topic, tuple(columns)
         self._client = dict(client)
         self._rows: set[Identity] = set()
+        self._since: dict[str, int] = {}
 
     @contextlib.contextmanager
     def _consumer(self) -> Iterator[tuple[Any, list[Any]]]:
@@ -55,12 +56,16 @@ class There:
                 consumer.close(autocommit=False, timeout_ms=2000)
 
     def ends(self) -> dict[str, int]:
-        """Where the partitions end, as far as committed."""
+        """From where on to read back: where the partitions end; as long as rows that were there are still to come
+        again, where these begin."""
+        if self._rows:
+            return self._since
         with self._consumer() as (consumer, tps), talking(self._name, "the ends of its partitions cannot be had"):
             return {str(tp.partition): offset for tp, offset in consumer.end_offsets(tps).items()}
 
     def read(self, since: Mapping[str, int]) -> None:
         """Learn what was committed after these ends."""
+        self._since = dict(since)
         with self._consumer() as (consumer, tps), talking(self._name, "what was written cannot be read"):
             ends = consumer.end_offsets(tps)
             left = {tp for tp in tps if ends[tp] > int(since.get(str(tp.partition), 0))}
@@ -84,7 +89,9 @@ class There:
         """Take a record into account, if it is one of ours."""
         with contextlib.suppress(ValueError, TypeError):
             row = json.loads(value or b"")
-            self._rows.add(tuple(row.get(name) for name in self._columns))
+            place = tuple(row.get(name) for name in self._columns)
+            if any(one is not None for one in place):  # else it is nobody's of ours
+                self._rows.add(place)
 
     def missing(self, columns: Mapping[str, Sequence[Any]]) -> list[int] | None:
         """The numbers of the rows that are not there; None for all."""

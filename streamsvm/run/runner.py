@@ -576,8 +576,9 @@ def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[A
     }
 
 
-PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event")
-"""The columns of results, of whatever source, that say where an event stood."""
+PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "how")
+"""The columns of results, of whatever source, that tell them apart: where an event stood, and how it came by its label:
+one that waited in vain may have a label all the same, later."""
 
 
 @contextlib.contextmanager
