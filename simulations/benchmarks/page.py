@@ -1,13 +1,13 @@
 """What the page costs: a run with it and with viewers beside the same run without, and how soon an event is seen.
 
-    python -m simulations.benchmarks.page                 throughput of blend and cpm, interleaved, in ratios
+    python -m simulations.benchmarks.page                 throughput of blend and cpm, in ratios
     python -m simulations.benchmarks.page latency         from an event's line in a followed file to a viewer
     python -m simulations.benchmarks.page memory          what a board holds after ten million events
 
-Viewers are a process of their own that reads all that is published, and does not draw it. Throughput is wall time of
-the loop; runs with and without the page take turns, and the ratio is that of medians. Where other work shares the
-machine, wall time of either side is mostly that, so the time of the processor that the run's own process takes is
-compared as well.
+Viewers are a process of their own that reads all that is published, and does not draw it. In one run the page looks on
+for three seconds and then for three seconds not, in turns, and the ratio is that of the events per second of all turns
+of a kind. Where other work shares the machine, wall time is mostly that, so the time of the processor that the run's
+own process takes, the page's threads included, is compared as well.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.page import Page
 from streamsvm.run.page.board import Board
 from streamsvm.run.page.series import TIERS
-from streamsvm.run.page.server import page
+from streamsvm.run.page.server import Server, page
 from streamsvm.run.runner import Runner
 
 MODELS = {"blend": StreamSVMClassifier, "cpm": CPMClassifier}
-N = {"blend": 20_000, "cpm": 1_000_000}
 VIEWERS = 10
 BATCH = 1024
+TURN_S = 3.0
 
 
 class Rows:
@@ -101,12 +101,13 @@ def view(port: int, n: int, messages: Any) -> None:
 
 
 @contextlib.contextmanager
-def viewers(port: int) -> Iterator[Any]:
+def viewers(server: Server) -> Iterator[Any]:
     context = multiprocessing.get_context("spawn")
     messages = context.Value("i", 0)
-    process = context.Process(target=view, args=(port, VIEWERS, messages))
+    process = context.Process(target=view, args=(server.port, VIEWERS, messages))
     process.start()
-    time.sleep(2.0)  # until they look
+    while server.n_following < VIEWERS:
+        time.sleep(0.1)
     try:
         yield messages
     finally:
@@ -114,40 +115,50 @@ def viewers(port: int) -> Iterator[Any]:
         process.kill()
 
 
-def timed(model: Any, n: int, observer: Any) -> tuple[float, float]:
-    """Seconds of wall and of the processor that a run takes, threads of the page included."""
-    runner = Runner(model, Rows(n), observer=observer)
-    before = time.process_time()
-    report = runner.run()
-    return report.seconds, time.process_time() - before
+class Turns:
+    """An observer that lets the page look on for some seconds, and then for as long not, in turns."""
+
+    def __init__(self, page: Page, n_turns: int) -> None:
+        self._page, self._left, self._on = page, n_turns, False
+        self._began: tuple[int, float, float] | None = None
+        self.turns: dict[bool, list[tuple[int, float, float]]] = {True: [], False: []}
+        self.runner: Runner | None = None
+
+    def __call__(self, report: Any, fraction: float | None) -> None:
+        if self._on:
+            self._page(report, fraction)
+        now = report.events, time.perf_counter(), time.process_time()
+        if self._began is None:
+            self._began = now
+        elif now[1] - self._began[1] >= TURN_S:
+            events, wall, processor = (new - old for new, old in zip(now, self._began, strict=True))
+            self.turns[self._on].append((int(events), wall, processor))
+            self._began, self._on, self._left = now, not self._on, self._left - 1
+            if not self._left and self.runner is not None:
+                self.runner.stop()
 
 
-def throughput(name: str, rounds: int) -> dict[str, float]:
-    """Medians with page and viewers, and without, in turns."""
-    times: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    n, seen = N[name], 0
-    timed(MODELS[name](), 2 * BATCH, None)
-    for turn in range(rounds):
-        for watched in (True, False) if turn % 2 else (False, True):
-            if not watched:
-                times[watched].append(timed(MODELS[name](), n, None))
-                continue
-            one = Page("0")
-            with viewers(one._server.port) as messages:
-                times[watched].append(timed(MODELS[name](), n, one))
-                one.close()
-            seen += messages.value
-    wall, processor = (
-        [statistics.median(each[k] for each in times[watched]) for watched in (False, True)] for k in (0, 1)
-    )
-    return {
-        "events/s without": n / wall[0],
-        "events/s with": n / wall[1],
-        "ratio, wall time": wall[0] / wall[1],
-        "ratio, processor time": processor[0] / processor[1],
-        "ratio, processor time, best of each": min(e[1] for e in times[False]) / min(e[1] for e in times[True]),
-        "messages a viewer and run": seen / VIEWERS / rounds,
-    }
+def throughput(name: str, n_turns: int) -> dict[str, float]:
+    """Events a second with page and viewers over those without, from all turns; and what chance does to the ratio."""
+    one = Page("0")
+    observer = Turns(one, 2 * n_turns)
+    with viewers(one.server) as messages:
+        runner = observer.runner = Runner(MODELS[name](), Rows(1 << 40), observer=observer)
+        runner.run()
+        one.close()
+    on, off = (np.array(observer.turns[watched][1:], float) for watched in (True, False))  # the first compile
+    draws = np.random.default_rng(0).integers(0, len(off), (2, 2_000, len(off)))
+    result = {"events/s without": off[:, 0].sum() / off[:, 1].sum(), "events/s with": on[:, 0].sum() / on[:, 1].sum()}
+    for k, clock in ((1, "wall time"), (2, "processor time")):
+        result[f"ratio, {clock}"] = _ratio(on, off, k)
+        resampled = [_ratio(on[i % len(on)], off[j], k) for i, j in zip(*draws, strict=True)]
+        result[f"its standard error, {clock}"] = float(np.std(resampled))
+        result[f"ratio of medians, {clock}"] = float(np.median(on[:, 0] / on[:, k]) / np.median(off[:, 0] / off[:, k]))
+    return result | {"turns": float(len(off)), "messages a viewer": messages.value / VIEWERS}
+
+
+def _ratio(on: Any, off: Any, k: int) -> float:
+    return float(on[:, 0].sum() / on[:, k].sum() / (off[:, 0].sum() / off[:, k].sum()))
 
 
 def memory(n: int) -> dict[str, float]:
@@ -234,11 +245,11 @@ def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", nargs="?", default="throughput", choices=("throughput", "latency", "memory"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--only", choices=tuple(MODELS))
     args = parser.parse_args()
     if args.what == "throughput":
-        result = {name: rounded(throughput(name, args.rounds)) for name in ([args.only] if args.only else MODELS)}
+        result = {name: rounded(throughput(name, args.turns)) for name in ([args.only] if args.only else MODELS)}
     elif args.what == "memory":
         result = {"memory": rounded(memory(10_000_000))}
     else:

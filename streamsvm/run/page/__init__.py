@@ -27,15 +27,14 @@ class Page:
 
     Attributes
     ----------
-    url
-        Where the page is.
+    server
+        What serves it; `server.url` is where.
     """
 
     def __init__(self, place: str, token: str | None = None) -> None:
         self._board, self._figures = Board(), figures()
-        self._server = Server(self._board, place, token, lambda: text_of(self._figures))
-        self.url = self._server.url
-        logger.info("the page: %s", self.url)
+        self.server = Server(self._board, place, token, lambda: text_of(self._figures))
+        logger.info("the page: %s", self.server.url)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
@@ -46,7 +45,7 @@ class Page:
     def close(self) -> None:
         """Show how the run ended, and serve no more."""
         self._board.close()
-        self._server.close()
+        self.server.close()
 
 
 def figures() -> Figures | SetupError:

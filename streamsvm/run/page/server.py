@@ -107,6 +107,11 @@ class Server:
         """Where it listens."""
         return int(self._http.server_address[1])
 
+    @property
+    def n_following(self) -> int:
+        """How many viewers follow now."""
+        return self._http.n_following
+
     def knows(self, host: str) -> bool:
         """Whether a request to this host is meant for here, and was not led here by a name of somebody else's."""
         name = re.sub(r":\d+$", "", host).strip("[]").lower()
@@ -161,7 +166,7 @@ class _Http(ThreadingHTTPServer):
         self.page, self.address_family = page, family
         self.viewers = threading.BoundedSemaphore(MOST_VIEWERS)
         self._connections = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._following, self._left = 0, threading.Condition()
+        self.n_following, self._left = 0, threading.Condition()
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -191,18 +196,18 @@ class _Http(ThreadingHTTPServer):
     def following(self) -> Any:
         """Counts who follows."""
         with self._left:
-            self._following += 1
+            self.n_following += 1
         try:
             yield
         finally:
             with self._left:
-                self._following -= 1
+                self.n_following -= 1
                 self._left.notify_all()
 
     def wait_for_viewers(self, seconds: float) -> None:
         """Wait until nobody follows, not for long."""
         with self._left:
-            self._left.wait_for(lambda: not self._following, seconds)
+            self._left.wait_for(lambda: not self.n_following, seconds)
 
 
 class _Handler(BaseHTTPRequestHandler):
