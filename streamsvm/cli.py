@@ -336,7 +336,7 @@ def _add_model(run: argparse.ArgumentParser) -> None:
 def _add_refits(run: argparse.ArgumentParser) -> None:
     group = run.add_argument_group(
         "refits",
-        "Now and then a window of the stream is solved by a batch solver, in a thread beside the running model, and "
+        "Now and then a window of the stream is solved by a batch solver, beside the running model, and "
         "what it finds is heard as far as it is right. Needs the extra `batch`.",
     )
     group.add_argument(

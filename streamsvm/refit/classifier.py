@@ -16,7 +16,7 @@ from river import base
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
-from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, read_archive, write_archive
+from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, LinearModel, read_archive, write_archive
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
@@ -76,8 +76,8 @@ class RefitClassifier(base.MiniBatchClassifier):
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
         (`IndexedBCD`), which choose their settings on the newer part of the window; or an instance of these, or of any
-        classifier by scikit-learn's protocol, which is fitted as it is. Solvers of this package run in a thread; trees
-        and those of others, which hold the interpreter's lock, in a process of their own, unless none can be started.
+        classifier by scikit-learn's protocol, which is fitted as it is. They run in a process of their own, since they
+        hold the interpreter's lock, or in a thread where none can be started.
     window
         Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
         latest 50,000, and fewer where errors have become more.
@@ -555,11 +555,10 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._start(Refit(self._n_refits, self._seen, self._seen + delay, task))
 
     def _newest_model(self) -> Any:
-        """What the latest expert knows, to start from; None where there is none, or it would have to be sent."""
-        if self._solver.holds_lock:
-            return None
+        """What the latest expert knows, to start from, where that is of planes; None where there is none."""
         experts = [expert for expert in self._panel.experts if expert is not None]
-        return max(experts, key=lambda expert: expert.number).model if experts else None
+        newest = max(experts, key=lambda expert: expert.number).model if experts else None
+        return newest if isinstance(newest, LinearModel) else None
 
     def _start(self, refit: Refit) -> None:
         self._job = Job(self._solver if self._adoption is None else self._adoption.solver, refit)

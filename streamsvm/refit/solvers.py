@@ -60,7 +60,7 @@ class Task:
     search
         Settings are chosen by fits on at most so many times the window's rows in all.
     previous
-        The newest model of this solver, to start from; None for solvers that run in a process of their own.
+        The newest model of this solver, to start from, where that is of planes.
     seed
         Of what is drawn.
     learner
@@ -119,7 +119,7 @@ class _Searching:
 
     name: str
     module = "streamsvm.batch"
-    holds_lock = False
+    holds_lock = True  # between what is compiled there is much Python
 
     def solve(self, task: Task) -> Solution:
         """As `Solver` has it."""
@@ -166,7 +166,6 @@ class BoostedTrees(_Searching):
 
     name = "trees"
     module = "sklearn.ensemble"
-    holds_lock = True  # a tree is grown by much Python
 
     def _first(self) -> dict[str, Any]:
         return {"max_iter": 50, "learning_rate": 0.2}
@@ -273,10 +272,11 @@ class Bcd(_Planes):
 class Given:
     """A classifier by scikit-learn's protocol: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
 
+    holds_lock = True
+
     def __init__(self, estimator: Any) -> None:
         self.name = type(estimator).__name__
         self.estimator = estimator
-        self.holds_lock = not type(estimator).__module__.startswith("streamsvm.")
 
     def solve(self, task: Task) -> Solution:
         """As `Solver` has it."""
