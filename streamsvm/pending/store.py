@@ -305,7 +305,9 @@ class Store:
         """What waits with the next n slots: of those at the places `at` features and keys, of the others nothing."""
         first = self._n_added
         if not self._segments or len(self._segments[-1]) >= SEGMENT:
-            self._n_closed_bytes += sum(one.n_bytes for one in self._segments[-1:])
+            for closed in self._segments[-1:]:
+                closed.clear()
+                self._n_closed_bytes += closed.n_bytes
             self._segments.append(Segment(first, ObjectRows() if self._keeps_objects else PackedRows(self._layouts)))
         segment = self._segments[-1]
         segment.rows.add(features, at, n)
@@ -372,11 +374,10 @@ class Store:
 
     def let_go(self, slots: Ints) -> None:
         """These wait no longer: what was kept of them need not be."""
-        open_segment = self._segments[-1:]
         for _, (segment, rows) in self.take(slots, lambda segment, rows: (segment, rows)):
             segment.gone[rows] = True
             before = segment.n_bytes
-            if segment.clear() and segment not in open_segment:
+            if segment is not self._segments[-1] and segment.clear():
                 self._n_closed_bytes += segment.n_bytes - before
 
     # Bounds -----------------------------------------------------------------------------------------------------------
