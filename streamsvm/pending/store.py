@@ -116,8 +116,8 @@ class Store:
     most
         So many may wait; where there are more, the oldest is dropped.
     most_bytes
-        So much memory may be taken; where it is not enough those that had their labels are forgotten, the oldest first,
-        then the oldest that wait are dropped.
+        So much memory may be taken, but for some MiB of the segment that is open; where it is not enough those that had
+        their labels are forgotten, the oldest first, then the oldest that wait are dropped.
     keeps_objects
         Whether rows are kept as objects, which are not counted among the bytes.
     relearns
@@ -377,7 +377,7 @@ class Store:
         for _, (segment, rows) in self.take(slots, lambda segment, rows: (segment, rows)):
             segment.gone[rows] = True
             before = segment.n_bytes
-            if segment is not self._segments[-1] and segment.clear():
+            if segment.clear() and segment is not self._segments[-1]:
                 self._n_closed_bytes += segment.n_bytes - before
 
     # Bounds -----------------------------------------------------------------------------------------------------------
