@@ -116,8 +116,8 @@ class Store:
     most
         So many may wait; where there are more, the oldest is dropped.
     most_bytes
-        So much memory may be taken; where it is not enough those that had their labels are forgotten, the oldest first,
-        then the oldest that wait are dropped.
+        So much memory may be taken, but for some MiB of the segment that is open; where it is not enough those that had
+        their labels are forgotten, the oldest first, then the oldest that wait are dropped.
     keeps_objects
         Whether rows are kept as objects, which are not counted among the bytes.
     relearns
@@ -305,7 +305,9 @@ class Store:
         """What waits with the next n slots: of those at the places `at` features and keys, of the others nothing."""
         first = self._n_added
         if not self._segments or len(self._segments[-1]) >= SEGMENT:
-            self._n_closed_bytes += sum(one.n_bytes for one in self._segments[-1:])
+            for closed in self._segments[-1:]:
+                closed.clear()
+                self._n_closed_bytes += closed.n_bytes
             self._segments.append(Segment(first, ObjectRows() if self._keeps_objects else PackedRows(self._layouts)))
         segment = self._segments[-1]
         segment.rows.add(features, at, n)
@@ -372,11 +374,10 @@ class Store:
 
     def let_go(self, slots: Ints) -> None:
         """These wait no longer: what was kept of them need not be."""
-        open_segment = self._segments[-1:]
         for _, (segment, rows) in self.take(slots, lambda segment, rows: (segment, rows)):
             segment.gone[rows] = True
             before = segment.n_bytes
-            if segment.clear() and segment not in open_segment:
+            if segment.clear() and segment is not self._segments[-1]:
                 self._n_closed_bytes += segment.n_bytes - before
 
     # Bounds -----------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def results(folder: Path, broker: str, sinks: tuple[str, str, str]) -> dict[str,
         summary.pop(name)
     kept: dict[str, Any] = {"summary": summary, "model": (folder / "model").read_bytes()}
     for topic, places in zip(
-        sinks, (("partition", "offset"), ("partition", "offset"), ("stream", "part", "number")), strict=True
+        sinks, (("partition", "offset"), ("partition", "offset", "how"), ("stream", "part", "number")), strict=True
     ):
         rows = [json.loads(record.value) for record in read(broker, topic)]
         named = {tuple(row[name] for name in places): row for row in rows}

@@ -275,7 +275,8 @@ def test_sparse_rows_come_back_as_they_were() -> None:
     assert found.values.tolist() == [3.0, 4.0, 5.0, 1.5, -2.0]
 
 
-def test_memory_stays_within_its_bound() -> None:
+def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "SEGMENT", 256)
     store = Store(most_bytes=400_000, n_origins=1)
     join = Join(store, Echo())
     most = 0
