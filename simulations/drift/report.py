@@ -202,7 +202,12 @@ def front_table() -> str:
     table["p"] = duels["Wilcoxon p"]
     table.loc[OURS, "StreamSVM wins, ties, losses"] = ""
     table.index.name = "learner"
-    return markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
+    n, met = len(found.accuracy), summary.common(cells, ranked)
+    lengths = cells[cells.scenario.isin(found.accuracy.index)].planned
+    return (
+        f"{n} scenarios of {lengths.min():,} to {lengths.max():,} events, {len(met) / n:.0f} seed(s) of each.\n\n"
+        + markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
+    )
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------
