@@ -203,10 +203,9 @@ def front_table() -> str:
     table.loc[OURS, "StreamSVM wins, ties, losses"] = ""
     table.index.name = "learner"
     n, met = len(found.accuracy), summary.common(cells, ranked)
-    lengths = cells[cells.scenario.isin(found.accuracy.index)].planned
-    return (
-        f"{n} scenarios of {lengths.min():,} to {lengths.max():,} events, {len(met) / n:.0f} seed(s) of each.\n\n"
-        + markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
+    lengths = " or ".join(f"{each:,}" for each in sorted(set(cells[cells.scenario.isin(found.accuracy.index)].planned)))
+    return f"{n} scenarios of {lengths} events, {len(met)} streams in all.\n\n" + markdown_table(
+        table.drop(columns=["kappa", "MB", "cells"])
     )
 
 
