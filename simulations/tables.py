@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simulations.keeping import ROOT, replace
 
-PAGES = (ROOT / "docs" / "benchmarks.md",)
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "how-to" / "simulate.md")
 
 
 def _streams() -> str:
@@ -53,11 +53,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
-    behind = [page for page in PAGES if renewed(page.read_text()) != page.read_text()]
+    made = {page: renewed(page.read_text()) for page in PAGES}
+    behind = [page for page, text in made.items() if text != page.read_text()]
     for page in behind:
-        print(f"{_shown(page)} {'differs from what is kept' if check else 'written'}")
         if not check:
-            replace(page, renewed(page.read_text()))
+            replace(page, made[page])
+        print(f"{_shown(page)} {'differs from what is kept' if check else 'written'}")
     sys.exit(1 if check and behind else 0)
 
 

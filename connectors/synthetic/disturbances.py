@@ -192,6 +192,9 @@ class Late(Disturbance):
 
     by: int
 
+    def stretched(self, factor: float) -> Disturbance:
+        return replace(super().stretched(factor), by=round(self.by * factor))
+
     def affect(self, event: Event, rng: random.Random) -> Event:
         return event._replace(delay=self.by)
 

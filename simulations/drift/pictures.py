@@ -35,11 +35,15 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _png(figure: Any, dpi: int = 130) -> bytes:
-    memory = io.BytesIO()
-    figure.savefig(memory, dpi=dpi, bbox_inches="tight", metadata={"Software": None})
+def _png(figure: Any, dpi: int = 110) -> bytes:
+    """A picture of few colours, small enough for a repository."""
+    from PIL import Image
+
+    drawn, packed = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, dpi=dpi, bbox_inches="tight")
     _pyplot().close(figure)
-    return memory.getvalue()
+    Image.open(drawn).convert("RGB").quantize(128).save(packed, "png", optimize=True)
+    return packed.getvalue()
 
 
 def curves(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Sequence[str], columns: int = 3) -> bytes:

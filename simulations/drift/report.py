@@ -202,7 +202,11 @@ def front_table() -> str:
     table["p"] = duels["Wilcoxon p"]
     table.loc[OURS, "StreamSVM wins, ties, losses"] = ""
     table.index.name = "learner"
-    return markdown_table(table.drop(columns=["kappa", "MB", "cells"]))
+    n, met = len(found.accuracy), summary.common(cells, ranked)
+    lengths = " or ".join(f"{each:,}" for each in sorted(set(cells[cells.scenario.isin(found.accuracy.index)].planned)))
+    return f"{n} scenarios of {lengths} events, {len(met)} streams in all.\n\n" + markdown_table(
+        table.drop(columns=["kappa", "MB", "cells"])
+    )
 
 
 # Pages ----------------------------------------------------------------------------------------------------------------

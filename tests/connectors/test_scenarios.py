@@ -103,6 +103,7 @@ def test_classes_change_their_labels_and_back() -> None:
 def test_labels_are_late_or_never_come() -> None:
     late = drawn(Late(at=100, by=7))
     assert [event.delay for event in late] == [0] * 100 + [7] * 1_900
+    assert Late(at=100, by=50).stretched(0.1) == Late(at=10, by=5)
     rare = drawn(Unlabelled(at=1_000, after=0.9))
     unlabelled = np.array([event.y is None for event in rare])
     assert not unlabelled[:1_000].any()
