@@ -1,4 +1,4 @@
-"""Pictures of the simulations stand beside these, where pages read in the checkout find them; the site takes them along."""
+"""Pictures of the simulations, where pages that are read in the checkout find them: the site takes them along."""
 
 from __future__ import annotations
 
