@@ -32,7 +32,7 @@ from streamsvm.run.runner import Report
 EVERY_S = 1.0
 _IDLE_S = 5.0  # from one look to the next where no event came
 # Of the time, at most: for what is published, and for each of what else is looked at.
-_PUBLISHING, _LOOKING = 0.004, 0.001
+_PUBLISHING, _LOOKING = 0.003, 0.0005
 _LONGEST_REST_S = 15.0
 _ANSWERS_SHARE = 0.01
 _HISTORY_S = 10.0
