@@ -7,7 +7,7 @@
 Viewers are a process of their own that reads all that is published, and does not draw it. In one run the page looks on
 for three seconds and then for three seconds not, in turns, and the ratio is that of the events per second of all turns
 of a kind. Where other work shares the machine, wall time is mostly that, so the time of the processor that the run's
-own process takes, the page's threads included, is compared as well.
+own process takes, the page's threads included, is compared as well; and what of it is the page's, counted by threads.
 """
 
 from __future__ import annotations
@@ -120,19 +120,22 @@ class Turns:
 
     def __init__(self, page: Page, n_turns: int) -> None:
         self._page, self._left, self._on = page, n_turns, False
-        self._began: tuple[int, float, float] | None = None
-        self.turns: dict[bool, list[tuple[int, float, float]]] = {True: [], False: []}
+        self._began: tuple[float, ...] | None = None
+        self._looked = 0.0
+        self.turns: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
         self.runner: Runner | None = None
 
     def __call__(self, report: Any, fraction: float | None) -> None:
         if self._on:
+            before = time.thread_time()
             self._page(report, fraction)
-        now = report.events, time.perf_counter(), time.process_time()
+            self._looked += time.thread_time() - before
+        processor, own = time.process_time(), time.thread_time()
+        now = float(report.events), time.perf_counter(), processor, processor - own, self._looked
         if self._began is None:
             self._began = now
         elif now[1] - self._began[1] >= TURN_S:
-            events, wall, processor = (new - old for new, old in zip(now, self._began, strict=True))
-            self.turns[self._on].append((int(events), wall, processor))
+            self.turns[self._on].append(tuple(new - old for new, old in zip(now, self._began, strict=True)))
             self._began, self._on, self._left = now, not self._on, self._left - 1
             if not self._left and self.runner is not None:
                 self.runner.stop()
@@ -154,6 +157,9 @@ def throughput(name: str, n_turns: int) -> dict[str, float]:
         resampled = [_ratio(on[i % len(on)], off[j], k) for i, j in zip(*draws, strict=True)]
         result[f"its standard error, {clock}"] = float(np.std(resampled))
         result[f"ratio of medians, {clock}"] = float(np.median(on[:, 0] / on[:, k]) / np.median(off[:, 0] / off[:, k]))
+    others = [each[:, 3].sum() / each[:, 2].sum() for each in (on, off)]
+    result["looking, share of the processor's time"] = on[:, 4].sum() / on[:, 2].sum()
+    result["serving, share of the processor's time"] = others[0] - others[1]
     return result | {"turns": float(len(off)), "messages a viewer": messages.value / VIEWERS}
 
 

@@ -31,7 +31,9 @@ from streamsvm.run.runner import Report
 
 EVERY_S = 1.0
 _IDLE_S = 5.0  # from one look to the next where no event came
-_SHARE = 0.003  # of the time, for each of the three kinds of looking, at most
+# Of the time, at most: for what is published, and for each of what else is looked at.
+_PUBLISHING, _LOOKING = 0.003, 0.0005
+_LONGEST_REST_S = 15.0
 _ANSWERS_SHARE = 0.01
 _HISTORY_S = 10.0
 _STANDS_STILL_S = 120.0
@@ -104,14 +106,13 @@ class Board:
         if answers is not None and len(answers.batch) and now >= self._look_due:
             watch = _Stopwatch()
             self._take(report)
-            self._look_due = now + watch.rest(0.0)
+            self._look_due = now + watch.rest(0.0, _LOOKING)
         if now >= self._due and (moved or now >= self._due + _IDLE_S - self._every_s):
             watch = _Stopwatch()
             self._publish(report, fraction)
-            self._due = now + watch.rest(self._every_s)
+            self._due = now + watch.rest(self._every_s, _PUBLISHING)
 
     def _begin(self, report: Report) -> None:
-        self._confusion.begin(report.metrics if report.resumed is not None else Metrics())
         self._marks.begin(report)
 
     def _take(self, report: Report) -> None:
@@ -130,7 +131,7 @@ class Board:
         if now >= self._history_due:
             watch = _Stopwatch()
             self._history = _history(report)
-            self._history_due = now + watch.rest(_HISTORY_S)
+            self._history_due = now + watch.rest(_HISTORY_S, _LOOKING)
         self.feed.publish(packed(self._state(report, fraction)))
 
     def _answer(self, report: Report) -> None:
@@ -247,6 +248,11 @@ class Board:
     def _late(self, metrics: Metrics) -> dict[str, Any]:
         """The accuracy of late, beside that of the baselines over as many events or a few more."""
         before = self._series.since(metrics.judged - min(metrics.window, metrics.judged))
+        ends, shares = metrics.curve.windowed(metrics.window)
+        if before is None and len(ends) > 1:  # as after a resumption
+            width = metrics.curve.width
+            late = {name: _share(value) for name, value in zip(CURVE_LINES, shares[-1].tolist(), strict=True)}
+            return {"events": int(ends[0]) // width * width, **late}
         totals = metrics.curve.totals().astype(float)
         first = COLUMNS.index("hits")
         base = np.zeros(3) if before is None else before[first : first + 3]
@@ -378,14 +384,14 @@ def _share(value: float) -> float | None:
 
 
 class _Stopwatch:
-    """Measures what a look costs the thread of the run, in time of the processor."""
+    """Measures what a look costs the thread of the run, waiting for the processor or the interpreter included."""
 
     def __init__(self) -> None:
-        self._began = time.thread_time()
+        self._began = time.perf_counter()
 
-    def rest(self, least: float, share: float = _SHARE) -> float:
+    def rest(self, least: float, share: float) -> float:
         """How many seconds later the next look may begin, so that looking takes no more than its share."""
-        return max(least, (time.thread_time() - self._began) / share)
+        return max(least, min((time.perf_counter() - self._began) / share, _LONGEST_REST_S))
 
 
 def _lag(lag: Mapping[Any, int] | None) -> dict[str, Any] | None:

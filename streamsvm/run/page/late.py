@@ -24,10 +24,6 @@ class Confusion:
     def __init__(self) -> None:
         self._older = self._newer = (0, dict[int, int]())
 
-    def begin(self, metrics: Metrics) -> None:
-        """What was counted before a process began is not of late."""
-        self._older = self._newer = (metrics.judged, metrics.pairs())
-
     def of(self, metrics: Metrics) -> dict[str, Any]:
         """Of the classes that came most, a matrix with a row for each label and a column for each prediction."""
         if metrics.judged - self._newer[0] >= _SPAN:

@@ -117,8 +117,12 @@ class Shelf(Board):
 
     def _report(self, snapshot: Snapshot, at: float) -> Report:
         from streamsvm.online import from_state
-        from streamsvm.refit.archive import at_rest
 
+        state = snapshot.model
+        if state[0].get("job"):  # what is being solved is for the run to solve
+            from streamsvm.refit.archive import at_rest  # imports much
+
+            state = at_rest(*state)
         metrics = Metrics.from_state(*snapshot.metrics)
         self._first = metrics.taken if self._first is None else self._first
         self._checkpoint.written_at = at
@@ -134,8 +138,7 @@ class Shelf(Board):
             resumed=self._first,
             events=metrics.taken - self._first,
         )
-        model = from_state(*at_rest(*snapshot.model))  # what is being solved is for the run to solve
-        report.learner = as_learner(model, scored=False)
+        report.learner = as_learner(from_state(*state), scored=False)
         report.refits = Refits.of(report.learner.model)
         return report
 
