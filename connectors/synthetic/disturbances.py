@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import cycle, islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from connectors.events import ConnectorError
 
@@ -67,6 +67,7 @@ def share(i: float, at: float, width: float) -> float:
 class Disturbance:
     """What all have in common."""
 
+    positions: ClassVar[tuple[str, ...]] = ("at", "until", "width")
     at: int = 0
     until: int = 0
     width: int = 0
@@ -92,12 +93,7 @@ class Disturbance:
 
     def stretched(self, factor: float) -> Disturbance:
         """Itself in a stream so many times as long."""
-        return replace(
-            self,
-            at=round(self.at * factor),
-            until=round(self.until * factor),
-            width=round(self.width * factor),
-        )
+        return replace(self, **{name: round(getattr(self, name) * factor) for name in self.positions})
 
     def over(self, draw: Draw, rng: random.Random) -> Draw:
         """What draws events with this disturbance."""
@@ -190,10 +186,8 @@ class Swap(Disturbance):
 class Late(Disturbance):
     """Labels come `by` events later."""
 
+    positions = ("at", "until", "width", "by")
     by: int
-
-    def stretched(self, factor: float) -> Disturbance:
-        return replace(super().stretched(factor), by=round(self.by * factor))
 
     def affect(self, event: Event, rng: random.Random) -> Event:
         return event._replace(delay=self.by)
