@@ -238,7 +238,7 @@ class Single:
         answers = np.full((1 + len(experts), 1, n_classes), np.nan)
         self._learner, self._others, self._asleep = answers[0, 0], answers[1:], state.experts["asleep"]
         self._learner[:] = 0.0
-        self._seen = state._number("seen")
+        self._seen = state.number("seen")
         self._experts = [
             (k, answers[k, 0], expert.asked_again(rows, answers[k]))
             for k, expert in enumerate(experts, start=1)
