@@ -338,10 +338,10 @@ class Runner:
         self._check_hope(kept)
         if len(kept):
             self._write("out", prediction_table(answers, self._learner.classes, self._names))
-        if joined is not None and self._late is not None:
-            self._judge(joined, self._late)
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
+        if joined is not None and self._late is not None:
+            self._judge(joined, self._late)
         if kept.rejected:
             table = rejection_table if self._late is None else rejection_table_of_two
             self._write("rejected", table(kept.rejected))
