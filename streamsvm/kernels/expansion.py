@@ -23,6 +23,7 @@ from streamsvm.kernels.access import state_at
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import best_class
 from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand, u
+from streamsvm.kernels.seats import SEATS, begin_seats, is_seated, n_seats, sum_seats
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, f64, i64, records, u64
 
 # Slots come in multiples of this.
@@ -71,8 +72,12 @@ BSGD = Declaration(
         "gamma_now": Number("gamma", saved=True, within=(0.0, 1e300)),
         "sum_of_squares": Number("the sum of square norms it follows", saved=True, within=(0.0, 1e300)),
         "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, within=_VALUE),
-        "coefs": Array(("heads*classes", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
-        "averaged": Array(("mean_heads*classes", "slots"), "U of their average", f32, saved=True, within=_COEF),
+        "coefs": Array(("heads*seats", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
+        "averaged": Array(("mean_heads*seats", "slots"), "U of their average", f32, saved=True, within=_COEF),
+        "seated": Array(("listed_seats", "slots"), "the class in each, see `seats`", i64, saved=True, within=_COUNT),
+        "taken": Array(("listed_slots",), "how many seats are taken", i64, saved=True, within=(0.0, SEATS)),
+        "seat_sizes": Array(("seats",), "how much a vector says about the class in each seat"),
+        "seat_of": Array(("classes",), "where classes sit at a vector looked up, -1 for nowhere", i64, start=-1),
         "norms": Array(("slots",), "the vectors' weighted square norms", f32, saved=True),
         "touched": Array(("slots", "words"), "which columns each vector has a value in, a bit each", u64),
         "biases": Array(("heads*classes",), "constants of the scores", saved=True, within=_BIAS),
@@ -292,17 +297,38 @@ def evaluate(state, m, averaging):
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     row, sums, scores, means = state.kernel, state.work[0], state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
+    if is_seated(state):
+        evaluate_seats(state, averaging)
+        return
+    rows = n_seats(state)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         scores[at] = means[at] = 0.0
-        for c in range(at + first, at + n):
-            s = dot(coefs, c, row, slots, sums)
+        for i in range(first, n):
+            c, row_of = at + i, h * rows + i
+            s = dot(coefs, row_of, row, slots, sums)
             scores[c] = head.scale * s + biases[c]
             if averaging:
-                mean = head.mean_v * s + head.mean_u * dot(averaged, c, row, slots, sums)
+                mean = head.mean_v * s + head.mean_u * dot(averaged, row_of, row, slots, sums)
                 means[c] = mean + mean_biases[c]
         if first == 1 and n == 2:
             scores[at], means[at] = -scores[at + 1], -means[at + 1]
+
+
+@kernel
+def evaluate_seats(state, averaging):
+    """The same where there are more classes than seats, from the kernel values at hand."""
+    capacity, n, scores, means = state.classes.size, state.n_classes, state.scores, state.mean_scores
+    sum_seats(state, state.coefs, scores)
+    if averaging:
+        sum_seats(state, state.averaged, means)
+    for h in range(state.n_heads):
+        head = state.heads[h]
+        for c in range(h * capacity, h * capacity + n):
+            s = scores[u(c)]
+            scores[u(c)] = head.scale * s + state.biases[u(c)]
+            if averaging:
+                means[u(c)] = head.mean_v * s + head.mean_u * means[u(c)] + state.mean_biases[u(c)]
 
 
 @inlined
@@ -398,16 +424,18 @@ def log_kernel_between(state, a, b):
 def open_classes(state, n):
     """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
     capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
-    before = state.n_classes
+    before, rows = state.n_classes, n_seats(state)
+    if before <= rows < n:
+        begin_seats(state)
     for h in range(state.n_heads):
-        at = h * capacity
+        at, first = h * capacity, h * rows
         for c in range(at + before, at + n):
             state.scores[c] = state.mean_scores[c] = 0.0
         if before == 2 and n > 2:
             for b in range(coefs.shape[1]):
-                coefs[at, b] = -coefs[at + 1, b]
+                coefs[first, b] = -coefs[first + 1, b]
             if averaged.size > 0:
                 for b in range(averaged.shape[1]):
-                    averaged[at, b] = -averaged[at + 1, b]
+                    averaged[first, b] = -averaged[first + 1, b]
             state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
     state.n_classes = max(before, n)

@@ -29,6 +29,17 @@ from streamsvm.kernels.expansion import (
 from streamsvm.kernels.exponential import ONE, exp32
 from streamsvm.kernels.merging import BEST, LOST, degradation, golden_section, look_up, ratio_of, refine
 from streamsvm.kernels.rows import u
+from streamsvm.kernels.seats import (
+    empty_seat,
+    empty_seats,
+    head_weight,
+    is_seated,
+    join_seats,
+    n_rows,
+    n_seats,
+    product_of_seats,
+    products_of_seats,
+)
 from streamsvm.kernels.state import f32
 
 # How the best point between two vectors is found.
@@ -85,17 +96,10 @@ def is_plain(state):
 
 
 @inlined
-def head_weight(state, h):
-    """What a head's coefficients count for where vectors are compared: its weight, in units of its step."""
-    head = state.heads[h]
-    return math.sqrt(head.weight) / head.eta * head.scale
-
-
-@inlined
 def coef_range(state, h):
     """The rows of a head's coefficients."""
-    capacity = state.classes.size
-    return range(h * capacity + first_class(state), h * capacity + state.n_classes)
+    at = h * n_seats(state)
+    return range(at + first_class(state), at + n_rows(state))
 
 
 # Choosing ---------------------------------------------------------------------------------------------------------
@@ -128,6 +132,9 @@ def products_with(state, i, out):
     slots, coefs = padded(state.n_vectors), state.coefs
     for b in range(slots):
         out[u(b)] = ZERO
+    if is_seated(state):
+        products_of_seats(state, i, out)
+        return
     for h in range(state.n_heads):
         weight = head_weight(state, h)
         for c in coef_range(state, h):
@@ -222,6 +229,8 @@ def find_cost(state, i, b, sizes, far):
 def product(state, a, b):
     """The product of the coefficients of two vectors, summed over heads and classes."""
     coefs, total = state.coefs, 0.0
+    if is_seated(state):
+        return product_of_seats(state, a, b)
     for h in range(state.n_heads):
         weight = 1.0 if is_plain(state) else head_weight(state, h)
         for c in coef_range(state, h):
@@ -269,14 +278,23 @@ def join(state, a, b, of_a, keep_a, keep_b):
             vectors[j, to] = share * vectors[j, to] + rest * vectors[j, other]
             bits &= bits - u(1)
     state.norms[a] = vector_norm(state, a)
-    join_coefs(state, state.coefs, a, b, f32(keep_a), f32(keep_b))
+    join_coefs(state, a, b, f32(keep_a), f32(keep_b))
+
+
+@kernel
+def join_coefs(state, a, b, keep_a, keep_b):
+    """Coefficients of a = keep_a times those of a + keep_b times those of b, for all heads and classes."""
+    if is_seated(state):
+        join_seats(state, a, b, keep_a, keep_b)
+        return
+    join_rows(state, state.coefs, a, b, keep_a, keep_b)
     if state.averaged.size > 0:
-        join_coefs(state, state.averaged, a, b, f32(keep_a), f32(keep_b))
+        join_rows(state, state.averaged, a, b, keep_a, keep_b)
 
 
 @inlined
-def join_coefs(state, coefs, a, b, keep_a, keep_b):
-    """coefs of a = keep_a times coefs of a + keep_b times coefs of b, for all heads and classes."""
+def join_rows(state, coefs, a, b, keep_a, keep_b):
+    """The same of an array of coefficients in which every class has a row."""
     for h in range(state.n_heads):
         for c in coef_range(state, h):
             coefs[u(c), u(a)] = keep_a * coefs[u(c), u(a)] + keep_b * coefs[u(c), u(b)]
@@ -405,19 +423,18 @@ def remove(state, slot):
         for w in range(state.touched.shape[1]):
             state.touched[slot, w] = state.touched[last, w]
         state.norms[slot] = state.norms[last]
-    clear_coefs(state, state.coefs, last)
-    if state.averaged.size > 0:
-        clear_coefs(state, state.averaged, last)
+    clear_coefs(state, last)
     state.n_vectors = last
 
 
 @inlined
-def clear_coefs(state, coefs, slot):
+def clear_coefs(state, slot):
     """Set the coefficients of a slot to zero."""
-    capacity = state.classes.size
-    for h in range(state.n_heads):
-        for c in range(h * capacity, h * capacity + state.n_classes):
-            coefs[c, slot] = ZERO
+    if is_seated(state):
+        empty_seats(state, slot)
+        return
+    for e in range(state.n_classes):
+        empty_seat(state, e, slot)
 
 
 @kernel
@@ -448,9 +465,7 @@ def project(state, i):
         beta[p] /= factor[p, p]
     for b in range(n):
         if b != i:
-            join_coefs(state, state.coefs, b, i, ONE, f32(beta[b]))
-            if state.averaged.size > 0:
-                join_coefs(state, state.averaged, b, i, ONE, f32(beta[b]))
+            join_coefs(state, b, i, ONE, f32(beta[b]))
 
 
 ENTRIES = {

@@ -18,7 +18,7 @@ from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.losses import softmax_terms
+from streamsvm.kernels.losses import largest, softmax_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, borrow, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
@@ -125,24 +125,6 @@ def score(state, rows, values, m):
     dot_faces(state.weights, n * k, rows, values, m, scores)
     for c in range(n):
         tops[u(c)] = largest(scores, c * k, k)
-
-
-@inlined
-def largest(x, first, n):
-    """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
-    a = b = c = d = x[u(first)]
-    i, end = first, first + n
-    while i + 4 <= end:
-        w, x_, y, z = x[u(i)], x[u(i + 1)], x[u(i + 2)], x[u(i + 3)]
-        a, b = w if w > a else a, x_ if x_ > b else b
-        c, d = y if y > c else c, z if z > d else d
-        i += 4
-    while i < end:
-        w = x[u(i)]
-        a = w if w > a else a
-        i += 1
-    a, c = b if b > a else a, d if d > c else c
-    return c if c > a else a
 
 
 @inlined
