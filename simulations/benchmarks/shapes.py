@@ -35,8 +35,8 @@ STREAMS: dict[str, tuple[int, int]] = {
     "MNIST": (500, 1_000),
     "26 classes": (2_000, 2_000),
     "200 classes": (2_000, 1_500),
-    "1,000 classes": (2_000, 1_000),
-    "3,000 classes": (4_000, 500),
+    "1,000 classes": (1_500, 500),
+    "3,000 classes": (3_000, 250),
 }
 
 
