@@ -163,9 +163,9 @@ def run(before: Path | None, only: list[str] | None) -> None:
     here = Path(__file__).resolve().parents[2]
     checkouts = ({"before": before.resolve()} if before else {}) | {"now": here}
     result = {} if only else kept("shapes")
-    for name in only or STREAMS:
-        for way in ("rows", "dicts") if name in ("spam", "40,000 columns") else ("rows",):
-            for learner in LEARNERS:
+    for learner in LEARNERS:
+        for name in only or STREAMS:
+            for way in ("rows", "dicts") if name in ("spam", "40,000 columns") else ("rows",):
                 found = side_by_side(checkouts, (name, learner, way))
                 result[f"{name}, {learner}, {way}"] = found
                 ratio = f"{found['now']['us'] / found['before']['us']:6.2f}" if before else ""
