@@ -28,7 +28,7 @@ def learn(state, key, label, n=N_CLASSES, proba=None):
     proba = np.full(n, 1.0 / n) if proba is None else proba.copy()
     autocorrelation.add_autocorrelation(state, n, proba)
     autocorrelation.note(state, key)
-    autocorrelation.learn_autocorrelation(state, key, n, label)
+    autocorrelation.learn_autocorrelation(state, key, n, label, label)
     return proba
 
 
@@ -108,7 +108,8 @@ def heard(state, labels, delay=0):
             out.append((proba != 1.0 / N_CLASSES).any())
         if i >= delay:
             autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
-            autocorrelation.learn_autocorrelation(state, float(i + 1 - delay), N_CLASSES, int(labels[i - delay]))
+            label = int(labels[i - delay])
+            autocorrelation.learn_autocorrelation(state, float(i + 1 - delay), N_CLASSES, label, label)
     return np.array(out)
 
 
@@ -188,13 +189,13 @@ def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     state, nothing = fresh(), -5.0
     for _ in range(20):
         autocorrelation.note(state, nothing)
-    autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0)
+    autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0, 0)
     # No predictions come: those before were of other events.
     assert autocorrelation.recall(state, 1.0) == autocorrelation.NOW
     for i in range(1, 20):
         autocorrelation.note(state, float(20 + i))
         assert autocorrelation.recall(state, float(i)) == autocorrelation.UNKNOWN
-        autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES)
+        autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES, i % N_CLASSES)
     assert autocorrelation.recall(state, 21.0) >= 0
 
 
