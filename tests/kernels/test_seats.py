@@ -106,3 +106,18 @@ def test_vectors_are_seated_when_one_class_too_many_comes():
     for name, held in zip(("coefs", "averaged"), before, strict=True):
         np.testing.assert_array_equal(class_coefs(model._state, name)[:, :-1], held)
         assert not class_coefs(model._state, name)[:, -1].any()
+
+
+def test_sizes_are_those_of_the_seats_taken():
+    X, y = stream(600, 2 * seats.SEATS)
+    model = BSGDClassifier(budget=30, absorb=0.7, heads=(("hinge", 1.0), ("log", 0.5)), scaling="none")
+    for start in range(0, 600, 100):
+        model.learn_many(X[start : start + 100], y[start : start + 100])
+        state = model._state
+        held = state.squares.copy()
+        expansion.measure_all(state)
+        np.testing.assert_array_equal(state.squares, held)
+        n = model.n_support_vectors
+        np.testing.assert_allclose(held[:, :n], (class_coefs(state, "coefs") ** 2).sum(axis=1), rtol=1e-4)
+        assert not held[:, n:].any()
+    assert seats.is_seated(state)
