@@ -121,3 +121,23 @@ def test_sizes_are_those_of_the_seats_taken():
         np.testing.assert_allclose(held[:, :n], (class_coefs(state, "coefs") ** 2).sum(axis=1), rtol=1e-4)
         assert not held[:, n:].any()
     assert seats.is_seated(state)
+
+
+def test_two_classes_become_very_many_at_once():
+    """As for a member that was dormant while they came."""
+    X, y = stream(100, 2)
+    model = BSGDClassifier(budget=20, average=20, scaling="none")
+    model.learn_many(X, y)
+    for c in range(2, MANY):
+        model._code(c)
+    model._grow()
+    signed = [model._state.split(name)[0, 1, : model.n_support_vectors].copy() for name in ("coefs", "averaged")]
+    expansion.open_classes(model._state, MANY)
+    assert seats.is_seated(model._state)
+    for name, held in zip(("coefs", "averaged"), signed, strict=True):
+        found = class_coefs(model._state, name)[0]
+        np.testing.assert_array_equal(found[:2], [-held, held])
+        assert not found[2:].any()
+    kept = model._state.squares.copy()
+    expansion.measure_all(model._state)
+    np.testing.assert_array_equal(model._state.squares, kept)
