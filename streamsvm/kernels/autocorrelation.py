@@ -42,7 +42,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.losses import scale_terms, softmax_terms
+from streamsvm.kernels.losses import scale_terms, softmax_terms, sum_of
 from streamsvm.kernels.rows import MOST_EVENTS, u
 from streamsvm.kernels.state import Array, Declaration, Number, i64
 
@@ -63,6 +63,8 @@ MARGIN = 0.003
 # With so much doubt it is not heard; doubt grows no further than the second, by the third at most with each label.
 DOUBT, MOST_DOUBT, MOST_ADDED = 8.0, 16.0, 3.0
 LEAST_PROBABILITY = 1e-6
+# Where classes are many, one that came so often after the labels of late is named in the vote.
+LIKELY = 1.0 / 16.0
 # Counts are scaled back when what they are raised by has grown to this.
 LARGE = 1e100
 
@@ -116,6 +118,10 @@ AUTOCORRELATION = Declaration(
         "logs": Array(("classes",), "their logarithms"),
         "lifts": Array(("classes",), "the lift"),
         "autocorrelated": Array(("classes",), "the probabilities with it"),
+        "tally": Array(("classes",), "a row of counts, of the classes voted on"),
+        "n_classes": Number("how many classes there are, where some are voted on by name", i64),
+        "n_named": Number("how many are; 0 where all classes are voted on, in order", i64),
+        "named": Array(("classes",), "which", i64),
     },
 )
 
@@ -217,27 +223,60 @@ def context(labels, k):
 
 @kernel
 def find_lift(state, labels, n):
-    """What the labels before say of n classes."""
+    """What the labels before say of the n classes voted on."""
     lifts, base = state.lifts, state.autocorrelated
-    back_off(state, 0, n, True)
+    others = n_others(state, n)
     for c in range(n):
-        base[c] = math.log(max(lifts[c], LEAST_PROBABILITY))
+        lifts[c] = 1.0 / (n - 1 + others)
+    lifts[n - 1] *= others
+    back_off(state, 0, n)
+    for c in range(n):
+        base[c] = math.log(max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_PROBABILITY))
     for k in range(1, LAGS + 1):
-        back_off(state, context(labels, k), n, False)
+        back_off(state, context(labels, k), n)
     for c in range(n):
-        lifts[c] = math.log(max(lifts[c], LEAST_PROBABILITY)) - base[c]
+        lifts[c] = math.log(max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_PROBABILITY)) - base[c]
 
 
 @inlined
-def back_off(state, row, n, first):
-    """Frequencies by one row of counts, in place of those in `lifts`; at first there are none."""
-    counts, lifts, one = state.counts, state.lifts, state.increment
-    total = one
+def back_off(state, row, n):
+    """Frequencies by one row of counts, in place of those in `lifts`."""
+    tally, lifts, one = state.tally, state.lifts, state.increment
+    share = 1.0 / take_counts(state, row, n)
     for c in range(n):
-        total += counts[row, c]
-    share = 1.0 / total
-    for c in range(n):
-        lifts[c] = (counts[row, c] + one * (1.0 / n if first else lifts[c])) * share
+        lifts[c] = (tally[c] + one * lifts[c]) * share
+
+
+@inlined
+def take_counts(state, row, n):
+    """A row of counts, of the classes voted on, goes to `tally`; returns their sum and one more."""
+    counts, tally, total, n_named = state.counts, state.tally, state.increment, state.n_named
+    if n_named == 0:
+        for c in range(n):
+            tally[c] = counts[row, c]
+            total += tally[c]
+        return total
+    others = sum_of(counts[row], 0, n - 1 + n_others(state, n))
+    total += others
+    for i in range(n_named):
+        tally[i] = counts[row, state.named[i]]
+        others -= tally[i]
+    if n_named < n:
+        tally[n_named] = max(others, 0.0)
+    return total
+
+
+@inlined
+def n_others(state, n):
+    """For how many classes the last of the n voted on stands: where some are named, for all others."""
+    return state.n_classes - n + 1 if state.n_named > 0 else 1
+
+
+@inlined
+def likely_at(state, row, n):
+    """How often a class must have come after certain labels to be likely."""
+    total = sum_of(state.counts[row], 0, n)
+    return LIKELY * total if total > 0.0 else math.inf
 
 
 @kernel
@@ -246,16 +285,18 @@ def combine(state, n):
     autocorrelated, beta, trust = state.autocorrelated, state.inverse_temperature, state.trust
     for c in range(n):
         autocorrelated[c] = beta * state.logs[c] + trust * state.lifts[c]
+    autocorrelated[n - 1] += math.log(n_others(state, n))
     total = softmax_terms(autocorrelated, 0, n, 1.0, autocorrelated, 0)
     scale_terms(autocorrelated, 0, n, 1.0 / total)
 
 
 @kernel
 def add_autocorrelation(state, n, proba):
-    """Let autocorrelation into the probabilities of n classes, where it is heard."""
+    """Let autocorrelation into the probabilities of the n classes voted on, where it is heard."""
+    others = n_others(state, n)
     for c in range(n):
         state.plain[c] = proba[c]
-        state.logs[c] = math.log(max(proba[c], LEAST_PROBABILITY))
+        state.logs[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
     find_lift(state, state.recent, n)
     combine(state, n)
     if is_heard(state):
@@ -270,18 +311,18 @@ def is_heard(state):
 
 
 @kernel
-def learn_autocorrelation(state, key, n, label):
-    """Learn the label of an event predicted among n classes."""
+def learn_autocorrelation(state, key, n, label, place):
+    """Learn the label of an event predicted among n classes; it has a place among them, n or more where it is new."""
     at = recall(state, key)
     is_spent = at < 0 or (state.distinct <= 0.5 and state.n_fresh == 0)
     if is_spent and key == state.last_key and label == state.recent[0]:
         return  # learned once more, as ensembles do that weigh events by repeating them: it does not follow itself
-    if n >= 2 and label < n and at != UNKNOWN:
+    if n >= 2 and place < n and at != UNKNOWN:
         if at >= 0 and not same_labels(state, at):
             find_lift(state, state.noted[at], n)
             combine(state, n)
-        learn_trust(state, n, label)
-        learn_doubt(state, label, state.made[at] if at >= 0 else state.n_learned)
+        learn_trust(state, n, place)
+        learn_doubt(state, place, state.made[at] if at >= 0 else state.n_learned)
     if at == NOW:
         count_label(state, state.recent, label, LAGS)
     else:
@@ -311,13 +352,16 @@ def remember(state, memory):
 
 
 @kernel
-def learn_remembered(state, memory, key, n, label):
-    """Learn the label of an event that was predicted with this memory, when perhaps fewer than n classes were known."""
-    if n >= 2 and label < n:
+def learn_remembered(state, memory, key, n, label, place):
+    """Learn, as `learn_autocorrelation` does, the label of an event that was predicted with this memory.
+
+    Fewer classes may have been known then. Those voted on by name are those of now: a memory tells of labels alone.
+    """
+    if n >= 2 and place < n:
         find_lift(state, memory, n)
         combine(state, n)
-        learn_trust(state, n, label)
-        learn_doubt(state, label, memory[LAGS])
+        learn_trust(state, n, place)
+        learn_doubt(state, place, memory[LAGS])
     count_label(state, memory, label, LAGS)
     follow(state, key, label)
 

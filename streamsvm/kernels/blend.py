@@ -25,9 +25,13 @@ from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.autocorrelation import (
     AUTOCORRELATION,
+    LAGS,
     add_autocorrelation,
+    context,
     learn_autocorrelation,
     learn_remembered,
+    likely_at,
+    n_others,
     note,
     remember,
     row_key,
@@ -36,9 +40,9 @@ from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
-from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
+from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, is_apart
-from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, load, observe, single_event
+from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
 
@@ -62,6 +66,8 @@ DORMANT_RATE = 3.0
 # There is drift where the accuracy of late is below the longer one by so many standard deviations.
 NOW_RATE, LONG_RATE, DRIFT = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 LEAST_LOG = math.log(LEAST)
+# Where classes are many, those are voted on that an expert gives so much.
+LEAST_NAMED = LEAST / 4.0
 # No probability is taken for less than this.
 LEAST_PROBABILITY = 1e-6
 # The step of the inverse temperature, and how far it goes.
@@ -104,10 +110,14 @@ BLEND = Declaration(
             accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
             weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
             inverse_temperature=Number("how many f its probabilities are the softmax of"),
+            best=Number("the class it finds likeliest for the event in hand", i64),
+            total=Number("the sum of the terms of its softmax"),
         ),
         "last": Array(("columns",), "the values of the event last predicted"),
         "last_columns": Array(("columns",), "the columns it listed", i64),
         "proba": Array(("classes",), "the probability of each class"),
+        "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
+        "votes": Array(("classes",), "their probabilities, and that of all others together"),
     },
 )
 
@@ -178,9 +188,24 @@ def observe_event(state, values, columns, start, end, shared):
 @kernel
 def find_proba(state, k):
     """The probabilities of all classes, from the scores for row k of members that are awake."""
-    n, proba, block = state.n_classes, state.proba, state.block
+    n, proba = state.n_classes, state.proba
     if n == 0:
         return
+    if n > FEW:
+        name_classes(state, k)
+        vote_on_named(state, k)
+        proba = state.votes
+    else:
+        vote_on_all(state, k)
+    settle_votes(state, n_voted(state), proba)
+    if n > FEW:
+        spread_votes(state)
+
+
+@inlined
+def vote_on_all(state, k):
+    """The first vote, where classes are few."""
+    n, proba, block = state.n_classes, state.proba, state.block
     capacity, scores, logs = proba.size, block.scores[k], state.stack.logs
     for c in range(n):
         proba[c] = 0.0
@@ -189,26 +214,37 @@ def find_proba(state, k):
         for h in range(member.first, member.first + member.n_heads):
             if member.dormant == 0.0:
                 expert = state.experts[h]
-                add_vote(scores, h * capacity, n, expert.inverse_temperature, expert.weight, proba, logs[h])
+                add_vote(scores, h * capacity, n, expert, proba, logs[h])
             else:
                 for c in range(n):
                     logs[h, c] = 0.0
-    total, beta = 0.0, state.inverse_temperature
+
+
+@inlined
+def settle_votes(state, n, proba):
+    """The probabilities of the n classes voted on, by all that follows the first vote."""
+    total, beta, others = 0.0, state.inverse_temperature, n_others(state.autocorrelation, n)
+    proba[n - 1] /= others
     for c in range(n):
         proba[c] = exp_below(beta * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
+        if c == n - 1:
+            proba[c] *= others
         total += proba[c]
     scale_terms(proba, 0, n, 1.0 / total)
     if n < 2:
         return
+    state.stack.others = others
     stack(state.stack, n, proba)
     if state.uses_autocorrelation:
         add_autocorrelation(state.autocorrelation, n, proba)
 
 
 @inlined
-def add_vote(scores, at, n, beta, weight, proba, logs):
+def add_vote(scores, at, n, expert, proba, logs):
     """Add the softmax of an expert's scores, times its weight; its logarithms go where `stack` finds them."""
-    top = scores[at + best_class(scores, at, n)]
+    beta, weight = expert.inverse_temperature, expert.weight
+    expert.best = best_class(scores, at, n)
+    top = scores[at + expert.best]
     total = fast_softmax_terms(scores, at, n, beta, logs, 0)
     if weight > LEAST_VOTE:
         share = weight / total
@@ -219,22 +255,145 @@ def add_vote(scores, at, n, beta, weight, proba, logs):
         logs[c] = max(beta * (scores[at + c] - top) - less, LEAST_LOG)
 
 
+# Many classes -----------------------------------------------------------------------------------------------------
+#
+# Where classes are many, those are named that an expert, or the labels before, find likely; all others are voted on
+# together, as if they were equally likely: the last of the classes voted on stands for them. Its probability is that of
+# all together, its logarithm that of one. What an event costs then follows from the classes that matter for it.
+
+
+@inlined
+def n_voted(state):
+    """How many classes are voted on, all that are not named counted as one."""
+    named = state.autocorrelation.n_named
+    return min(named + 1, state.n_classes) if named > 0 else state.n_classes
+
+
+@inlined
+def place_of(state, label):
+    """Where a class is among those voted on."""
+    if state.autocorrelation.n_named == 0 or label >= state.n_classes:
+        return label
+    return state.place[label] if state.place[label] >= 0 else state.autocorrelation.n_named
+
+
+@inlined
+def best_named(state):
+    """The likeliest class, -1 where there is none."""
+    labels = state.autocorrelation
+    if labels.n_named > 0:
+        return labels.named[best_class(state.votes, 0, labels.n_named)]
+    return best_class(state.proba, 0, state.n_classes) if state.n_classes > 0 else -1
+
+
+@inlined
+def name_class(state, c):
+    """Let a class be voted on by name."""
+    labels = state.autocorrelation
+    if state.place[u(c)] < 0:
+        state.place[u(c)] = labels.n_named
+        labels.named[labels.n_named] = c
+        labels.n_named += 1
+
+
+@kernel
+def name_classes(state, k):
+    """Choose the classes that are voted on by name for row k; the first vote on all is left in `proba`."""
+    n, block, place, logs, proba = state.n_classes, state.block, state.place, state.stack.logs, state.proba
+    for c in range(n):
+        proba[u(c)] = 0.0
+    labels = state.autocorrelation
+    for i in range(labels.n_named):
+        place[labels.named[i]] = -1
+    labels.n_named, labels.n_classes = 0, n
+    capacity, scores = state.proba.size, block.scores[k]
+    for i in range(block.members.size):
+        member = block.members[i]
+        for h in range(member.first, member.first + member.n_heads if member.dormant == 0.0 else member.first):
+            expert = state.experts[h]
+            expert.best = best_class(scores, h * capacity, n)
+            terms = logs[h]
+            expert.total = fast_softmax_terms(scores, h * capacity, n, expert.inverse_temperature, terms, 0)
+            name_class(state, expert.best)
+            share, least = expert.weight / expert.total, LEAST_NAMED * expert.total
+            for c in range(n):
+                proba[u(c)] += share * terms[u(c)]
+            for c in range(n):
+                if terms[u(c)] >= least:
+                    name_class(state, c)
+    for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):
+        row = context(labels.recent, lag)
+        least = likely_at(labels, row, n)
+        for c in range(n):
+            if labels.counts[u(row), u(c)] >= least:
+                name_class(state, c)
+
+
+@kernel
+def vote_on_named(state, k):
+    """The first vote, on the classes that are named and, the last, all others together."""
+    labels, n, votes, block = state.autocorrelation, n_voted(state), state.votes, state.block
+    m, named, others = labels.n_named, labels.named, n_others(labels, n)
+    capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
+    for c in range(n):
+        votes[c] = 0.0
+    for i in range(block.members.size):
+        member = block.members[i]
+        for h in range(member.first, member.first + member.n_heads):
+            if member.dormant > 0.0:
+                for c in range(n):
+                    logs[h, c] = 0.0
+                continue
+            expert, at, rest = state.experts[h], h * capacity, 1.0
+            weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
+            less = math.log(expert.total)
+            for c in range(m):
+                log = beta * (scores[at + named[c]] - top) - less
+                p = exp_below(log)
+                rest -= p
+                votes[c] += weight * p
+                logs[h, c] = max(log, LEAST_LOG)
+            if m < n:
+                rest = max(rest, 0.0)
+                votes[m] += weight * rest
+                logs[h, m] = math.log(max(rest / others, LEAST))
+
+
+@kernel
+def spread_votes(state):
+    """Probabilities of all classes: those that are not named share as in the first vote."""
+    m, n, proba, votes = state.autocorrelation.n_named, state.n_classes, state.proba, state.votes
+    for i in range(m):
+        proba[state.autocorrelation.named[i]] = 0.0
+    others = sum_of(proba, 0, n)
+    share = votes[m] / others if m < n and others > 0.0 else 0.0
+    for c in range(n):
+        proba[u(c)] *= share
+    for i in range(m):
+        proba[state.autocorrelation.named[i]] = votes[i]
+
+
+# Learning ---------------------------------------------------------------------------------------------------------
+
+
 @kernel
 def count(state, request, label, k):
     """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
     n, row, i = state.n_classes, state.block.rows[k], request.first + k
+    voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
-        right = 1.0 if best_class(state.proba, 0, n) == label else 0.0
+        right = 1.0 if best_named(state) == label else 0.0
         count_votes(state, label, k, row.seen)
         detect_drift(state, right, row.seen)
         if label < n:
-            calibrate(state, n, label)
-            learn_stack(state.stack, n, label)
+            calibrate(state, voted, place)
+            learn_stack(state.stack, voted, place)
     if state.uses_autocorrelation:
         if is_apart(request, i):
-            learn_remembered(state.autocorrelation, request.memories[request.apart[i] - 1], row.key, n, label)
+            memory = request.memories[request.apart[i] - 1]
+            learn_remembered(state.autocorrelation, memory, row.key, voted, label, place)
         else:
-            learn_autocorrelation(state.autocorrelation, row.key, n, label)
+            learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
 
 
@@ -250,7 +409,8 @@ def count_votes(state, label, k, seen):
         own_rate = min(DORMANT_RATE * rate, 1.0) if member.dormant > 0.0 else rate
         for h in range(member.first, member.first + member.n_heads):
             if is_present:
-                right = 1.0 if best_class(scores, h * capacity, n) == label else 0.0
+                best = experts[h].best if member.dormant == 0.0 else best_class(scores, h * capacity, n)
+                right = 1.0 if best == label else 0.0
                 experts[h].accuracy += own_rate * (right - experts[h].accuracy)
             top = max(top, experts[h].accuracy)
     total = 0.0
@@ -382,7 +542,7 @@ def call_member(block, i, n_rows, at_hand):
 @inlined
 def vote_on(state, request, k, at_hand):
     """Predict row k of the block from the scores of all members; returns the class."""
-    n, row, i = state.n_classes, state.block.rows[k], request.first + k
+    row, i = state.block.rows[k], request.first + k
     if not at_hand:
         find_proba(state, k)
     if state.uses_autocorrelation:
@@ -391,7 +551,7 @@ def vote_on(state, request, k, at_hand):
                 remember(state.autocorrelation, request.memories[request.apart[i] - 1])
         elif request.predicting > 0:
             note(state.autocorrelation, row.key)
-    return best_class(state.proba, 0, n) if n > 0 else -1
+    return best_named(state)
 
 
 @inlined

@@ -37,6 +37,7 @@ from streamsvm.kernels.losses import best_class, find_update, inverse_temperatur
 from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import PREDICT, PROBA, in_hand, load, observe, single_event, u
+from streamsvm.kernels.seats import find_seat, is_seated, n_seats
 from streamsvm.kernels.state import f32
 
 __all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
@@ -159,8 +160,8 @@ def shrink(state, h):
     head.steps += 1.0
     head.scale *= 1.0 - head.eta * state.l2
     if head.scale < SMALLEST:
-        capacity, coefs, scale = state.classes.size, state.coefs, f32(head.scale)
-        for c in range(h * capacity, (h + 1) * capacity):
+        rows, coefs, scale = n_seats(state), state.coefs, f32(head.scale)
+        for c in range(h * rows, (h + 1) * rows):
             for b in range(coefs.shape[1]):
                 coefs[u(c), u(b)] *= scale
         head.mean_v /= head.scale
@@ -185,18 +186,19 @@ def find_slot(state, m):
 def add_update(state, slot, weight):
     """Add each head's step times its update to the coefficients of a slot, and to the biases."""
     capacity, n, update = state.classes.size, state.n_classes, state.update
-    coefs, averaged, biases = state.coefs, state.averaged, state.biases
+    coefs, averaged, biases, seated = state.coefs, state.averaged, state.biases, is_seated(state)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         change = weight * head.eta
         for c in range(at + first_class(state), at + n):
             if update[c] != 0.0:
+                row = h * n_seats(state) + (find_seat(state, slot, c - at) if seated else c - at)
                 delta = change * update[c] / head.scale
                 delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
-                coefs[c, slot] += f32(delta)
+                coefs[row, slot] += f32(delta)
                 if state.average > 0.0:
                     # mean_v V + mean_u U stays what it was; the new V joins it in `average`.
-                    averaged[c, slot] -= f32(delta * head.mean_v / head.mean_u)
+                    averaged[row, slot] -= f32(delta * head.mean_v / head.mean_u)
                 biases[c] += state.bias * change * update[c]
     measure(state, slot)
 
@@ -221,9 +223,9 @@ def average(state):
 @kernel
 def settle_average(state, h):
     """Write the average of a head into U alone."""
-    head, capacity, coefs, averaged = state.heads[h], state.classes.size, state.coefs, state.averaged
+    head, rows, coefs, averaged = state.heads[h], n_seats(state), state.coefs, state.averaged
     p, q = f32(head.mean_v), f32(head.mean_u)
-    for c in range(h * capacity, (h + 1) * capacity):
+    for c in range(h * rows, (h + 1) * rows):
         for b in range(coefs.shape[1]):
             averaged[u(c), u(b)] = p * coefs[u(c), u(b)] + q * averaged[u(c), u(b)]
     head.mean_v, head.mean_u = 0.0, 1.0

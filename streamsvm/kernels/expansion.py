@@ -34,6 +34,7 @@ from streamsvm.kernels.lanes import (
 )
 from streamsvm.kernels.losses import best_class
 from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand, u
+from streamsvm.kernels.seats import SEATS, begin_seats, is_seated, n_seats, sum_seats
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, f64, i64, records, u64
 
 ZERO, ONE, TWO, INFINITE = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(np.inf)
@@ -80,8 +81,12 @@ BSGD = Declaration(
         "gamma_now": Number("gamma", saved=True, within=(0.0, 1e300)),
         "sum_of_squares": Number("the sum of square norms it follows", saved=True, within=(0.0, 1e300)),
         "vectors": Array(("columns", "slots"), "the support vectors", f32, saved=True, within=_VALUE),
-        "coefs": Array(("heads*classes", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
-        "averaged": Array(("mean_heads*classes", "slots"), "U of their average", f32, saved=True, within=_COEF),
+        "coefs": Array(("heads*seats", "slots"), "V of the coefficients", f32, saved=True, within=_COEF),
+        "averaged": Array(("mean_heads*seats", "slots"), "U of their average", f32, saved=True, within=_COEF),
+        "seated": Array(("listed_seats", "slots"), "the class in each, see `seats`", i64, saved=True, within=_COUNT),
+        "taken": Array(("listed_slots",), "how many seats are taken", i64, saved=True, within=(0.0, SEATS)),
+        "seat_sizes": Array(("seats",), "how much a vector says about the class in each seat"),
+        "seat_of": Array(("classes",), "where classes sit at a vector looked up, -1 for nowhere", i64, start=-1),
         "norms": Array(("slots",), "the vectors' weighted square norms", f32, saved=True),
         "squares": Array(("heads", "slots"), "the square norms of their coefficients by each head", f32),
         "touched": Array(("slots", "words"), "which columns each vector has a value in, a bit each", u64),
@@ -280,17 +285,38 @@ def evaluate(state, m, averaging):
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     row, scores, means = state.kernel, state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
+    if is_seated(state):
+        evaluate_seats(state, averaging)
+        return
+    rows = n_seats(state)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
         scores[at] = means[at] = 0.0
-        for c in range(at + first, at + n):
-            s = dot(coefs, c, row, slots)
+        for i in range(first, n):
+            c, row_of = at + i, h * rows + i
+            s = dot(coefs, row_of, row, slots)
             scores[c] = head.scale * s + biases[c]
             if averaging:
-                mean = head.mean_v * s + head.mean_u * dot(averaged, c, row, slots)
+                mean = head.mean_v * s + head.mean_u * dot(averaged, row_of, row, slots)
                 means[c] = mean + mean_biases[c]
         if first == 1 and n == 2:
             scores[at], means[at] = -scores[at + 1], -means[at + 1]
+
+
+@kernel
+def evaluate_seats(state, averaging):
+    """The same where there are more classes than seats, from the kernel values at hand."""
+    capacity, n, scores, means = state.classes.size, state.n_classes, state.scores, state.mean_scores
+    sum_seats(state, state.coefs, scores)
+    if averaging:
+        sum_seats(state, state.averaged, means)
+    for h in range(state.n_heads):
+        head = state.heads[h]
+        for c in range(h * capacity, h * capacity + n):
+            s = scores[u(c)]
+            scores[u(c)] = head.scale * s + state.biases[u(c)]
+            if averaging:
+                means[u(c)] = head.mean_v * s + head.mean_u * means[u(c)] + state.mean_biases[u(c)]
 
 
 @inlined
@@ -386,18 +412,20 @@ def log_kernel_between(state, a, b):
 def open_classes(state, n):
     """Begin classes, all coefficients zero, until there are n; the third ends the sharing of one coefficient by two."""
     capacity, coefs, averaged = state.classes.size, state.coefs, state.averaged
-    before = state.n_classes
+    before, rows = state.n_classes, n_seats(state)
     for h in range(state.n_heads):
-        at = h * capacity
+        at, first = h * capacity, h * rows
         for c in range(at + before, at + n):
             state.scores[c] = state.mean_scores[c] = 0.0
         if before == 2 and n > 2:
             for b in range(coefs.shape[1]):
-                coefs[at, b] = -coefs[at + 1, b]
+                coefs[first, b] = -coefs[first + 1, b]
             if averaged.size > 0:
                 for b in range(averaged.shape[1]):
-                    averaged[at, b] = -averaged[at + 1, b]
+                    averaged[first, b] = -averaged[first + 1, b]
             state.biases[at], state.mean_biases[at] = -state.biases[at + 1], -state.mean_biases[at + 1]
+    if before <= rows < n:
+        begin_seats(state)
     state.n_classes = max(before, n)
     if before == 2 and n > 2:
         measure_all(state)
@@ -405,18 +433,19 @@ def open_classes(state, n):
 
 @inlined
 def coef_range(state, h):
-    """The rows of a head's coefficients."""
-    capacity = state.classes.size
-    return range(h * capacity + first_class(state), h * capacity + state.n_classes)
+    """The rows of a head's coefficients, where every class has one."""
+    at = h * n_seats(state)
+    return range(at + first_class(state), at + state.n_classes)
 
 
 @kernel
 def measure(state, slot):
     """Sum the squares of a vector's coefficients anew: they have changed."""
-    coefs, squares, slot = state.coefs, state.squares, u(slot)
+    coefs, squares, rows, slot = state.coefs, state.squares, n_seats(state), u(slot)
+    first, n = (0, state.taken[slot]) if is_seated(state) else (first_class(state), state.n_classes)
     for h in range(state.n_heads):
         total = ZERO
-        for c in coef_range(state, h):
+        for c in range(h * rows + first, h * rows + n):
             total += coefs[u(c), slot] * coefs[u(c), slot]
         squares[u(h), slot] = total
 

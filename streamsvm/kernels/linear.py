@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from numba import types
 
-from streamsvm.kernels import inlined
+from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
+from streamsvm.kernels.losses import FEW, LEAST_SHARE, fast_softmax_terms, scale_terms
 from streamsvm.kernels.polytope import MOST_WEIGHT, add_faces, dot_faces
-from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand
+from streamsvm.kernels.rows import MOST_EVENTS, ROWS, in_hand, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64
 
 LINEAR = Declaration(
@@ -44,9 +44,25 @@ def step(state, rows, values, m, label, weight):
         total = fast_softmax_terms(scores, at, n, 1.0, update, at)
         # An event that weighs much takes no longer step than one that follows it wholly.
         change = min(weight, 1.0 / rates[h]) * rates[h]
-        scale_terms(update, at, n, -change / total)
-        update[at + label] += change
-    add_faces(state.weights, 0, scores.size, rows, values, m, update)
+        if n > FEW:
+            step_likely(state, h, rows, values, m, label, change, total)
+        else:
+            scale_terms(update, at, n, -change / total)
+            update[at + label] += change
+    if n <= FEW:
+        add_faces(state.weights, 0, scores.size, rows, values, m, update)
+
+
+@kernel
+def step_likely(state, h, rows, values, m, label, change, total):
+    """The step of a head where classes are many: the label goes up, and those down that are likely."""
+    update, weights, at = state.update, state.weights, h * (state.scores.size // state.rates.size)
+    least = LEAST_SHARE * total
+    for c in range(state.n_classes):
+        if c == label or update[u(at + c)] >= least:
+            add = change * ((1.0 if c == label else 0.0) - update[u(at + c)] / total)
+            for i in range(m):
+                weights[u(rows[u(i)]), u(at + c)] += values[u(i)] * add
 
 
 def run_member(address, block_address, i, at_hand):

@@ -11,12 +11,15 @@ import math
 
 from streamsvm.kernels import inlined
 from streamsvm.kernels.exponential import exp_below
+from streamsvm.kernels.rows import u
 
 # max(0, 1 - f_y + max of the others) (Crammer and Singer), and -log softmax(f)_y.
 HINGE, LOG = 0, 1
 # The log loss acts on events whose label has less than 1 - LEAST_ERROR of the probability: if it acted on all, each
 # would bring a vector, and the memory would be short.
 LEAST_ERROR = 0.3
+# Of more classes than these only such are pushed down by the log loss as have at least this share.
+FEW, LEAST_SHARE = 64, 1.0 / 64.0
 # Probabilities are the softmax of f for the log loss, and of so many f for the hinge.
 HINGE_INVERSE_TEMPERATURE = 3.0
 
@@ -25,6 +28,11 @@ HINGE_INVERSE_TEMPERATURE = 3.0
 def best_class(scores, at, n):
     """The class with the largest of n scores, the first of equals."""
     best = 0
+    if n > FEW:
+        top = largest(scores, at, n)
+        while best < n - 1 and scores[u(at + best)] != top:
+            best += 1
+        return best
     for c in range(1, n):
         if scores[at + c] > scores[at + best]:
             best = c
@@ -32,8 +40,45 @@ def best_class(scores, at, n):
 
 
 @inlined
+def largest(x, first, n):
+    """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
+    a = b = c = d = x[u(first)]
+    i, end = first, first + n
+    while i + 4 <= end:
+        w, x_, y, z = x[u(i)], x[u(i + 1)], x[u(i + 2)], x[u(i + 3)]
+        a, b = w if w > a else a, x_ if x_ > b else b
+        c, d = y if y > c else c, z if z > d else d
+        i += 4
+    while i < end:
+        w = x[u(i)]
+        a = w if w > a else a
+        i += 1
+    a, c = b if b > a else a, d if d > c else c
+    return c if c > a else a
+
+
+@inlined
+def sum_of(x, first, n):
+    """The sum of x[first:first + n], by four sums that do not wait for each other."""
+    a = b = c = d = 0.0
+    i, end = first, first + n
+    while i + 4 <= end:
+        a, b, c, d = a + x[u(i)], b + x[u(i + 1)], c + x[u(i + 2)], d + x[u(i + 3)]
+        i += 4
+    while i < end:
+        a += x[u(i)]
+        i += 1
+    return (a + b) + (c + d)
+
+
+@inlined
 def softmax_terms(scores, at, n, beta, out, to):
-    """out[to + c] = exp(beta * (f_c - the largest)) for n scores; returns their sum: divided by it, a softmax."""
+    """out[to + c] = exp(beta * (f_c - the largest)) for n scores; returns their sum: divided by it, a softmax.
+
+    Of many classes to single precision.
+    """
+    if n > FEW:
+        return fast_softmax_terms(scores, at, n, beta, out, to)
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
         out[to + c] = math.exp(beta * (scores[at + c] - top))
@@ -46,8 +91,11 @@ def fast_softmax_terms(scores, at, n, beta, out, to):
     """`softmax_terms` to single precision."""
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
-        out[to + c] = exp_below(beta * (scores[at + c] - top))
-        total += out[to + c]
+        out[u(to + c)] = exp_below(beta * (scores[u(at + c)] - top))
+    if n > FEW:
+        return sum_of(out, to, n)
+    for c in range(n):
+        total += out[u(to + c)]
     return total
 
 
@@ -71,10 +119,12 @@ def find_update(scores, update, at, n, label, loss):
         return find_hinge_update(scores, update, at, n, label)
     total = softmax_terms(scores, at, n, 1.0, update, at)
     acting = 1.0 - update[at + label] / total > LEAST_ERROR
+    least = LEAST_SHARE * total if n > FEW else 0.0
+    own = update[at + label]
     for c in range(at, at + n):
-        update[c] = -update[c] / total if acting else 0.0
+        update[c] = -update[c] / total if acting and update[c] >= least else 0.0
     if acting:
-        update[at + label] += 1.0
+        update[at + label] = 1.0 - own / total
     return acting
 
 

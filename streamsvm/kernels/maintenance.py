@@ -31,6 +31,15 @@ from streamsvm.kernels.expansion import (
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.kernels.rows import u
+from streamsvm.kernels.seats import (
+    empty_seat,
+    empty_seats,
+    head_weight,
+    is_seated,
+    join_seats,
+    product_of_seats,
+    products_of_seats,
+)
 from streamsvm.kernels.state import f32
 
 # How the best point between two vectors is found.
@@ -85,13 +94,6 @@ def is_plain(state):
     return state.n_heads == 1 and state.n_classes == 2
 
 
-@inlined
-def head_weight(state, h):
-    """What a head's coefficients count for where vectors are compared: its weight, in units of its step."""
-    head = state.heads[h]
-    return math.sqrt(head.weight) / head.eta * head.scale
-
-
 # Choosing ---------------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +116,9 @@ def products_with(state, i, out):
     slots, coefs = padded(state.n_vectors), state.coefs
     for b in range(slots):
         out[u(b)] = ZERO
+    if is_seated(state):
+        products_of_seats(state, i, out)
+        return
     for h in range(state.n_heads):
         weight = head_weight(state, h)
         for c in coef_range(state, h):
@@ -184,6 +189,8 @@ def settle_costs(state, i, costs):
 def product(state, a, b):
     """The product of the coefficients of two vectors, summed over heads and classes."""
     coefs, total = state.coefs, 0.0
+    if is_seated(state):
+        return product_of_seats(state, a, b)
     for h in range(state.n_heads):
         weight = 1.0 if is_plain(state) else head_weight(state, h)
         for c in coef_range(state, h):
@@ -231,15 +238,24 @@ def join(state, a, b, of_a, keep_a, keep_b):
             vectors[j, to] = share * vectors[j, to] + rest * vectors[j, other]
             bits &= bits - u(1)
     state.norms[a] = vector_norm(state, a)
-    join_coefs(state, state.coefs, a, b, f32(keep_a), f32(keep_b))
+    join_coefs(state, a, b, f32(keep_a), f32(keep_b))
     measure(state, a)
+
+
+@kernel
+def join_coefs(state, a, b, keep_a, keep_b):
+    """Coefficients of a = keep_a times those of a + keep_b times those of b, for all heads and classes."""
+    if is_seated(state):
+        join_seats(state, a, b, keep_a, keep_b)
+        return
+    join_rows(state, state.coefs, a, b, keep_a, keep_b)
     if state.averaged.size > 0:
-        join_coefs(state, state.averaged, a, b, f32(keep_a), f32(keep_b))
+        join_rows(state, state.averaged, a, b, keep_a, keep_b)
 
 
 @inlined
-def join_coefs(state, coefs, a, b, keep_a, keep_b):
-    """coefs of a = keep_a times coefs of a + keep_b times coefs of b, for all heads and classes."""
+def join_rows(state, coefs, a, b, keep_a, keep_b):
+    """The same of an array of coefficients in which every class has a row."""
     for h in range(state.n_heads):
         for c in coef_range(state, h):
             coefs[u(c), u(a)] = keep_a * coefs[u(c), u(a)] + keep_b * coefs[u(c), u(b)]
@@ -368,21 +384,20 @@ def remove(state, slot):
         for w in range(state.touched.shape[1]):
             state.touched[slot, w] = state.touched[last, w]
         state.norms[slot] = state.norms[last]
-    clear_coefs(state, state.coefs, last)
+    clear_coefs(state, last)
     for h in range(state.n_heads):
         state.squares[h, last] = ZERO
-    if state.averaged.size > 0:
-        clear_coefs(state, state.averaged, last)
     state.n_vectors = last
 
 
 @inlined
-def clear_coefs(state, coefs, slot):
+def clear_coefs(state, slot):
     """Set the coefficients of a slot to zero."""
-    capacity = state.classes.size
-    for h in range(state.n_heads):
-        for c in range(h * capacity, h * capacity + state.n_classes):
-            coefs[c, slot] = ZERO
+    if is_seated(state):
+        empty_seats(state, slot)
+        return
+    for e in range(state.n_classes):
+        empty_seat(state, e, slot)
 
 
 @kernel
@@ -413,10 +428,8 @@ def project(state, i):
         beta[p] /= factor[p, p]
     for b in range(n):
         if b != i:
-            join_coefs(state, state.coefs, b, i, ONE, f32(beta[b]))
+            join_coefs(state, b, i, ONE, f32(beta[b]))
             measure(state, b)
-            if state.averaged.size > 0:
-                join_coefs(state, state.averaged, b, i, ONE, f32(beta[b]))
 
 
 ENTRIES = {

@@ -19,6 +19,7 @@ from streamsvm.kernels.expansion import (
 )
 from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus
 from streamsvm.kernels.rows import in_hand, u
+from streamsvm.kernels.seats import is_seated, n_seats, pull_seats
 from streamsvm.kernels.state import f32
 
 # The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want
@@ -93,15 +94,17 @@ def weighted_spread(vectors, j, x, co, n):
 def pull(state, out):
     """out[b] = k_b sum over heads and classes of the head's weight * u_c A_cb."""
     capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
-    coefs, row, update = state.coefs, state.kernel, state.update
+    coefs, row, update, rows = state.coefs, state.kernel, state.update, n_seats(state)
     for b in range(slots):
         out[u(b)] = ZERO
-    for h in range(state.n_heads):
+    if is_seated(state):
+        pull_seats(state, out)
+    for h in range(0 if is_seated(state) else state.n_heads):
         head, at = state.heads[h], h * capacity
-        for c in range(at + first, at + n):
-            weight = f32(head.weight * head.scale * update[c])
+        for c in range(first, n):
+            weight = f32(head.weight * head.scale * update[at + c])
             if weight != ZERO:
                 for b in range(slots):
-                    out[u(b)] += weight * coefs[u(c), u(b)]
+                    out[u(b)] += weight * coefs[u(h * rows + c), u(b)]
     for b in range(slots):
         out[u(b)] *= row[u(b)]

@@ -18,7 +18,7 @@ from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.losses import softmax_terms
+from streamsvm.kernels.losses import FEW, largest, softmax_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, borrow, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
@@ -28,6 +28,8 @@ SMALLEST = 1e-9
 # Where an average is longer than the memory of the weights, mean_v V and mean_u U grow and cancel each other: they are
 # brought together when mean_v is so many times the scale.
 MOST_CANCELLED = 1e6
+# Where classes are many, weights change in runs of faces, so many of which at least stay as they are in between.
+GAP = 16
 # Larger weights, which only a damaged archive has, would soon overflow.
 MOST_WEIGHT = 1e250
 
@@ -125,24 +127,6 @@ def score(state, rows, values, m):
     dot_faces(state.weights, n * k, rows, values, m, scores)
     for c in range(n):
         tops[u(c)] = largest(scores, c * k, k)
-
-
-@inlined
-def largest(x, first, n):
-    """The largest of x[first:first + n], by four chains of comparisons that do not wait for each other."""
-    a = b = c = d = x[u(first)]
-    i, end = first, first + n
-    while i + 4 <= end:
-        w, x_, y, z = x[u(i)], x[u(i + 1)], x[u(i + 2)], x[u(i + 3)]
-        a, b = w if w > a else a, x_ if x_ > b else b
-        c, d = y if y > c else c, z if z > d else d
-        i += 4
-    while i < end:
-        w = x[u(i)]
-        a = w if w > a else a
-        i += 1
-    a, c = b if b > a else a, d if d > c else c
-    return c if c > a else a
 
 
 @inlined
@@ -277,7 +261,7 @@ def step(state, rows, values, m, label, weight, previous):
         if state.balanced > 0.0:
             weight *= (state.rows.seen + 1.0) / (n * own.learned)
     most = state.reach / square_norm(values, m) if state.reach > 0.0 else math.inf
-    low, high = n * k, 0
+    low, high, is_parted = n * k, 0, n > FEW and state.average == 0.0
     for c in range(n):
         first, a, top = c * k, classes[u(c)].scale, tops[u(c)]
         violated = a * top < 1.0 if c == label else a * top > -1.0
@@ -291,6 +275,9 @@ def step(state, rows, values, m, label, weight, previous):
                 threshold = -1.0 / a
                 for f in range(first, first + k):
                     coefs[u(f)] = -change if scores[u(f)] > threshold else 0.0
+            if is_parted and high > 0 and first - high > GAP:
+                add_faces(state.weights, low, high, rows, values, m, coefs)
+                low = first
             low, high = min(low, first), first + k
         elif high > 0:  # between two that change
             for f in range(first, first + k):

@@ -31,6 +31,11 @@ STACK = Declaration(
     {
         "plain_right": Number("the decayed share of right answers of the first vote", saved=True, within=_SHARE),
         "stacked_right": Number("that of the second", saved=True, within=_SHARE),
+        "others": Number(
+            "for how many classes the last one stands, equally likely: its probability is that of all, its logarithm "
+            "that of one",
+            start=1.0,
+        ),
         "weights": Array(
             ("inputs",),
             "of the experts, and of the first vote, the last",
@@ -57,12 +62,13 @@ def stack(state, n, proba):
     first = first_logs(state)
     for c in range(n):
         plain[c] = proba[c]
-        first[c] = math.log(max(proba[c], LEAST_PROBABILITY))
+        first[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / state.others, LEAST_PROBABILITY))
         stacked[c] = 0.0
     for h in range(weights.size):
         weight = weights[h]
         for c in range(n):
             stacked[c] += weight * logs[h, c]
+    stacked[n - 1] += math.log(state.others)
     total = softmax_terms(stacked, 0, n, 1.0, stacked, 0)
     scale_terms(stacked, 0, n, 1.0 / total)
     if is_heard(state):
@@ -79,10 +85,11 @@ def is_heard(state):
 @kernel
 def learn_stack(state, n, label):
     """A step of the weights by the gradient of the log loss, and who of the votes is right."""
+    n_named = n - 1 if state.others > 1.0 else n
     weights, logs, stacked = state.weights, state.logs, state.stacked
-    right = 1.0 if best_class(state.plain, 0, n) == label else 0.0
+    right = 1.0 if best_class(state.plain, 0, n_named) == label else 0.0
     state.plain_right += RATE * (right - state.plain_right)
-    right = 1.0 if best_class(stacked, 0, n) == label else 0.0
+    right = 1.0 if best_class(stacked, 0, n_named) == label else 0.0
     state.stacked_right += RATE * (right - state.stacked_right)
     for h in range(weights.size):
         gradient = logs[h, label]

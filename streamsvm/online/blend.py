@@ -23,7 +23,7 @@ from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, public
 from streamsvm.online import base
 from streamsvm.online.archive import check_statistics, within
-from streamsvm.online.budgeted import BSGDClassifier
+from streamsvm.online.budgeted import BSGDClassifier, class_coefs
 from streamsvm.online.polytope import CPMClassifier
 from streamsvm.online.scaling import RANKED_MOST, new_rows
 from streamsvm.parameters import check_choice, check_number
@@ -412,7 +412,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         similarity, heads = member.kernel[:n_vectors], member.heads
         # Vectors that only heads with little to say have asked for are those heads' to label.
         weights = (heads.weight + 1e-6) * heads.scale / heads.rate
-        coefs = np.tensordot(weights, member.split("coefs")[:, :n_classes, :n_vectors], 1)
+        coefs = np.tensordot(weights, class_coefs(member, "coefs"), 1)
         vectors = member.vectors
         return [
             {

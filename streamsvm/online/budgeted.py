@@ -13,8 +13,9 @@ import numpy as np
 from streamsvm.features import Floats
 from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
-from streamsvm.kernels import expansion, losses, maintenance, merging
+from streamsvm.kernels import expansion, losses, maintenance, merging, seats
 from streamsvm.kernels.rows import LARGEST
+from streamsvm.kernels.seats import SEATS
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
@@ -244,6 +245,9 @@ class BSGDClassifier(base.OnlineClassifier):
             "weight_rows": n_columns + 1,
             "metric": n_columns if self.metric == "learned" else 0,
             "classes": n_classes,
+            "seats": min(n_classes, SEATS),
+            "listed_seats": SEATS if n_classes > SEATS else 0,
+            "listed_slots": slots if n_classes > SEATS else 0,
             "slots": slots,
             "words": -(-n_columns // 64),
             "heads": len(heads),
@@ -292,6 +296,8 @@ class BSGDClassifier(base.OnlineClassifier):
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
         if not self.average:
             within("heads", state.heads.mean_v, 0.0, 0.0)
+        if state.seated.size and not (state.seated < max(int(state.n_classes), 1)).all():
+            raise ArchiveError("support vectors have coefficients of classes that were not learned")
         mark_touched(state)
         expansion.measure_all(state)
 
@@ -347,10 +353,10 @@ class BSGDClassifier(base.OnlineClassifier):
         d, c, n = len(self._space), int(state.n_classes), self.n_support_vectors
         head = int(state.heads.weight.argmax())
         fields = state.heads[head]
-        coefs = state.split("coefs")[head, :c, :n].astype(float)
+        coefs = class_coefs(state, "coefs")[head]
         biases = state.split("mean_biases" if self.average else "biases")[head, :c].copy()
         if self.average:
-            coefs = fields.mean_v * coefs + fields.mean_u * state.split("averaged")[head, :c, :n].astype(float)
+            coefs = fields.mean_v * coefs + fields.mean_u * class_coefs(state, "averaged")[head]
         else:
             coefs = fields.scale * coefs
         if c == 2:
@@ -439,10 +445,8 @@ class BSGDClassifier(base.OnlineClassifier):
             coefs, biases = coefs - coefs.mean(axis=0), biases - biases.mean()
         state.vectors[:], state.coefs[:], state.averaged[:] = 0.0, 0.0, 0.0
         state.vectors[:d, :n] = vectors.T
-        state.split("coefs")[:, :c, :n] = coefs
+        _seat(state, coefs)
         state.split("biases")[:, :c] = state.split("mean_biases")[:, :c] = biases
-        if self.average:
-            state.split("averaged")[:, :c, :n] = coefs
         heads = state.heads
         heads.scale[:], heads.mean_v[:], heads.mean_u[:], heads.steps[:] = 1.0, 0.0, 1.0, self.horizon
         state.n_vectors, state.n_relearned = n, 0
@@ -474,6 +478,30 @@ class BSGDClassifier(base.OnlineClassifier):
         if np.ptp(logs) < 1e-9:
             relevance[positive] = 1.0
         return replace(model, gamma=model.gamma * shared, relevance=relevance)
+
+
+def class_coefs(state: State, name: str) -> Floats:
+    """The coefficients (`coefs` or `averaged`) of all classes, shape (heads, classes, vectors)."""
+    held, n, c = state.split(name), int(state.n_vectors), int(state.n_classes)
+    if not seats.is_seated(state):
+        return held[:, :c, :n].astype(float)
+    out = np.zeros((len(held), c, n))
+    for b, taken in enumerate(state.taken[:n]):
+        out[:, state.seated[:taken, b], b] = held[:, :taken, b]
+    return out
+
+
+def _seat(state: State, coefs: Floats) -> None:
+    """Take coefficients of all classes, shape (classes, vectors), for every head: the largest, if seats are fewer."""
+    c, n = coefs.shape
+    seated, k = seats.is_seated(state), min(c, seats.n_seats(state))
+    if seated:
+        largest = np.argsort(-np.abs(coefs), axis=0, kind="stable")[:k]
+        coefs = np.take_along_axis(coefs, largest, axis=0)
+        state.seated[:, :n], state.taken[:], state.taken[:n] = largest, 0, np.count_nonzero(coefs, axis=0)
+    state.split("coefs")[:, :k, :n] = coefs
+    if state.averaged.size:
+        state.split("averaged")[:, :k, :n] = coefs
 
 
 def mark_touched(state: State) -> None:

@@ -13,12 +13,12 @@ from streamsvm.kernels.state import State
 N_CLASSES = 5
 
 
-def fresh():
+def fresh(n_classes=N_CLASSES):
     sizes = {
         "lags": autocorrelation.LAGS,
         "contexts": autocorrelation.N_ROWS,
         "notes": autocorrelation.NOTES,
-        "classes": N_CLASSES,
+        "classes": n_classes,
     }
     return State(autocorrelation.AUTOCORRELATION, sizes)
 
@@ -28,7 +28,7 @@ def learn(state, key, label, n=N_CLASSES, proba=None):
     proba = np.full(n, 1.0 / n) if proba is None else proba.copy()
     autocorrelation.add_autocorrelation(state, n, proba)
     autocorrelation.note(state, key)
-    autocorrelation.learn_autocorrelation(state, key, n, label)
+    autocorrelation.learn_autocorrelation(state, key, n, label, label)
     return proba
 
 
@@ -108,7 +108,8 @@ def heard(state, labels, delay=0):
             out.append((proba != 1.0 / N_CLASSES).any())
         if i >= delay:
             autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
-            autocorrelation.learn_autocorrelation(state, float(i + 1 - delay), N_CLASSES, int(labels[i - delay]))
+            label = int(labels[i - delay])
+            autocorrelation.learn_autocorrelation(state, float(i + 1 - delay), N_CLASSES, label, label)
     return np.array(out)
 
 
@@ -188,14 +189,36 @@ def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
     state, nothing = fresh(), -5.0
     for _ in range(20):
         autocorrelation.note(state, nothing)
-    autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0)
+    autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0, 0)
     # No predictions come: those before were of other events.
     assert autocorrelation.recall(state, 1.0) == autocorrelation.NOW
     for i in range(1, 20):
         autocorrelation.note(state, float(20 + i))
         assert autocorrelation.recall(state, float(i)) == autocorrelation.UNKNOWN
-        autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES)
+        autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES, i % N_CLASSES)
     assert autocorrelation.recall(state, 21.0) >= 0
+
+
+def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_named():
+    n, named, rng = 100, [5, 70, 9], np.random.default_rng(0)
+    places, n_voted = {c: i for i, c in enumerate(named)}, len(named) + 1
+    noted, remembered = fresh(n), fresh(n)
+    memory = np.zeros(autocorrelation.MEMORY, np.int64)
+    for state in (noted, remembered):
+        state.n_classes, state.n_named, state.named[: len(named)] = n, len(named), named
+    for i in range(400):
+        label, proba = int(rng.choice([*named, 42])) if i % 2 else 70, rng.dirichlet(np.ones(n_voted))
+        place = places.get(label, len(named))
+        autocorrelation.remember(remembered, memory)
+        for state in (noted, remembered):
+            autocorrelation.add_autocorrelation(state, n_voted, proba.copy())
+        autocorrelation.learn_autocorrelation(noted, float(i), n_voted, label, place)
+        autocorrelation.learn_remembered(remembered, memory, float(i), n_voted, label, place)
+    assert noted.trust > 0.0
+    assert noted.doubted > 0
+    found = remembered.saved()
+    for name, value in noted.saved().items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_too_many_notes_push_out_the_oldest():

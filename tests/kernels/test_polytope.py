@@ -133,8 +133,10 @@ def stream(n: int, seed: int, n_classes: int = 3, d: int = 4) -> tuple[np.ndarra
     return centres[y, rng.integers(0, 2, n)] + rng.normal(size=(n, d)), y
 
 
-def assert_learns_like_twin(n: int = 300, seed: int = 0, weights: Any = None, **params: Any) -> None:
-    X, y = stream(n, seed)
+def assert_learns_like_twin(
+    n: int = 300, seed: int = 0, weights: Any = None, n_classes: int = 3, **params: Any
+) -> None:
+    X, y = stream(n, seed, n_classes)
     model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
     for start in range(0, n, 50):
         part = slice(start, start + 50)
@@ -167,6 +169,11 @@ def assert_learns_like_twin(n: int = 300, seed: int = 0, weights: Any = None, **
 )
 def test_learning_is_that_of_the_twin(params, seed):
     assert_learns_like_twin(seed=seed, **params)
+
+
+@pytest.mark.parametrize("params", [{}, {"n_faces": 1, "l2": 0.1}, {"average": 30}], ids=str)
+def test_many_classes_are_learned_as_by_the_twin(params):
+    assert_learns_like_twin(n=600, n_classes=120, **params)
 
 
 @given(

@@ -313,6 +313,34 @@ def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_
     assert np.count_nonzero(counts[1:]) == 3
 
 
+def remembered(model, X, y, delay, cut):
+    """Predictions where each event is learned `delay` events later, by its memory, `cut` rows a call."""
+    memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
+    # At each time an event is predicted and then another learned.
+    order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
+    predicted = np.zeros(n, np.int64)
+    for start in range(0, len(order), cut):
+        rows = order[start : start + cut]
+        at, labels = np.array([i for i, _ in rows]), [y[i] if learns else None for i, learns in rows]
+        codes, _ = model.run_batch(X[at], labels, memories=memories, apart=at + 1)
+        for (i, learns), code in zip(rows, codes.tolist(), strict=True):
+            if not learns:
+                predicted[i] = code
+    return predicted
+
+
+def test_many_classes_are_learned_late_by_what_is_remembered():
+    X, y = np.random.default_rng(7).normal(size=(1_500, 2)), [i % 100 for i in range(1_500)]
+    at_once, by_memory, late_ones, cut_ones = (StreamSVMClassifier(effort="low") for _ in range(4))
+    expected, _ = at_once.run_batch(X, y)
+    np.testing.assert_array_equal(remembered(by_memory, X, y, 0, 3_000), expected)
+    found = remembered(late_ones, X, y, 7, 3_000)
+    np.testing.assert_array_equal(remembered(cut_ones, X, y, 7, 113), found)
+    assert_same_knowledge(late_ones, cut_ones)
+    for predicted in (expected, found):
+        assert np.mean(predicted[1_000:] == y[1_000:]) > 0.9
+
+
 def test_events_predicted_before_the_first_and_never_learned_leave_nothing_behind():
     X, y = np.random.default_rng(7).normal(size=(400, 2)), np.arange(400) % 5
     plain, disturbed = (StreamSVMClassifier(effort="low") for _ in range(2))

@@ -141,6 +141,34 @@ def test_batches_in_any_form_cut_anywhere_are_a_loop(form, data, cells, make):
     ]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        CPMClassifier,
+        partial(BSGDClassifier, budget=20, average=30, heads=(("hinge", 1.0), ("log", 0.5))),
+        partial(StreamSVMClassifier, budget=10),
+        partial(StreamSVMClassifier, budget=10, label_autocorrelation=False, members=("standard", "polytope")),
+    ],
+)
+def test_many_classes_in_batches_are_a_loop_saved_and_resumed(make):
+    rng = np.random.default_rng(1)
+    centres = 2.0 * rng.normal(size=(150, 3))
+    which = np.minimum(rng.integers(150, size=500), np.arange(500))
+    X, y = centres[which] + rng.normal(size=(500, 3)), which.tolist()
+    single, many, resumed = make(), make(), make()
+    expected = loop(single, FORMS["dicts"](X), y, [1.0] * 500)
+    predicted, proba = many.test_then_train(X, y, proba=True)
+    assert_answers(expected, predicted, proba, many.classes_)
+    assert_same_knowledge(single, many)
+    known = np.cumsum([label not in y[:i] for i, label in enumerate(y)])
+    np.testing.assert_allclose(proba[1:].sum(axis=1), 1.0, rtol=1e-6)
+    assert known[-1] > 128
+    for start in range(0, 500, 125):
+        resumed.test_then_train(X[start : start + 125], y[start : start + 125])
+        resumed = copy.deepcopy(type(resumed).from_state(*resumed.state()))
+    assert_same_knowledge(many, resumed)
+
+
 @pytest.mark.parametrize("backend", ["polars", "pyarrow"])
 @settings(max_examples=40)
 @given(data=st.data(), make=st.sampled_from(MAKERS))
