@@ -275,6 +275,8 @@ class _Texts(Sequence[str]):
         return len(self._lines)
 
     def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return _Texts(self._lines[i])
         return self._lines[i].decode().removesuffix("\n").removesuffix("\r")
 
 

@@ -349,9 +349,8 @@ def _figures(report: Report, calibration: Calibration, now: float) -> dict[str, 
 
 
 def pending(report: Report) -> int | None:
-    """How many predictions wait for their labels, where the run knows."""
-    found = getattr(report, "pending", None)
-    return found if isinstance(found, int) else None
+    """How many predictions wait for their labels; None where labels come with their events."""
+    return None if report.late is None else int(report.late.store.n_waiting)
 
 
 def _history(report: Report) -> dict[str, Any]:
