@@ -8,18 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.kafka.broker import make_topics
+from tests.kafka.conftest import starter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "kafka.md"
 
 
 def test_it_ends_with_one_prediction_for_each_event(broker, tmp_path):
-    make_topics(broker.address, "events", "predictions", "dead-letters")
+    starter.make_topics(broker, "events", "predictions", "dead-letters")
     fences = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     printed = ""
     for kind, title, text in fences.findall(PAGE.read_text(encoding="utf-8")):
-        text = text.replace("localhost:9092", broker.address)
+        text = text.replace("localhost:9092", broker)
         if kind == "python":
             (tmp_path / title).write_text(text, encoding="utf-8")
         elif not title:  # that of a terminal of its own starts a broker, which is there
