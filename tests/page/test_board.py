@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.refit import Every
 from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.page.board import Board, Busy, _Stopwatch
+from streamsvm.run.page.board import Board, _Stopwatch
 from streamsvm.run.page.late import Calibration, Confusion
 from streamsvm.run.page.series import TIERS, Series
 from streamsvm.run.rejects import Rejects
@@ -105,28 +106,18 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
 
     alone, watched, board = model(), model(), Board(every_s=0.0)
     Runner(alone, open_source(DRIFTING)).run()
-    answers: list[bytes] = []
-    over = threading.Event()
+    answers: list[Future[bytes]] = []
 
-    def ask() -> None:
-        while not over.is_set():
-            state = json.loads(board.feed.latest or b'{"latest":[]}')
-            for event in state["latest"][:1]:
-                try:
-                    answers.append(board.ask(event["id"], 1.0))
-                except (LookupError, Busy, TimeoutError):
-                    pass
-                except Exception:
-                    return  # the run is over
-            time.sleep(0.001)
+    def look_and_ask(report: Report, fraction: float | None) -> None:
+        board(report, fraction)
+        for line in json.loads(board.feed.latest)["latest"][:1]:
+            answers.append(Future())
+            board._questions.append((line["id"], answers[-1]))  # what `ask` does in a thread of its own
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    Runner(watched, open_source(DRIFTING), observer=board).run()
+    Runner(watched, open_source(DRIFTING), observer=look_and_ask).run()
     board.close()
-    over.set()
-    asking.join()
-    assert len(answers) >= 2
+    answered = [answer.result() for answer in answers if not answer.cancelled()]
+    assert len(answered) >= 50
     (header, arrays), (header2, arrays2) = alone.state(), watched.state()
     for refit in [*header["refits"], *header2["refits"], header["forgotten"], header2["forgotten"]]:
         refit.pop("seconds", None)  # which depend on clocks

@@ -36,12 +36,13 @@ class Series:
     >>> for second in range(2_000):
     ...     series.add({"time": float(second), "judged": 10.0 * second}, "a member", {"x": 0.5})
     >>> columns = series.columns()
-    >>> len(columns["time"]), columns["time"][:3].tolist(), columns["time"][-1]
+    >>> len(columns["time"]), columns["time"][:3].tolist(), float(columns["time"][-1])
     (1010, [0.0, 10.0, 20.0], 1999.0)
     """
 
     def __init__(self) -> None:
         self._tiers = [_Tier(step, most) for step, most in TIERS]
+        self._latest: NDArray[np.float64] | None = None
         self._features, self._members = _Names(), _Names()
         self._lock = threading.Lock()
 
@@ -53,6 +54,7 @@ class Series:
         row = [figures.get(name, math.nan) for name in COLUMNS]
         point = np.concatenate([row, [self._members[leader]], codes, values])
         with self._lock:
+            self._latest = point
             for tier in self._tiers:
                 tier.add(point)
 
@@ -65,7 +67,10 @@ class Series:
         return None
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """All points, the oldest first, those of a tier only as far as no finer one has them; by name of column."""
+        """All points, the oldest first, those of a tier only as far as no finer one has them; by name of column.
+
+        The last one is what was added last, whether or not it is time for a point by then.
+        """
         table = self._table()
         return {name: table[:, j] for j, name in enumerate(COLUMNS)}
 
@@ -82,9 +87,9 @@ class Series:
         }
 
     def _table(self) -> NDArray[np.float64]:
-        parts: list[NDArray[np.float64]] = []
-        before = math.inf
         with self._lock:
+            parts = [] if self._latest is None else [self._latest]
+            before = parts[0][0] if parts else math.inf
             for tier in self._tiers:
                 parts += [point for point in reversed(tier.points) if point[0] < before]
                 before = parts[-1][0] if parts else before
