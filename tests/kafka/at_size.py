@@ -99,7 +99,7 @@ def test_a_filled_topic_of_a_million_records(broker, topic, tmp_path):
         with Run(*arguments, cwd=folders["killed"]) as run:
             while not run.over and marked(broker, source, outs["killed"]) < share * N:
                 time.sleep(0.02)
-            run.signal(signal.SIGKILL)
+            run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
     with Run(*arguments, cwd=folders["killed"]) as run:
         assert run.wait(3600) == 0, run.log

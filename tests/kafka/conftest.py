@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import multiprocessing
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -17,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.run.conftest import command, environment
+from tests.commands import Command, completed
 
 Make = Callable[..., str]
 
@@ -131,37 +129,13 @@ def read(address: str, topic: str, *, committed: bool = True) -> list[Any]:
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
-# A process that has all imported and compiled, of which each run is a fork: most of a short run would be that.
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.kafka.warm"])
-
-
-def _run(arguments: Sequence[str], cwd: Path, log: Path) -> None:
-    from streamsvm.cli import main
-
-    os.chdir(cwd)
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    sys.exit(main(arguments))
-
-
-class Run:
-    """The command line in a process of its own, with what it says in a file."""
+class Run(Command):
+    """A run, with what it says in a file."""
 
     def __init__(self, *arguments: Any, cwd: Path) -> None:
         self._log = cwd / f"{uuid.uuid4().hex}.log"
         self._log.touch()
-        asked = ["run", *map(str, arguments)]
-        self._process = _forks.Process(target=_run, args=(asked, cwd, self._log), daemon=True)
-        self._process.start()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.join()
+        super().__init__("run", *arguments, cwd=cwd, stdout=self._log, stderr=self._log)
 
     @property
     def log(self) -> str:
@@ -169,24 +143,15 @@ class Run:
         return self._log.read_text()
 
     @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    @property
     def over(self) -> bool:
-        return not self._process.is_alive()
+        return self.poll() is not None
 
-    def signal(self, number: int) -> None:
-        """Send a signal, unless it is over already."""
-        if not self.over:
-            os.kill(self.pid, number)
-
-    def wait(self, seconds: float = 120.0) -> int:
+    def wait(self, timeout: float | None = 120.0) -> int:
         """The exit code."""
-        self._process.join(seconds)
-        assert self._process.exitcode is not None, f"it does not end:\n{self.log}"
-        return self._process.exitcode
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end:\n{self.log}") from None
 
 
 def ran(*arguments: Any, cwd: Path, code: int = 0) -> str:
@@ -202,7 +167,6 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the command line to its end."""
 
     def call(*arguments: Any, cwd: Path = tmp_path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        asked = command("run", *arguments)
-        return subprocess.run(asked, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout)
+        return completed("run", *arguments, cwd=cwd, timeout=timeout)
 
     return call

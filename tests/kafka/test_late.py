@@ -86,7 +86,7 @@ def test_killed_and_resumed_with_labels_on_a_topic_of_their_own(broker: Any, top
             while not run.over and marked(broker, source, sinks[1][0]) < share * N:
                 time.sleep(0.002)
             time.sleep(dice.uniform(0, 0.05))
-            run.signal(signal.SIGKILL)
+            run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
     assert kills == KILLS, "the process was too quick to be killed"
     ran(*arguments(broker, source, label_topic, sinks[1], "--checkpoint-every", 5000), cwd=broken)
@@ -124,7 +124,7 @@ def test_a_topic_that_is_idle_holds_nothing_up(broker: Any, topic: Any, tmp_path
         fill(broker, label_topic, [(0, *row) for _, *row in labels])
         n = len({key for _, key, _, _ in labels} & {key for _, key, _, _ in events})
         wait_for_lines(tmp_path / "joined.jsonl", n, run)
-        run.signal(signal.SIGTERM)
+        run.send_signal(signal.SIGTERM)
         assert run.wait() == 143
 
 

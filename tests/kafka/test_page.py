@@ -28,7 +28,7 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
         asked, errors = looked_at(browser)
         assert {url for url in asked if not url.startswith((f"http://127.0.0.1:{port}/", "data:"))} == set()
         assert [error for error in errors if "ERR_CONNECTION_REFUSED" not in error] == []  # before it was there
-        run.signal(signal.SIGINT)
+        run.send_signal(signal.SIGINT)
         wait_for(lambda: "The run has ended on request" in shown(browser, "#banner"), "the end")
         assert run.wait() == 130, run.log
 

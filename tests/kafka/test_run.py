@@ -116,7 +116,7 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
             while not run.over and marked(broker, source, outs[1]) < share * N:
                 time.sleep(0.002)
             time.sleep(dice.uniform(0, 0.05))
-            run.signal(signal.SIGKILL)
+            run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
     assert kills == KILLS, "the process was too quick to be killed"
     ran(*arguments(broker, source, outs[1], deads[1], *end, 5000), cwd=broken)
@@ -143,7 +143,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
         with Run(*arguments(broker, source, outs[1], deads[1], *asked, dice.randint(50, 150)), cwd=broken) as run:
             while not run.over and not (marked(broker, source, outs[1]) >= share * n and is_refitting(broken)):
                 time.sleep(0.002)
-            run.signal(signal.SIGKILL)
+            run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
         pending += is_refitting(broken)
     assert kills >= 3, "the process was too quick to be killed"
@@ -185,7 +185,7 @@ def test_a_broker_that_dies_and_comes_back(mortal, tmp_path):
         mortal.start()
         fill(mortal.address, "in", rows[3000:])
         wait_for(lambda: marked(mortal.address, "in", "out") >= 6000, run)
-        run.signal(signal.SIGTERM)
+        run.send_signal(signal.SIGTERM)
         assert run.wait() == 143, run.log
         assert "Traceback" not in run.log
     kept = results(tmp_path, mortal.address, "out", "dead")
@@ -200,7 +200,7 @@ def test_sigterm_while_the_broker_is_away(mortal, tmp_path):
     with Run(*asked, cwd=tmp_path) as run:
         wait_for(lambda: marked(mortal.address, "in2", "out2") > 500, run)
         mortal.kill()
-        run.signal(signal.SIGTERM)
+        run.send_signal(signal.SIGTERM)
         code = run.wait()
         assert code in (1, 143), run.log  # 143 where all was committed already
         assert code == 143 or "no broker answered, and the run was to end" in run.log
@@ -233,7 +233,7 @@ def test_sigterm_ends_a_live_run_with_all_in_order(broker, topic, tmp_path):
     fill(broker, source, stream(2000))
     with Run(*arguments(broker, source, out, dead), cwd=tmp_path) as run:
         wait_for(lambda: marked(broker, source, out) == 2000, run)
-        run.signal(signal.SIGTERM)
+        run.send_signal(signal.SIGTERM)
         assert run.wait() == 143, run.log
     kept = results(tmp_path, broker, out, dead)
     assert kept["summary"]["ended"] == "stopped"
@@ -417,7 +417,7 @@ def test_prometheus_and_the_log_line(broker, topic, tmp_path):
         wait_for(lambda: marked(broker, source, out) == 2000 and "lag 0, checkpoint" in run.log, run)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
-        run.signal(signal.SIGINT)
+        run.send_signal(signal.SIGINT)
         assert run.wait() == 130, run.log
     assert float(lines["streamsvm_events_total"]) + float(lines["streamsvm_rejected_total"]) == 2000
     assert float(lines["streamsvm_accuracy"]) > 0.7

@@ -7,13 +7,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.run.conftest import command, environment
+from tests.commands import Command
 
 
 def free_port() -> int:
@@ -49,9 +48,8 @@ class Running:
 
     def __init__(self, *arguments: Any, cwd: Path, what: str = "run", **more: str) -> None:
         self.port, self._log = free_port(), cwd / f"{what}-{time.monotonic_ns()}.log"
-        asked = command(what, *arguments, "--page", self.port)
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(asked, cwd=cwd, env=environment() | more, stdout=log, stderr=log)
+        asked = (what, *arguments, "--page", self.port)
+        self._process = Command(*asked, cwd=cwd, stdout=self._log, stderr=self._log, more=more)
         self.url = f"http://127.0.0.1:{self.port}/"
 
     def __enter__(self) -> Running:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +9,9 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from tests.commands import command, completed, environment
 
-ROOT = Path(__file__).resolve().parents[2]
 Streamsvm = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-
-
-def command(*arguments: Any) -> list[str]:
-    return [sys.executable, "-m", "streamsvm", *map(str, arguments)]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,9 +23,11 @@ def _compiled() -> None:
 
 @pytest.fixture
 def streamsvm(tmp_path: Path) -> Streamsvm:
-    """Runs the command line in a directory of the test's own."""
+    """Runs the command line in a directory of the test's own; started anew where options of `subprocess` say how."""
 
     def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        if not options.keys() - {"input", "timeout"}:
+            return completed(*arguments, cwd=tmp_path, **options)
         options = {"cwd": tmp_path, "env": environment(), "timeout": 120, **options}
         return subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **options)
 

@@ -17,7 +17,8 @@ import pytest
 
 import streamsvm as package
 from streamsvm import cli
-from tests.run.conftest import Streamsvm, command, environment, write_stream
+from tests.commands import command, environment
+from tests.run.conftest import Streamsvm, write_stream
 
 GAUSSIAN = ("--model", "river.naive_bayes.GaussianNB")
 CPM = ("--model", "cpm")

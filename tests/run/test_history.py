@@ -23,7 +23,8 @@ from streamsvm.run.metrics import Metrics
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, Runner, run
-from tests.run.conftest import Streamsvm, command, environment, write_stream
+from tests.commands import command, environment
+from tests.run.conftest import Streamsvm, write_stream
 
 
 class Told:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.run.conftest import command, environment, write_stream
+from tests.commands import Command, completed
+from tests.run.conftest import write_stream
 
 N = 20_000
 KILLS = 5
 
 
-def arguments(source: Path, every: int) -> list[str]:
+def arguments(source: Path, every: int) -> list[Any]:
     # Small batches make more moments to be killed at.
     stream = ("run", f"{source}?batch_size=50", "--label", "y", "--types", "a:number", "--quiet")
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
-    return command(*stream, *kept, "--out", "out.csv", "--summary", "summary.json")
+    return [*stream, *kept, "--out", "out.csv", "--summary", "summary.json"]
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def results(folder: Path) -> dict[str, Any]:
 
 def killed_at(folder: Path, source: Path, every: int, size: int) -> bool:
     """Start a process and kill it once the predictions have reached a size; whether it was still at work."""
-    process = subprocess.Popen(arguments(source, every), cwd=folder, env=environment())
+    process = Command(*arguments(source, every), cwd=folder)
     out = folder / "out.csv"
     # A resumed run first cuts the file back: wait for that, so that the kill comes while new events are learned.
     while process.poll() is None and not (out.exists() and out.stat().st_size >= size):
@@ -50,7 +50,7 @@ def test_killed_and_resumed(tmp_path: Path, name: str) -> None:
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    subprocess.run(arguments(source, 1_000_000), cwd=plain, env=environment(), check=True)
+    completed(*arguments(source, 1_000_000), cwd=plain, check=True)
     whole = results(plain)
     dice = random.Random(name)
     full = len(whole["out.csv"])
@@ -58,7 +58,7 @@ def test_killed_and_resumed(tmp_path: Path, name: str) -> None:
     for share in sorted(dice.uniform(0.02, 0.95) for _ in range(KILLS)):
         kills += killed_at(broken, source, dice.randint(300, 3000), int(share * full))
     assert kills >= 3, "the process was too quick to be killed"
-    subprocess.run(arguments(source, 5000), cwd=broken, env=environment(), check=True)
+    completed(*arguments(source, 5000), cwd=broken, check=True)
     resumed = results(broken)
     assert resumed.pop("process")["resumed_at"] > 0
     assert whole.pop("process")["resumed_at"] is None

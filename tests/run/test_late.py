@@ -6,7 +6,6 @@ import csv
 import json
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import pytest
 from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
-from tests.run.conftest import Streamsvm, command, environment
+from tests.commands import Command, completed
+from tests.run.conftest import Streamsvm
 
 N, STEP_MS = 4_000, 10
 
@@ -132,11 +132,11 @@ def results(folder: Path) -> dict[str, Any]:
     return {"summary": summary} | {name: (folder / name).read_bytes() for name in ("out.csv", "joined.csv", "model")}
 
 
-def arguments(folder: Path, every: int) -> list[str]:
+def arguments(folder: Path, every: int) -> list[Any]:
     joined = (f"{folder}/events.csv?batch_size=50", "--label-source", f"{folder}/labels.csv?batch_size=70", *JOIN[3:])
     waits = ("--wait", "3s", "--on-timeout", "down", "--model", "cpm", "--relearn-corrections", "--max-pending", 200)
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
-    return command("run", *joined, *waits, *kept, "--out", "out.csv", "--joined", "joined.csv")
+    return ["run", *joined, *waits, *kept, "--out", "out.csv", "--joined", "joined.csv"]
 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
@@ -147,19 +147,19 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    subprocess.run(arguments(tmp_path, 1_000_000), cwd=plain, env=environment(), check=True)
+    completed(*arguments(tmp_path, 1_000_000), cwd=plain, check=True)
     whole = results(plain)
     dice = random.Random(0)
     kills = 0
     for share in sorted(dice.uniform(0.02, 0.9) for _ in range(4)):
-        process = subprocess.Popen(arguments(tmp_path, dice.randint(100, 600)), cwd=broken, env=environment())
+        process = Command(*arguments(tmp_path, dice.randint(100, 600)), cwd=broken)
         out, size = broken / "out.csv", int(share * len(whole["out.csv"]))
         while process.poll() is None and not (out.exists() and out.stat().st_size >= size):
             time.sleep(0.0005)
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
     assert kills >= 2, "the process was too quick to be killed"
-    subprocess.run(arguments(tmp_path, 5000), cwd=broken, env=environment(), check=True)
+    completed(*arguments(tmp_path, 5000), cwd=broken, check=True)
     assert results(broken) == whole
 
 

@@ -7,7 +7,6 @@ import logging
 import math
 import random
 import signal
-import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -30,7 +29,8 @@ from streamsvm.run.progress import Lines
 from streamsvm.run.prometheus import Exporter
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Report, Runner
-from tests.run.conftest import command, environment, write_stream
+from tests.commands import Command, completed
+from tests.run.conftest import write_stream
 from tests.run.test_runner import Numbers
 
 REFIT = ("--refit", "newton", "--refit-every", "300", "--refit-window", "600")
@@ -168,10 +168,8 @@ def test_windows_and_triggers_of_time_follow_the_column_of_times(tmp_path: Path)
     lines = ["at,a,y", *(f"{1_750_000_000_000 + 60_000 * i},{i % 7},{i % 2}" for i in range(400))]
     (tmp_path / "in.csv").write_text("\n".join(lines))
     asked = ("run", "in.csv", "--label", "y", "--time", "at", "--quiet", "--model", "cpm", "--summary", "s.json")
-    subprocess.run(
-        command(*asked, "--refit", "newton", "--refit-every", "2h", "--refit-window", "since:1h"),
-        **{"cwd": tmp_path, "env": environment(), "check": True},
-    )
+    refits = ("--refit", "newton", "--refit-every", "2h", "--refit-window", "since:1h")
+    completed(*asked, *refits, cwd=tmp_path, check=True)
     refits = json.loads((tmp_path / "s.json").read_text())["refits"]["last"]
     assert [(refit["event"], refit["events"]) for refit in refits] == [(128, 61), (256, 61)]  # at multiples of 64
 
@@ -285,12 +283,12 @@ def test_refits_before_the_run_are_not_in_its_plot(tmp_path: Path) -> None:
 N, EVERY = 6_000, 1_000
 
 
-def arguments(every: int) -> list[str]:
+def arguments(every: int) -> list[Any]:
     # A refit begins every 1,000 events and its model enters 500 later: a checkpoint in between has it pending.
     stream = ("run", "in.csv?batch_size=50", "--label", "y", "--types", "a:number", "--quiet", "--model", "cpm")
     refits = ("--refit", "trees", "--refit-every", EVERY, "--refit-window", 2 * EVERY)
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model")
-    return command(*stream, *refits, *kept, "--out", "out.csv", "--summary", "summary.json")
+    return [*stream, *refits, *kept, "--out", "out.csv", "--summary", "summary.json"]
 
 
 def timeless(path: Path) -> Any:
@@ -324,11 +322,11 @@ def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
     for folder in (plain, broken):
         folder.mkdir()
         write_stream(folder / "in.csv", N, broken=True)
-    subprocess.run(arguments(N), cwd=plain, env=environment(), check=True)
+    completed(*arguments(N), cwd=plain, check=True)
     dice = random.Random(4)
     kills = pending = 0
     for share in sorted(dice.uniform(0.1, 0.95) for _ in range(5)):
-        process = subprocess.Popen(arguments(dice.randint(50, 150)), cwd=broken, env=environment())
+        process = Command(*arguments(dice.randint(50, 150)), cwd=broken)
         out, size = broken / "out.csv", math.floor(share * (plain / "out.csv").stat().st_size)
         # A resumed run first cuts the file back; it is killed at the first checkpoint after that with a refit pending.
         while process.poll() is None and not (out.exists() and out.stat().st_size >= size and is_refitting(broken)):
@@ -338,7 +336,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
         pending += is_refitting(broken)
     assert kills >= 3, "the process was too quick to be killed"
     assert pending >= 2, "no window was being solved"
-    subprocess.run(arguments(5000), cwd=broken, env=environment(), check=True)
+    completed(*arguments(5000), cwd=broken, check=True)
     assert results(broken) == results(plain)
     assert json.loads((plain / "summary.json").read_text())["refits"]["count"] >= 4
     assert np.isfinite(json.loads((plain / "summary.json").read_text())["refits"]["share"])

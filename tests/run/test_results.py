@@ -17,20 +17,19 @@ from typing import Any
 import pytest
 
 from streamsvm.run.locks import held
-from tests.run.conftest import Streamsvm, command, environment, write_stream
+from tests.commands import Command, command, environment
+from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error
 
 READING = ("--label", "y", "--types", "a:number")
 
 
 @contextmanager
-def following(folder: Path, *arguments: Any) -> Iterator[subprocess.Popen[bytes]]:
+def following(folder: Path, *arguments: Any) -> Iterator[Command]:
     """A run that waits for more, once it has predicted all that is there; stopped at the end."""
     arguments = ("run", "in.csv", "--follow", *READING, *CPM, "--quiet", *arguments)
-    process = subprocess.Popen(command(*arguments), cwd=folder, env=environment())
-    try:
+    with Command(*arguments, cwd=folder) as process:
         yield process
-    finally:
         process.terminate()
         process.wait(30)
 

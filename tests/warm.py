@@ -1,0 +1,26 @@
+"""What commands need, imported and compiled, so that they are forks of a process that has it all."""
+
+from __future__ import annotations
+
+import contextlib
+
+import orjson
+import pytest
+import river.naive_bayes
+import scipy.sparse
+
+import connectors.sinks
+import streamsvm.cli
+import streamsvm.run.plot
+import streamsvm.run.runner
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+
+with contextlib.suppress(ImportError):
+    import kafka
+
+    import connectors.kafka.sink
+
+__all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
+
+for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), RefitClassifier(CPMClassifier(n_faces=3))):
+    model.run_batch([{"warm": 1.0}], [0])
