@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,12 @@ hypothesis.settings.register_profile(
     "streamsvm", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("streamsvm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile in as many processes as there are cores, before several workers each compile the same."""
+    if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
+        subprocess.run([sys.executable, "-m", "streamsvm", "warmup", "--quiet"], cwd=ROOT, check=True)
 
 
 @pytest.fixture(scope="session")
