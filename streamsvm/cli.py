@@ -144,6 +144,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> _Parser:
+    """The parser of all commands, from which help and the page of the command line are made."""
     parser = _Parser(prog="streamsvm", description="Online classification of drifting streams.", allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import inspect
 import os
+import pkgutil
 import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+
+import connectors
+import streamsvm
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -37,6 +46,53 @@ def test_every_number_and_array_says_what_it_means():
     for declaration in tables:
         for name, entry in declaration.entries.items():
             assert entry.meaning, (declaration.name, name)
+
+
+def test_every_public_class_function_and_method_says_what_it_does():
+    for module in modules():
+        for name, found in vars(module).items():
+            here = getattr(found, "__module__", None) == module.__name__ and not name.startswith("_")
+            if here and (inspect.isclass(found) or inspect.isfunction(found)):
+                for path, each in [(name, found), *(methods(name, found) if inspect.isclass(found) else ())]:
+                    assert inspect.getdoc(each), f"{module.__name__}.{path} has no docstring"
+
+
+@pytest.mark.parametrize("name", ["streamsvm", "streamsvm.batch", "streamsvm.refit", "connectors"])
+def test_what_the_reference_shows_tells_of_all_parameters(name):
+    module = importlib.import_module(name)
+    for public in module.__all__:
+        found = getattr(module, public)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            for path, each in [(public, found), *(methods(public, found) if inspect.isclass(found) else ())]:
+                assert not untold(each), f"{name}.{path} does not tell of {untold(each)}"
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in (streamsvm, connectors):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def methods(name: str, cls: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that are our own, inherited ones too."""
+    for key in dir(cls):
+        each = inspect.getattr_static(cls, key)
+        function = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
+        ours = inspect.isfunction(function) and function.__module__.startswith(("streamsvm", "connectors"))
+        if ours and not key.startswith("_"):
+            yield f"{name}.{key}", getattr(cls, key)
+
+
+def untold(found: Any) -> set[str]:
+    """The parameters that stand in no section of a docstring."""
+    if isinstance(found, property) or getattr(found, "_is_protocol", False):
+        return set()
+    if inspect.isclass(found) and issubclass(found, Exception):
+        return set()
+    told = re.findall(r"^([\w*][\w, *]*?)(?: :.*)?$", inspect.getdoc(found) or "", re.MULTILINE)
+    names = {name.strip(" *") for line in told for name in line.split(",")}
+    return set(inspect.signature(found).parameters) - names - {"self", "cls"}
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):
