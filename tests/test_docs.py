@@ -113,7 +113,7 @@ def test_examples_give_what_they_show(page):
     assert attempted > 0
 
 
-@pytest.mark.parametrize("name", ["first-stream.md", "history-to-live.md"])
+@pytest.mark.parametrize("name", ["first-stream.md", "history-to-live.md", "late-labels.md"])
 def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}
