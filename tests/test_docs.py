@@ -9,6 +9,7 @@ import os
 import pkgutil
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,15 +131,29 @@ def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
             assert runner.summarize(verbose=False).failed == 0
 
 
+def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = {title or kind: text for kind, title, text in blocks(DOCS / "how-to" / "extend.md") if ">>>" not in text}
+    shutil.copytree(ROOT / "streamsvm", "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
+    Path("streamsvm/kernels/perceptron.py").write_text(found["streamsvm/kernels/perceptron.py"], encoding="utf-8")
+    blend = Path("streamsvm/online/blend.py")
+    member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], _Member]] = {\n    ...\n")
+    text = blend.read_text(encoding="utf-8").replace("import autocorrelation,", "import perceptron, autocorrelation,")
+    text = re.sub(r"^MEMBERS: .*\n", lambda head: f"{member}\n\n\n{head[0]}{line[:-2]}", text, flags=re.MULTILINE)
+    blend.write_text(text, encoding="utf-8")
+    assert "Accuracy: " in run(found["sh"])
+
+
 def blocks(page: Path) -> list[tuple[str, str, str]]:
     """The kind, the title and the text of each block of code."""
     fences = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
     return fences.findall(page.read_text(encoding="utf-8"))
 
 
-def run(script: str) -> None:
+def run(script: str) -> str:
     """Run a block of the shell, and fail where it does."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], env=os.environ | SHELL, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
