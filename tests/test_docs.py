@@ -35,7 +35,12 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("script", "made"), [("state_page.py", "state.md"), ("command_line_page.py", "reference/command-line.md")]
+    ("script", "made"),
+    [
+        ("state_page.py", "state.md"),
+        ("command_line_page.py", "reference/command-line.md"),
+        ("house_picture.py", "explanation/house.svg"),
+    ],
 )
 def test_a_page_that_is_made_from_code_is_that_of_the_code(script, made):
     page = runpy.run_path(str(DOCS / script))["page"]()
