@@ -491,7 +491,7 @@ def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tm
     folder = tmp_path / "connectors"  # as two packages of one name leave it: our modules, the other's `__init__`
     shutil.copytree(Path(connectors.__file__).parent, folder)
     (folder / "__init__.py").write_text("class Input: ...\n")
-    said = error(streamsvm("run"))
+    said = error(streamsvm("run", env=environment()))
     assert f"another was installed over it: cannot import name 'ConnectorError' from 'connectors' ({folder}" in said
 
 
