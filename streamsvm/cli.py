@@ -43,10 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guarded(arguments: list[str], started: float) -> int:
     try:
-        from connectors.events import ConnectorError, UnreachableError
+        from connectors import ConnectorError, UnreachableError
         from streamsvm.run.errors import RunError, SetupError
     except ImportError as error:
-        return _complain(f"a package that streamsvm needs is missing: {error}: install streamsvm again", 2)
+        message = f"a package that streamsvm needs is missing, or another was installed over it: {error}"
+        return _complain(f"{message}: install streamsvm again, in an environment of its own", 2)
 
     try:
         args = _parse(arguments)
@@ -126,7 +127,7 @@ def _check_connectors() -> None:
     """Say so where a foreign package stands in the place of ours: the name is a common one."""
     spec = importlib.util.find_spec("connectors")
     if spec is not None and PathFinder.find_spec("connectors.events", spec.submodule_search_locations or []):
-        return  # ours, whatever it lacks itself
+        return  # ours, whatever it lacks itself; what was installed over it is seen when it is imported
     if spec is None:
         sys.exit(_complain("the package `connectors`, a part of streamsvm, is missing: install streamsvm again", 2))
     place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
@@ -143,6 +144,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> _Parser:
+    """The parser of all commands, from which help and the page of the command line are made."""
     parser = _Parser(prog="streamsvm", description="Online classification of drifting streams.", allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")

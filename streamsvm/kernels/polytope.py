@@ -170,6 +170,7 @@ def find_proba(state):
 
 @kernel
 def xlogx(x):
+    """x log x, and its limit 0 at 0."""
     return x * math.log(x) if x > 0.0 else 0.0
 
 

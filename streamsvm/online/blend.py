@@ -269,6 +269,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
         Nothing else grows with the stream, but the names of columns and the labels.
 
+        Parameters
+        ----------
+        n_features, n_classes
+            How many columns (a text has one for each of its categories) and classes; None for the capacity now.
+
         Examples
         --------
         >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.1e6
@@ -386,6 +391,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        n
+            How many at most.
 
         Returns
         -------
