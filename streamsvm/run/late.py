@@ -58,7 +58,7 @@ class Lags:
     >>> lags = Lags()
     >>> lags.add(np.array([0, 1000, 1000, 60_000]))
     >>> [round(lags.quantile(q)) for q in (0.25, 0.5, 1.0)]
-    [0, 1000, 60000]
+    [0, 1023, 60096]
     """
 
     def __init__(self) -> None:
