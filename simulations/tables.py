@@ -33,7 +33,13 @@ def _drift() -> str:
     return report.front_table()
 
 
-TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "drift": _drift}
+def _delays() -> str:
+    from simulations.benchmarks import delays
+
+    return delays.table()
+
+
+TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "delays": _delays, "drift": _drift}
 
 
 def renewed(text: str) -> str:
