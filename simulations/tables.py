@@ -39,7 +39,18 @@ def _delays() -> str:
     return delays.table()
 
 
-TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "delays": _delays, "drift": _drift}
+def _label_budget() -> str:
+    from simulations.benchmarks import label_budget
+
+    return label_budget.table()
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "streams": _streams,
+    "delays": _delays,
+    "label_budget": _label_budget,
+    "drift": _drift,
+}
 
 
 def renewed(text: str) -> str:
