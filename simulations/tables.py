@@ -33,7 +33,24 @@ def _drift() -> str:
     return report.front_table()
 
 
-TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "drift": _drift}
+def _delays() -> str:
+    from simulations.benchmarks import delays
+
+    return delays.table()
+
+
+def _label_budget() -> str:
+    from simulations.benchmarks import label_budget
+
+    return label_budget.table()
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "streams": _streams,
+    "delays": _delays,
+    "label_budget": _label_budget,
+    "drift": _drift,
+}
 
 
 def renewed(text: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
     from streamsvm.online.polytope import CPMClassifier
+    from streamsvm.pending.budget import LabelBudget
     from streamsvm.pending.classifier import DelayedClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
@@ -22,6 +23,7 @@ __all__ = [
     "CPMClassifier",
     "DelayedClassifier",
     "IndexedBCD",
+    "LabelBudget",
     "RefitClassifier",
     "SampledCuts",
     "SmoothedNewton",
@@ -37,6 +39,7 @@ _HOMES = {
     "CPMClassifier": "streamsvm.online.polytope",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
+    "LabelBudget": "streamsvm.pending.budget",
     "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",
     "SmoothedNewton": "streamsvm.batch",

@@ -293,6 +293,19 @@ def _add_late(run: argparse.ArgumentParser) -> None:
         "whether it came in time, late, or is that of --on-timeout",
     )
     group.add_argument(
+        "--label-budget",
+        type=_share,
+        metavar="SHARE",
+        help="ask for the labels of about this share of the events, as 0.1: of those that teach most, and of some at "
+        "random; others that come are learned too",
+    )
+    group.add_argument(
+        "--requests",
+        type=_text,
+        metavar="SINK",
+        help="where labels are asked for: place and key of the event, prediction and score",
+    )
+    group.add_argument(
         "--relearn-corrections", action=_FLAG, help="learn the second label of an event too, where it is another one"
     )
     group.add_argument(
@@ -499,6 +512,13 @@ def _span(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most 1, got {text}")
+    return value
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
@@ -506,7 +526,11 @@ def _seconds(text: str) -> float:
     return value
 
 
-_count.__name__, _seconds.__name__ = "whole number", "number of seconds"  # argparse names them in its messages
+_count.__name__, _seconds.__name__, _share.__name__ = (
+    "whole number",
+    "number of seconds",
+    "share",
+)  # argparse names them in its messages
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -575,13 +599,14 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
             checkpoint = opened_checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(opened_source(args)))
             check_label(args, source)
-            out, rejected, joined = opened_sinks(args, checkpoint, source, stack)
+            out, rejected, joined, requests = opened_sinks(args, checkpoint, source, stack)
             runner = Runner(
                 model,
                 source,
                 out=out,
                 rejected=rejected,
                 joined=joined,
+                requests=requests,
                 late=late_settings(args),
                 checkpoint=checkpoint,
                 save=args.save,

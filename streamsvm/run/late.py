@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
+from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
@@ -36,6 +37,8 @@ class LateSettings:
         Whether corrections are learned.
     most, most_bytes
         What may wait, in number and memory.
+    budget
+        Of which share of the events labels are asked for; None asks for none.
     """
 
     wait_ms: int | None = None
@@ -43,6 +46,7 @@ class LateSettings:
     relearn: bool = False
     most: int = 1_000_000
     most_bytes: int = 1 << 30
+    budget: float | None = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -105,6 +109,9 @@ class LateLearning:
         )
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout)
         self.lags, self.estimate = Lags(), Estimate(window)
+        self.budget = None if settings.budget is None else LabelBudget(settings.budget)
+        self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Of the events last answered, those whose labels are asked for."""
         self._places: list[str] = []
 
     def step(self, batch: Batch) -> tuple[Answers, Joined]:
@@ -118,7 +125,13 @@ class LateLearning:
         shares = [row for answer in answers for row in by_code(answer.codes, answer.probas)]
         self._watch(codes, scores, slots, joined)
         batch, keep = self.learner.settled(batch)
+        self.asked = self._ask(scores[keep], slots[keep])
         return Answers(batch, codes[keep], scores[keep], [shares[i] for i in keep] if shares else None), joined
+
+    def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which events to ask the labels of; none of those with the key of another."""
+        waits = np.flatnonzero(slots >= 0)
+        return waits[:0] if self.budget is None else waits[self.budget.wants_many(scores[waits])]
 
     def _events(self, batch: Batch) -> Events:
         n, columns = len(batch), batch.origins.columns
@@ -161,9 +174,13 @@ class LateLearning:
             "how": joined.how,
         }
 
+    def totals(self) -> dict[str, int]:
+        """All counts, and how many wait."""
+        return self.join.totals() | ({} if self.budget is None else {"asked": self.budget.n_asked})
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON: lags in seconds."""
-        totals, now, (blocks, within, off) = self.join.totals(), self.estimate.now, self.estimate.check()
+        totals, now, (blocks, within, off) = self.totals(), self.estimate.now, self.estimate.check()
         return totals | {
             "lag_s": {name: _figure(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
             "estimated_accuracy": _figure(now.accuracy),
@@ -181,6 +198,7 @@ class LateLearning:
             "counts": asdict(self.join.counts),
             "estimate": estimate,
             "places": self._places,
+            "budget": None if self.budget is None else self.budget.state(),
         }
         arrays = {f"store.{name}": array for name, array in arrays.items()}
         return header, arrays | {f"estimate.{name}": array for name, array in own.items()} | {"lags": self.lags.counts}
@@ -197,6 +215,8 @@ class LateLearning:
         self.store.restore(header["store"], parts["store"], folder)
         self.join.counts = Counts(**header["counts"])
         self.estimate.restore(header["estimate"], parts["estimate"])
+        if self.budget is not None:
+            self.budget = LabelBudget.from_state(header["budget"])
         if arrays["lags"].shape != self.lags.counts.shape:
             raise ValueError("lags of other steps")
         self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]

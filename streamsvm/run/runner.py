@@ -40,7 +40,12 @@ from streamsvm.run.names import ClassNames
 from streamsvm.run.rejects import Rejects
 
 # Of sinks, by their role.
-_PURPOSES = {"out": "predictions", "rejected": "events set aside", "joined": "joined results"}
+_PURPOSES = {
+    "out": "predictions",
+    "rejected": "events set aside",
+    "joined": "joined results",
+    "requests": "requests for labels",
+}
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
 _LOOK = 100  # events from one look at how many are set aside to the next
@@ -158,8 +163,9 @@ class Runner:
         A River classifier. Those with `run_batch` get whole batches, the others one event at a time.
     source
         Where events come from.
-    out, rejected, joined
-        Where predictions, events set aside, and joined results go; None for nowhere (they are counted all the same).
+    out, rejected, joined, requests
+        Where predictions, events set aside, joined results, and requests for labels go; None for nowhere (they are
+        counted all the same).
     checkpoint
         Where to leave snapshots, and to go on from the last one.
     save
@@ -198,6 +204,7 @@ class Runner:
         out: Sink | None = None,
         rejected: Sink | None = None,
         joined: Sink | None = None,
+        requests: Sink | None = None,
         late: LateSettings | None = None,
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
@@ -211,7 +218,7 @@ class Runner:
     ) -> None:
         self.model, self.source = model, source
         self._lagging = source if isinstance(source, Lagging) else None
-        roles = (("out", out), ("rejected", rejected), ("joined", joined))
+        roles = (("out", out), ("rejected", rejected), ("joined", joined), ("requests", requests))
         self.sinks = {role: sink for role, sink in roles if sink is not None}
         self._settings = late
         self._late: LateLearning | None = None
@@ -340,6 +347,8 @@ class Runner:
             self._write("out", prediction_table(answers, self._learner.classes, self._names))
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
+        if self._late is not None and len(self._late.asked):
+            self._write("requests", request_table(answers, self._learner.classes, self._late.asked.tolist()))
         if joined is not None and self._late is not None:
             self._judge(joined, self._late)
         if kept.rejected:
@@ -556,6 +565,18 @@ def prediction_table(answers: Answers, classes: Sequence[Any], class_names: Clas
             None if row is None else {fields[code]: p for code, p in row.items()} for row in answers.probabilities
         ]
     return {**batch.origins.columns, **keys, **results}
+
+
+def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
+    """The records of events whose labels are asked for: where each stood, its key, what is predicted, and its score."""
+    batch, named = answers.batch, [*classes, None]
+    places = {name: [column[i] for i in asked] for name, column in batch.origins.columns.items()}
+    scores = answers.scores[asked].tolist()
+    return places | {
+        "key": [(batch.keys or [])[i] for i in asked],
+        "prediction": [named[answers.codes[i]] for i in asked],
+        "score": [None if score != score else score for score in scores],
+    }
 
 
 def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:
