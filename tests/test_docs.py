@@ -143,7 +143,7 @@ def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
     Path("streamsvm/kernels/perceptron.py").write_text(found["streamsvm/kernels/perceptron.py"], encoding="utf-8")
     blend = Path("streamsvm/online/blend.py")
     member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], _Member]] = {\n    ...\n")
-    text = blend.read_text(encoding="utf-8").replace("import autocorrelation,", "import perceptron, autocorrelation,")
+    text = blend.read_text(encoding="utf-8").replace("kernels import ", "kernels import perceptron, ", 1)
     text = re.sub(r"^MEMBERS: .*\n", lambda head: f"{member}\n\n\n{head[0]}{line[:-2]}", text, flags=re.MULTILINE)
     blend.write_text(text, encoding="utf-8")
     assert "Accuracy: " in run(found["sh"])

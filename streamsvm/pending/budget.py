@@ -118,6 +118,11 @@ class LabelBudget:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """The budget whose `state` this is.
 
+        Parameters
+        ----------
+        state
+            What `state` gave.
+
         Raises
         ------
         ValueError, LookupError, TypeError
