@@ -88,7 +88,18 @@ class LabelBudget:
         return bool(self.wants_many(np.array([score]))[0])
 
     def wants_many(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """The same of events one after another, shape (n,)."""
+        """Whether to ask for the label of each of several events, one after another.
+
+        Parameters
+        ----------
+        scores
+            Shape (n,): what `wants` takes of each.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The same as `wants` of each in turn.
+        """
         n = len(scores)
         # A step of the counter for each event, so that it does not matter how many come at once.
         drawn = np.random.Generator(np.random.Philox(key=self.seed, counter=self.n_seen)).random((n, 4))
