@@ -73,6 +73,17 @@ def test_what_the_reference_shows_tells_of_all_parameters(name):
                 assert not untold(each), f"{name}.{path} does not tell of {untold(each)}"
 
 
+@pytest.mark.parametrize("name", ["streamsvm", "streamsvm.batch", "streamsvm.refit", "connectors"])
+def test_the_reference_has_every_public_class_and_function(name):
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    module = importlib.import_module(name)
+    found = {each: getattr(module, each) for each in module.__all__}
+    public = {each for each, value in found.items() if inspect.isclass(value) or inspect.isfunction(value)}
+    shown = set(re.findall(r"::: (?:\w+\.)*(\w+)", text))
+    shown |= {each for members in re.findall(r"members: \[(.*)\]", text) for each in members.split(", ")}
+    assert public <= shown
+
+
 def modules() -> Iterator[ModuleType]:
     for package in (streamsvm, connectors):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
