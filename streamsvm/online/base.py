@@ -529,9 +529,11 @@ class OnlineClassifier(base.MiniBatchClassifier):
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
         numbers = self._numbers_of(labels)
-        all_known = numbers.min(initial=0) >= 0 and not (unlabelled and None in self._codes)
+        all_known = not (unlabelled and None in self._codes) and self._are_known(labels, numbers, unlabelled)
         if not all_known:
             learn &= _are_labels(labels, unlabelled)
+        else:
+            learn &= numbers >= 0
         rows = self._space.encode(X, learn)
         if not all_known:
             n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
@@ -542,6 +544,12 @@ class OnlineClassifier(base.MiniBatchClassifier):
         numbers[~learn] = -1
         self._grow()
         return rows, numbers, weights
+
+    def _are_known(self, labels: Sequence[Any], numbers: Ints, unlabelled: bool) -> bool:
+        """Whether all labels are of classes there are, or None where that is none."""
+        if numbers.min(initial=0) >= 0:
+            return True
+        return unlabelled and all(labels[i] is None for i in np.flatnonzero(numbers < 0).tolist())
 
     def _numbers_of(self, labels: Sequence[Any]) -> Ints:
         """The classes of labels by number, -1 for those that are none yet."""

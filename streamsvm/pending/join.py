@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,29 +87,45 @@ class Joined:
         What came.
     slots
         The number of each event, in order of arrival.
-    codes, scores, probas
+    codes, scores
         What had been predicted.
-    keys, times, origins
-        Of the events; times in milliseconds.
+    keys, origins
+        Of the events.
     lags
         How many milliseconds after its event each label came.
     how
         In time, late, or not at all.
     """
 
-    labels: list[Any] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    probas: list[Any] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    origins: list[list[int]] = field(default_factory=list)
-    lags: list[int] = field(default_factory=list)
-    how: list[str] = field(default_factory=list)
+    labels: list[Any]
+    slots: Ints
+    codes: Ints
+    scores: Floats
+    keys: list[str]
+    origins: Ints
+    lags: Ints
+    how: list[str]
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def came(self) -> NDArray[np.bool_]:
+        """Which labels came at all."""
+        return np.array([how != TIMEOUT for how in self.how], bool) if TIMEOUT in self.how else np.ones(len(self), bool)
+
+    @classmethod
+    def of(cls, parts: Sequence[Joined], n_origins: int) -> Joined:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        none = np.zeros(0, np.int64)
+        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [])
+        columns: dict[str, Any] = {}
+        for name in cls.__slots__:
+            column = [getattr(part, name) for part in (nothing, *parts)]
+            columns[name] = list(chain(*column)) if isinstance(column[0], list) else np.concatenate(column)
+        return cls(**columns)
 
 
 @dataclass(slots=True)
@@ -203,21 +220,25 @@ class Join:
         """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
         n, m, store = len(events), len(late), self.store
         place = np.arange(n) + np.searchsorted(late.before, np.arange(n), "right")
-        label_place = np.setdiff1d(np.arange(n + m), place)
+        is_label = np.ones(n + m, bool)
+        is_label[place] = False
+        label_place = np.flatnonzero(is_label)
         digests, times = np.empty((n + m, 2), np.uint64), np.empty(n + m, np.int64)
         numbers = np.full(n + m, -1)
         digests[place], digests[label_place] = store.digests(events.keys), store.digests(late_keys)
         times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
-        numbers[label_place] = [store.number(label) for label in late.labels]
+        numbers[label_place] = store.numbers(late.labels)
         self.counts.labels += m
         of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
         of_event[place], of_label[label_place] = np.arange(n), np.arange(m)
-        answers, joined = [], Joined()
+        answers, joined = [], []
         for settled in store.settle(digests, times, numbers):
             part = slice(settled.first, settled.end)
-            answers.append(_Part(self, settled, events, of_event[part], of_label[part], late, late_keys).run(joined))
+            work = _Part(self, settled, events, of_event[part], of_label[part], late, late_keys)
+            answers.append(work.run())
+            joined.append(work.report())
         store.trim()
-        return answers, joined
+        return answers, Joined.of(joined, store.n_origins)
 
 
 class _Part:
@@ -254,7 +275,7 @@ class _Part:
             found[left[(left > 0) & (left <= len(fates))] - 1] = False
         return found
 
-    def run(self, joined: Joined) -> Answer:
+    def run(self) -> Answer:
         """Ask the model, and see to what waits; the answers for the events."""
         self._add()
         asked, is_event = self._asked()
@@ -262,7 +283,6 @@ class _Part:
         codes, scores = answer.codes[is_event], answer.scores[is_event]
         probas = None if answer.probas is None else answer.probas[is_event]
         self._keep(asked, codes, scores, probas)
-        self._report(joined)
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
         return Answer(codes, scores, probas, slots)
 
@@ -346,8 +366,8 @@ class _Part:
             shares = np.zeros((len(at), 0)) if probas is None else probas[self._kept[self._asks]]
             store.remember(self._n_new, at, asked.memories[at], shares)
 
-    def _report(self, joined: Joined) -> None:
-        """Say what found each other."""
+    def report(self) -> Joined:
+        """Say what found each other, and do without what was kept of it."""
         store, settled, join, counts = self._store, self._settled, self._join, self._join.counts
         fates, slots = settled.fates, settled.slots
         n = np.bincount(fates, minlength=len(FATES)).tolist()
@@ -362,7 +382,9 @@ class _Part:
             for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
         ]
         labels = self._labels(ops)
-        how = [LATE if fate == kernels.COMES_LATE else IN_TIME for fate in fates[ops].tolist()]
+        how = [IN_TIME] * len(ops)
+        for i in np.flatnonzero(fates[ops] == kernels.COMES_LATE).tolist():
+            how[i] = LATE
         turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
         if join.on_timeout is not None and expired.any():
             left = settled.left[expired]
@@ -370,17 +392,10 @@ class _Part:
             labels = labels + [join.on_timeout] * len(left)
             turns = np.concatenate([turns, 2 * self._left_before[expired]])
             joining = np.concatenate([joining, left])
-            lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])
-        order = np.argsort(turns, kind="stable").tolist()
-        joining = joining[order]
-        joined.labels += [labels[i] for i in order]
-        joined.keys += [keys[i] for i in order]
-        joined.how += [how[i] for i in order]
-        joined.slots += joining.tolist()
-        joined.lags += lags[order].tolist()
-        joined.codes += store.codes(joining).tolist()
-        joined.scores += store.scores(joining).tolist()
-        joined.times += store.times(joining).tolist()
-        joined.origins += store.origins(joining).tolist()
+            order = np.argsort(turns, kind="stable")
+            joining, lags = joining[order], np.concatenate([lags, np.full(len(left), store.wait_ms)])[order]
+            labels, keys, how = ([values[i] for i in order.tolist()] for values in (labels, keys, how))
+        codes, scores, origins = store.codes(joining), store.scores(joining), store.origins(joining)
         gone = np.concatenate([slots[fates == kernels.JOINS] if not store.relearns else slots[:0], settled.left])
         store.let_go(gone)
+        return Joined(labels, joining, codes, scores, keys, origins, lags, how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -153,24 +154,23 @@ class LateLearning:
         self.estimate.predict(slots[waits], scores[waits])
         if not len(joined):
             return
-        true = np.array([how != "timeout" for how in joined.how])
-        self.lags.add(np.array(joined.lags)[true])
-        known = true & (np.array(joined.codes) >= 0)
-        classes = self.learner.classes
-        right = np.array([c >= 0 and classes[c] == label for c, label in zip(joined.codes, joined.labels, strict=True)])
-        self.estimate.judge(np.array(joined.slots)[known], np.array(joined.scores)[known], right[known])
+        came = joined.came
+        self.lags.add(joined.lags[came])
+        known = came & (joined.codes >= 0)
+        named = np.fromiter((*self.learner.classes, None), object, len(self.learner.classes) + 1)
+        right = np.fromiter(map(eq, named[joined.codes].tolist(), joined.labels), bool, len(joined))
+        self.estimate.judge(joined.slots[known], joined.scores[known], right[known])
 
     def table(self, joined: Joined) -> dict[str, Sequence[Any]]:
         """The records of joined results: where each event stood, its key, what was predicted, its label and its lag."""
-        places = np.array(joined.origins, np.int64).reshape(len(joined), N_ORIGINS)
         classes = [*self.learner.classes, None]
         return {
-            **{name: places[:, j].tolist() for j, name in enumerate(self._places)},
+            **{name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)},
             "key": joined.keys,
-            "prediction": [classes[code] for code in joined.codes],
-            "score": [None if score != score else score for score in joined.scores],
+            "prediction": [classes[code] for code in joined.codes.tolist()],
+            "score": [None if score != score else score for score in joined.scores.tolist()],
             "label": joined.labels,
-            "lag": [lag / 1000.0 for lag in joined.lags],
+            "lag": [lag / 1000.0 for lag in joined.lags.tolist()],
             "how": joined.how,
         }
 

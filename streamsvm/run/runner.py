@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ from connectors.events import (
 )
 from connectors.joined import JoinedSource
 from streamsvm.models import DAMAGED
-from streamsvm.pending.join import TIMEOUT, Joined
+from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.errors import RunError, SetupError
@@ -360,9 +361,9 @@ class Runner:
 
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""
-        true = [i for i, how in enumerate(joined.how) if how != TIMEOUT]
-        codes = np.array([joined.codes[i] for i in true], np.int64)
-        self.report.metrics.judge([joined.labels[i] for i in true], codes, self._learner.classes)
+        came = joined.came
+        labels = joined.labels if came.all() else list(compress(joined.labels, came.tolist()))
+        self.report.metrics.judge(labels, joined.codes[came], self._learner.classes)
         if len(joined):
             self._write("joined", late.table(joined))
 
