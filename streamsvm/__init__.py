@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
+    from streamsvm.decide.wrapper import CoveringClassifier
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
+    "CoveringClassifier",
     "DelayedClassifier",
     "IndexedBCD",
     "RefitClassifier",
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
+    "CoveringClassifier": "streamsvm.decide.wrapper",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
     "RefitClassifier": "streamsvm.refit.classifier",

@@ -389,6 +389,16 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         '{"up": 0.9, "down": 0.1}; in CSV and Parquet its JSON as a text',
     )
     group.add_argument(
+        "--coverage",
+        type=_share,
+        metavar="SHARE",
+        help="also write, in a field `set`, a list of labels of which the true one is one in this share of events, "
+        "however the stream drifts, as 0.9 (in CSV and Parquet its JSON as a text); measured in any case",
+    )
+    group.add_argument(
+        "--coverage-by-class", action=_FLAG, help="for the events of each class by themselves, however rare it is"
+    )
+    group.add_argument(
         "--rejected",
         type=_text,
         metavar="SINK",
@@ -504,7 +514,18 @@ def _seconds(text: str) -> float:
     return value
 
 
-_count.__name__, _seconds.__name__ = "whole number", "number of seconds"  # argparse names them in its messages
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be a share between 0 and 1, as 0.9, got {text}")
+    return value
+
+
+_count.__name__, _seconds.__name__, _share.__name__ = (
+    "whole number",
+    "number of seconds",
+    "share",
+)  # argparse names them in its messages
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -562,7 +583,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
 def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
     from streamsvm.run.delivery import deliver
     from streamsvm.run.runner import Runner
-    from streamsvm.run.settings import check_label, identity_of, late_settings
+    from streamsvm.run.settings import check_label, identity_of, late_settings, wanted_of
     from streamsvm.run.streams import opened_checkpoint, opened_sinks, opened_source
 
     failures: list[Exception] = []
@@ -585,6 +606,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
                 save=args.save,
                 learn=args.learn,
                 proba=bool(args.proba),
+                wanted=wanted_of(args),
                 max_events=args.max_events,
                 window=args.window,
                 identity=identity_of(args),

@@ -120,8 +120,9 @@ def set_threshold(state, g):
 
 @inlined
 def has(state, proba, i, c):
-    """Whether class c is in the set of row i."""
-    return proba[i, c] >= state.groups[c if state.by_class > 0 else 0].least
+    """Whether class c, if it is known, is in the set of row i."""
+    is_known = c < state.n_known or proba[i, c] > 0.0
+    return is_known and proba[i, c] >= state.groups[c if state.by_class > 0 else 0].least
 
 
 @inlined

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Features, LateLabels
+from streamsvm.decide.sets import LabelSets, Members
 from streamsvm.features import Floats, Ints
 from streamsvm.kernels import pending as kernels
 from streamsvm.pending.rows import in_order, stacked, taken
@@ -54,7 +55,9 @@ class Answer:
     codes, scores
         Class numbers, -1 for none, and their probabilities.
     probas
-        Those of all classes, where they are wanted.
+        Those of all classes, where they are wanted; NaN where there are none.
+    members
+        Whether each class is in the set of labels, where there are sets.
     slots
         Where the events wait, -1 for those that do not; empty where nobody has said.
     """
@@ -63,6 +66,7 @@ class Answer:
     scores: Floats
     probas: Floats | None = None
     slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    members: Members | None = None
 
 
 class Model(Protocol):
@@ -71,6 +75,10 @@ class Model(Protocol):
     @property
     def memory_size(self) -> int:
         """How many numbers it remembers of the moment of a prediction."""
+
+    @property
+    def classes(self) -> Sequence[Any]:
+        """All classes so far; answers are indices into it."""
 
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn."""
@@ -86,8 +94,11 @@ class Joined:
         What came.
     slots
         The number of each event, in order of arrival.
-    codes, scores, probas
+    codes, scores
         What had been predicted.
+    probas
+        The probabilities of all classes, where these were wanted: with the sign bit set for each class that was in the
+        event's set of labels.
     keys, times, origins
         Of the events; times in milliseconds.
     lags
@@ -100,7 +111,7 @@ class Joined:
     slots: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
-    probas: list[Any] = field(default_factory=list)
+    probas: list[Floats] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
     origins: list[list[int]] = field(default_factory=list)
@@ -182,10 +193,22 @@ class Join:
         False only predicts.
     on_timeout
         The class of events whose label did not come, which are learned as such when their time is up; None for none.
+    sets
+        Sets of labels that are wanted: they follow labels in the order in which these find their events, by what was
+        probable when the event was predicted.
     """
 
-    def __init__(self, store: Store, model: Model, *, learn: bool = True, on_timeout: Any = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        model: Model,
+        *,
+        learn: bool = True,
+        on_timeout: Any = None,
+        sets: LabelSets | None = None,
+    ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
+        self.sets = sets
         self.counts = Counts()
 
     def totals(self) -> dict[str, int]:
@@ -261,10 +284,42 @@ class _Part:
         answer = self._join.model.run(asked)
         codes, scores = answer.codes[is_event], answer.scores[is_event]
         probas = None if answer.probas is None else answer.probas[is_event]
+        found = self._find_joined()
+        members = None
+        if probas is not None and self._join.sets is not None:
+            members = self._sets(found, probas, self._join.sets)
+            probas = np.copysign(probas, np.where(members, -1.0, 1.0))
         self._keep(asked, codes, scores, probas)
-        self._report(joined)
+        self._report(joined, found, [] if probas is None else self._shares(found, probas))
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
-        return Answer(codes, scores, probas, slots)
+        return Answer(codes, scores, None if probas is None else np.abs(probas), slots, members)
+
+    def _shares(self, found: _Found, probas: Floats) -> list[Floats]:
+        """What had been predicted of events that find their label, given that of the events in hand.
+
+        Nothing is known any more of those that have waited too long.
+        """
+        own = dict(zip(self._settled.slots[self._asks].tolist(), probas, strict=True))
+        shares = [own.get(slot, np.zeros(0)) for slot in found.slots.tolist()]
+        held = [i for i, slot in enumerate(found.slots.tolist()) if slot not in own and found.named[1][i] != LATE]
+        for i, share in zip(held, self._store.probas(found.slots[held]), strict=True):
+            shares[i] = share
+        return shares
+
+    def _sets(self, found: _Found, probas: Floats, sets: LabelSets) -> Members:
+        """The sets of the events in hand; labels that found their event are taken in turn."""
+        asks, classes = np.flatnonzero(self._asks), self._join.model.classes
+        number = {label: code for code, label in enumerate(classes)}
+        rows = np.zeros((len(asks) + len(found.slots), len(classes)))
+        for row, share in zip(rows, [*probas, *self._shares(found, probas)], strict=True):
+            row[: len(share)] = np.abs(np.nan_to_num(share))
+        # Of those that have waited too long, or are not learned, nothing is known, or to be.
+        true = [label if self._join.learn and how != LATE else None for label, how in zip(*found.named, strict=True)]
+        codes = np.array([-1] * len(asks) + [number.get(label, -1) for label in true], np.int64)
+        order = np.argsort(np.concatenate([2 * asks, found.turns]), kind="stable")
+        members = np.empty(rows.shape, np.bool_)
+        members[order] = sets.run(rows[order], codes[order])
+        return members[: len(asks), : probas.shape[1]]
 
     def _add(self) -> None:
         """Let those events wait whose labels do not come at once."""
@@ -346,41 +401,69 @@ class _Part:
             shares = np.zeros((len(at), 0)) if probas is None else probas[self._kept[self._asks]]
             store.remember(self._n_new, at, asked.memories[at], shares)
 
-    def _report(self, joined: Joined) -> None:
-        """Say what found each other."""
-        store, settled, join, counts = self._store, self._settled, self._join, self._join.counts
-        fates, slots = settled.fates, settled.slots
-        n = np.bincount(fates, minlength=len(FATES)).tolist()
-        for fate, name in enumerate(FATES):
-            if name:
-                setattr(counts, name, getattr(counts, name) + n[fate])
-        found, expired = _FOUND[fates], settled.expired
-        counts.expired += int(expired.sum())
-        ops = np.flatnonzero(found)
+    def _find_joined(self) -> _Found:
+        """What finds each other, in turn."""
+        store, settled, join = self._store, self._settled, self._join
+        fates, expired = settled.fates, settled.expired
+        ops = np.flatnonzero(_FOUND[fates])
         keys = [
             self._events.keys[event] if event >= 0 else self._late_keys[label]
             for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
         ]
         labels = self._labels(ops)
         how = [LATE if fate == kernels.COMES_LATE else IN_TIME for fate in fates[ops].tolist()]
-        turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
+        turns, slots, lags = 2 * ops + 1, settled.slots[ops], settled.lags[ops]
         if join.on_timeout is not None and expired.any():
             left = settled.left[expired]
             keys, how = keys + store.keys(left), how + [TIMEOUT] * len(left)
             labels = labels + [join.on_timeout] * len(left)
             turns = np.concatenate([turns, 2 * self._left_before[expired]])
-            joining = np.concatenate([joining, left])
+            slots = np.concatenate([slots, left])
             lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])
-        order = np.argsort(turns, kind="stable").tolist()
-        joining = joining[order]
-        joined.labels += [labels[i] for i in order]
-        joined.keys += [keys[i] for i in order]
-        joined.how += [how[i] for i in order]
-        joined.slots += joining.tolist()
-        joined.lags += lags[order].tolist()
-        joined.codes += store.codes(joining).tolist()
-        joined.scores += store.scores(joining).tolist()
-        joined.times += store.times(joining).tolist()
-        joined.origins += store.origins(joining).tolist()
-        gone = np.concatenate([slots[fates == kernels.JOINS] if not store.relearns else slots[:0], settled.left])
-        store.let_go(gone)
+        order = np.argsort(turns, kind="stable")
+        named = [[values[i] for i in order.tolist()] for values in (labels, how)]
+        return _Found(turns[order], slots[order], lags[order], (named[0], named[1]), [keys[i] for i in order.tolist()])
+
+    def _report(self, joined: Joined, found: _Found, shares: list[Floats]) -> None:
+        """Say what found each other."""
+        store, settled, counts = self._store, self._settled, self._join.counts
+        fates = settled.fates
+        n = np.bincount(fates, minlength=len(FATES)).tolist()
+        for fate, name in enumerate(FATES):
+            if name:
+                setattr(counts, name, getattr(counts, name) + n[fate])
+        counts.expired += int(settled.expired.sum())
+        labels, how = found.named
+        joined.labels += labels
+        joined.how += how
+        joined.keys += found.keys
+        joined.slots += found.slots.tolist()
+        joined.lags += found.lags.tolist()
+        joined.codes += store.codes(found.slots).tolist()
+        joined.scores += store.scores(found.slots).tolist()
+        joined.probas += shares
+        joined.times += store.times(found.slots).tolist()
+        joined.origins += store.origins(found.slots).tolist()
+        done = settled.slots[fates == kernels.JOINS] if not store.relearns else settled.slots[:0]
+        store.let_go(np.concatenate([done, settled.left]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Events and labels that find each other in a part, in turn.
+
+    Parameters
+    ----------
+    turns
+        When, in half steps: what leaves before a place, and what comes there.
+    slots, lags, keys
+        Of the events; lags of their labels.
+    named
+        The labels, and how they came.
+    """
+
+    turns: Ints
+    slots: Ints
+    lags: Ints
+    named: tuple[list[Any], list[str]]
+    keys: list[str]

@@ -31,6 +31,7 @@ from streamsvm.models import DAMAGED
 from streamsvm.pending.join import TIMEOUT, Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
+from streamsvm.run.deciding import Wanted, of_two, rated, with_sets
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning, LateSettings
@@ -174,6 +175,8 @@ class Runner:
         How many events the recent accuracy looks back on.
     late
         How labels are joined, where the source is one of events and labels that come later.
+    wanted
+        What is wanted beside predictions, such as sets of labels.
     identity
         More settings that must be the same for a run to go on from a checkpoint, by name.
     observer
@@ -199,6 +202,7 @@ class Runner:
         rejected: Sink | None = None,
         joined: Sink | None = None,
         late: LateSettings | None = None,
+        wanted: Wanted | None = None,
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
         learn: bool = True,
@@ -213,7 +217,7 @@ class Runner:
         self._lagging = source if isinstance(source, Lagging) else None
         roles = (("out", out), ("rejected", rejected), ("joined", joined))
         self.sinks = {role: sink for role, sink in roles if sink is not None}
-        self._settings = late
+        self._settings, self._wanted = late, wanted or Wanted()
         self._late: LateLearning | None = None
         self.checkpoint, self.save, self.learn = checkpoint, save, learn
         self._proba, self._names = proba and out is not None, ClassNames()
@@ -326,6 +330,7 @@ class Runner:
         before = time.perf_counter()
         if self._late is None:
             answers, joined = self._learner.step(batch, self.learn), None
+            answers = with_sets(answers, self._learner.classes, self._sets, learn=self.learn)
         else:
             answers, joined = self._late.step(batch)
         report.learner_seconds += time.perf_counter() - before
@@ -334,10 +339,11 @@ class Runner:
         report.answers = answers
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
-        metrics.update(kept.labels, codes, self._learner.classes)
+        more = {"scores": answers.scores, "proba": answers.proba, "members": answers.members}
+        metrics.update(kept.labels, codes, self._learner.classes, **more)
         self._check_hope(kept)
         if len(kept):
-            self._write("out", prediction_table(answers, self._learner.classes, self._names))
+            self._write("out", prediction_table(answers, self._learner.classes, self._names if self._proba else None))
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
         if joined is not None and self._late is not None:
@@ -352,8 +358,15 @@ class Runner:
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""
         true = [i for i, how in enumerate(joined.how) if how != TIMEOUT]
-        codes = np.array([joined.codes[i] for i in true], np.int64)
-        self.report.metrics.judge([joined.labels[i] for i in true], codes, self._learner.classes)
+        codes, scores = np.array([joined.codes[i] for i in true], np.int64), np.array([joined.scores[i] for i in true])
+        classes = self._learner.classes
+        more = {"scores": scores}
+        if joined.probas:
+            more["proba"], members = rated([joined.probas[i] for i in true], len(classes))
+            more |= {} if self._sets is None else {"members": members}
+        elif len(classes) == 2:
+            more["proba"] = of_two(codes, scores)
+        self.report.metrics.judge([joined.labels[i] for i in true], codes, classes, **more)
         if len(joined):
             self._write("joined", late.table(joined))
 
@@ -465,9 +478,14 @@ class Runner:
     def _use_model(self) -> None:
         """Drive the model, which is new or was taken up again."""
         scored = self._settings is not None or "out" in self.sinks
-        self._learner = as_learner(self.model, scored=scored, proba=self._proba)
+        self._sets = self._wanted.sets(self.model)
+        # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
+        proba = self._proba or self._sets is not None or self._settings is None
+        self._learner = as_learner(self.model, scored=scored or self._sets is not None, proba=proba)
         if self._settings is not None:
-            self._late = LateLearning(self._learner, self._settings, learn=self.learn, window=self._window)
+            self._late = LateLearning(
+                self._learner, self._settings, learn=self.learn, window=self._window, sets=self._sets
+            )
             self.report.late = self._late
 
     def _check_seek(self) -> None:
@@ -506,6 +524,7 @@ class Runner:
             **{f"--{role}": repr(sink.identity) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
             **({"--proba": "True"} if self._proba else {}),
+            **self._wanted.identity,
             **({} if self._settings is None else self._settings.identity),
             "--window": repr(window),
         }
@@ -536,11 +555,13 @@ def class_path(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def prediction_table(answers: Answers, classes: Sequence[Any], class_names: ClassNames) -> dict[str, Sequence[Any]]:
+def prediction_table(
+    answers: Answers, classes: Sequence[Any], class_names: ClassNames | None
+) -> dict[str, Sequence[Any]]:
     """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known.
 
-    Where all probabilities are wanted they stand in one field, by class: which classes there will be nobody knows when
-    the columns are settled.
+    Where all probabilities are wanted (there are names of classes) they stand in one field, by class: which classes
+    there will be nobody knows when the columns are settled. So do sets of labels.
     """
     batch, scores = answers.batch, answers.scores
     names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
@@ -550,10 +571,13 @@ def prediction_table(answers: Answers, classes: Sequence[Any], class_names: Clas
     results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given}
     if batch.late is None:
         results["label"] = batch.labels
-    if answers.probabilities is not None:
-        fields = class_names.of(classes)
+    if answers.members is not None:
+        results["set"] = [[classes[c] for c in np.flatnonzero(row).tolist()] or None for row in answers.members]
+    if class_names is not None and answers.proba is not None:
+        fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.proba).any(axis=1)
         results["proba"] = [
-            None if row is None else {fields[code]: p for code, p in row.items()} for row in answers.probabilities
+            {fields[code]: p for code, p in enumerate(row) if p} if is_known else None
+            for row, is_known in zip(answers.proba.tolist(), known.tolist(), strict=True)
         ]
     return {**batch.origins.columns, **keys, **results}
 

@@ -15,6 +15,7 @@ from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
+from streamsvm.run.deciding import Wanted
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import LateSettings
 from streamsvm.run.locks import held
@@ -43,6 +44,8 @@ def check(args: argparse.Namespace) -> None:
             raise SetupError(f"--{name.replace('_', '-')} needs --refit SOLVER")
     if args.proba and not args.out:
         raise SetupError("--proba needs --out: say where predictions go")
+    if args.coverage_by_class and args.coverage is None:
+        raise SetupError("--coverage-by-class needs --coverage SHARE")
     if not args.learn and not args.load:
         raise SetupError("--no-learn only predicts: say with --load what")
     if args.follow and args.until_end:
@@ -112,6 +115,11 @@ def late_settings(args: argparse.Namespace) -> LateSettings | None:
         relearn=bool(args.relearn_corrections),
         **{name: value for name, value in most.items() if value is not None},
     )
+
+
+def wanted_of(args: argparse.Namespace) -> Wanted:
+    """What is wanted beside predictions."""
+    return Wanted(args.coverage, bool(args.coverage_by_class))
 
 
 def check_source(args: argparse.Namespace) -> None:

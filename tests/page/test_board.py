@@ -350,7 +350,7 @@ def test_the_loss_says_what_it_is_of() -> None:
     assert found["kind"] == "log loss of right or wrong"
     assert found["loss"] == pytest.approx(-(np.log(0.5) + np.log(0.4)) / 2)
     calibration = Calibration()
-    shares = [{0: 0.5, 1: 0.5}, {1: 0.3, 2: 0.6}, None]
+    shares = np.array([[0.5, 0.5, 0.0], [0.0, 0.3, 0.6], [np.nan] * 3])
     calibration.take(answers(["a", "b", None], [0, 2, 1], [0.5, 0.6, 0.7], shares), ["a", "b", "c"])
     found = calibration.figures()
     assert found is not None
