@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
+    from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.decide.wrapper import CoveringClassifier
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
@@ -22,6 +23,7 @@ __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
     "CoveringClassifier",
+    "DecidingClassifier",
     "DelayedClassifier",
     "IndexedBCD",
     "RefitClassifier",
@@ -38,6 +40,7 @@ _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
     "CoveringClassifier": "streamsvm.decide.wrapper",
+    "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
     "RefitClassifier": "streamsvm.refit.classifier",

@@ -399,6 +399,31 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         "--coverage-by-class", action=_FLAG, help="for the events of each class by themselves, however rare it is"
     )
     group.add_argument(
+        "--cost",
+        type=_text,
+        metavar="TRUE:DECIDED=COST,...",
+        help="also write, in a field `decision`, the label that costs the least by what is to be expected, as with "
+        "fraud:fine=10,fine:fraud=1 (what is not said costs 1, and what is right 0); learning is not touched",
+    )
+    group.add_argument(
+        "--class-weight",
+        type=_text,
+        metavar="LABEL=WEIGHT,...",
+        help="multiply the costs of a class's events; balanced: by the inverse of how often the class came so far",
+    )
+    group.add_argument(
+        "--abstain", type=_cost, metavar="COST", help="decide for none (null) where each decision would cost more"
+    )
+    group.add_argument(
+        "--alarms",
+        type=_text,
+        metavar="SHARE",
+        help="also write, in a field `alarm`, whether an event is one of this share that are the most probable to be "
+        "of --alarm-class, as 0.01; recall:0.9 finds that share of them, precision:0.8 is right in that share of "
+        "alarms; the threshold follows the stream",
+    )
+    group.add_argument("--alarm-class", type=_text, metavar="LABEL", help="the class that alarms are for")
+    group.add_argument(
         "--rejected",
         type=_text,
         metavar="SINK",
@@ -514,6 +539,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _cost(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text}")
+    return value
+
+
 def _share(text: str) -> float:
     value = float(text)
     if not 0 < value < 1:
@@ -521,6 +553,7 @@ def _share(text: str) -> float:
     return value
 
 
+_cost.__name__ = "number"
 _count.__name__, _seconds.__name__, _share.__name__ = (
     "whole number",
     "number of seconds",

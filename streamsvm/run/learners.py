@@ -36,6 +36,10 @@ class Answers:
         events with none.
     members
         Where sets of labels are wanted, whether each class is in the set, of the same shape.
+    decisions, costs
+        Where there are costs, the decisions as indices, -1 for none, and what they have cost, NaN where unknown.
+    alarms
+        Where alarms are wanted, for which events there is one.
     """
 
     batch: Batch
@@ -43,6 +47,9 @@ class Answers:
     scores: NDArray[np.float64]
     proba: NDArray[np.float64] | None = None
     members: NDArray[np.bool_] | None = None
+    decisions: NDArray[np.int64] | None = None
+    costs: NDArray[np.float64] | None = None
+    alarms: NDArray[np.bool_] | None = None
 
 
 class LateLearner(Protocol):

@@ -19,7 +19,20 @@ from streamsvm.run.curve import Curve
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-COLUMNS = ("rated", "log_loss", "brier", "sets", "covered", "size", "costed", "cost")
+COLUMNS = (
+    "rated",
+    "log_loss",
+    "brier",
+    "sets",
+    "covered",
+    "size",
+    "costed",
+    "cost",
+    "watched",
+    "alarms",
+    "right",
+    "events",
+)
 """What is counted of each judged event; the first of each group is how many there were."""
 UNIT = float(1 << 24)
 TIMED: dict[str, tuple[str, float]] = {
@@ -28,6 +41,7 @@ TIMED: dict[str, tuple[str, float]] = {
     "covered": ("sets", 1.0),
     "size": ("sets", 1.0),
     "cost": ("costed", UNIT),
+    "alarms": ("watched", 1.0),
 }
 """What is shown over time: of which count it is the mean, and in which units."""
 BINS = 20
@@ -51,6 +65,9 @@ class Figures:
         How often the label was in its set, and how many labels sets had in the mean.
     cost
         Of an event, in the mean.
+    alarms, precision, recall
+        Of all events the share with an alarm, of alarms those that are right, and of the events of their class those
+        with an alarm.
     """
 
     log_loss: float
@@ -58,6 +75,9 @@ class Figures:
     coverage: float
     size: float
     cost: float
+    alarms: float
+    precision: float
+    recall: float
 
     @classmethod
     def of(cls, sums: NDArray[Any]) -> Figures:
@@ -73,6 +93,9 @@ class Figures:
             mean("covered", "sets"),
             mean("size", "sets"),
             mean("cost", "costed", UNIT),
+            mean("alarms", "watched"),
+            mean("right", "alarms"),
+            mean("right", "events"),
         )
 
 
@@ -291,6 +314,7 @@ class Measures:
         proba: Floats | None = None,
         members: NDArray[np.bool_] | None = None,
         costs: Floats | None = None,
+        watched: NDArray[np.bool_] | None = None,
     ) -> None:
         """Take judged events.
 
@@ -305,7 +329,9 @@ class Measures:
         members
             Whether each class was in the set, of the same shape.
         costs
-            What each event has cost.
+            What each event has cost, NaN where that is not known.
+        watched
+            For which events there was an alarm, and which were of its class, shape (n, 2).
         """
         n, right = len(truth), guess == truth
         rows = np.zeros((n, len(COLUMNS)), np.int64)
@@ -316,7 +342,10 @@ class Measures:
             rows[:, 3], rows[:, 5] = 1, members.sum(axis=1)
             rows[:, 4] = own & (truth >= 0) & (truth < members.shape[1])
         if costs is not None:
-            rows[:, 6], rows[:, 7] = 1, _units(costs)
+            rows[:, 6], rows[:, 7] = ~np.isnan(costs), _units(np.nan_to_num(costs))
+        if watched is not None:
+            alarms, own = watched.T
+            rows[:, 8:] = np.column_stack([np.ones(n), alarms, alarms & own, own])
         self.curve.add(rows)
         self._recent = np.concatenate([self._recent, rows])[-self.window :]
         known = ~np.isnan(scores)

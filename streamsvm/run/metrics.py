@@ -140,14 +140,15 @@ class Metrics:
         proba: NDArray[np.float64] | None = None,
         members: NDArray[np.bool_] | None = None,
         costs: NDArray[np.float64] | None = None,
+        watched: NDArray[np.bool_] | None = None,
     ) -> None:
         """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`.
 
-        Scores, probabilities, sets and costs are as `Measures.add` has them, over `classes`.
+        Scores, probabilities, sets, costs and alarms are as `Measures.add` has them, over `classes`.
         """
         if len(classes) >= len(self._of_model):
             self._of_model = np.array([*(self._code[c] for c in classes), -1])
-        more: list[Any] = [scores, proba, members, costs]
+        more: list[Any] = [scores, proba, members, costs, watched]
         if None in labels:
             known = [i for i, label in enumerate(labels) if label is not None]
             labels, codes, more = [labels[i] for i in known], codes[known], _rows(more, known)
@@ -167,7 +168,7 @@ class Metrics:
         self.curve.add(hits)
         self.falls.add(hits[:, 0])
         if more[0] is not None and len(truth):
-            self.measures.add(truth, guess, more[0], self._by_label(more[1]), self._by_label(more[2]), more[3])
+            self.measures.add(truth, guess, more[0], self._by_label(more[1]), self._by_label(more[2]), *more[3:])
 
     def _by_label(self, values: NDArray[Any] | None) -> NDArray[Any] | None:
         """Columns of the model's classes as those of `labels`."""

@@ -128,7 +128,12 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
 def _timed(report: Report) -> dict[str, list[str]]:
     """What is known over time of probabilities, and of what was decided by them: panels, and the lines in each."""
     totals = dict(zip(COLUMNS, report.metrics.measures.curve.totals().tolist(), strict=True))
-    panels = {"Losses of probabilities": ["log_loss", "brier"], "Sets of labels": ["covered", "size"], "Cost": ["cost"]}
+    panels = {
+        "Losses of probabilities": ["log_loss", "brier"],
+        "Sets of labels": ["covered", "size"],
+        "Cost": ["cost"],
+        "Alarms": ["alarms"],
+    }
     return {panel: lines for panel, lines in panels.items() if totals[TIMED[lines[0]][0]]}
 
 
@@ -142,6 +147,7 @@ def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None
         "covered": f"have the label {overall.coverage:.1%}",
         "size": f"labels in a set {overall.size:.2f}",
         "cost": f"of an event {overall.cost:.3g}",
+        "alarms": f"share of events {overall.alarms:.2%}",
     }
     for name, color in zip(lines, _COLORS, strict=False):
         axes.plot(*measures.windowed(name, *TIMED[name]), label=names[name], color=color, linewidth=1.4)

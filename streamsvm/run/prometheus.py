@@ -105,6 +105,9 @@ class Figures:
             "coverage": ("Share of sets that have the label.", overall.coverage, late.coverage),
             "set_size": ("Labels in a set, in the mean.", overall.size, late.size),
             "cost": ("Of an event, in the mean.", overall.cost, late.cost),
+            "alarms": ("Share of events with an alarm.", overall.alarms, late.alarms),
+            "alarm_precision": ("Share of alarms that are right.", overall.precision, late.precision),
+            "alarm_recall": ("Share of the events of their class with an alarm.", overall.recall, late.recall),
         }
         for name, (meaning, *values) in found.items():
             if values[0] == values[0]:

@@ -31,7 +31,7 @@ from streamsvm.models import DAMAGED
 from streamsvm.pending.join import TIMEOUT, Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
-from streamsvm.run.deciding import Wanted, of_two, rated, with_sets
+from streamsvm.run.deciding import Decisions, Wanted, of_two, rated, with_sets
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning, LateSettings
@@ -333,13 +333,20 @@ class Runner:
             answers = with_sets(answers, self._learner.classes, self._sets, learn=self.learn)
         else:
             answers, joined = self._late.step(batch)
+        answers = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
         report.answers = answers
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
-        more = {"scores": answers.scores, "proba": answers.proba, "members": answers.members}
+        more = {
+            "scores": answers.scores,
+            "proba": answers.proba,
+            "members": answers.members,
+            "costs": answers.costs,
+            "watched": self._decisions.watched(answers.alarms, kept.labels),
+        }
         metrics.update(kept.labels, codes, self._learner.classes, **more)
         self._check_hope(kept)
         if len(kept):
@@ -360,13 +367,15 @@ class Runner:
         true = [i for i, how in enumerate(joined.how) if how != TIMEOUT]
         codes, scores = np.array([joined.codes[i] for i in true], np.int64), np.array([joined.scores[i] for i in true])
         classes = self._learner.classes
-        more = {"scores": scores}
+        more: dict[str, Any] = {"scores": scores}
         if joined.probas:
             more["proba"], members = rated([joined.probas[i] for i in true], len(classes))
             more |= {} if self._sets is None else {"members": members}
         elif len(classes) == 2:
             more["proba"] = of_two(codes, scores)
-        self.report.metrics.judge([joined.labels[i] for i in true], codes, classes, **more)
+        labels = [joined.labels[i] for i in true]
+        more["costs"] = self._decisions.paid(more["proba"], labels, classes) if joined.probas else None
+        self.report.metrics.judge(labels, codes, classes, **more)
         if len(joined):
             self._write("joined", late.table(joined))
 
@@ -454,7 +463,10 @@ class Runner:
         sinks = {role: sink.position for role, sink in self.sinks.items()}
         states = self.model.state(), self.report.metrics.state(), self.report.history.state()
         late = None if self._late is None else self._late.state(self.checkpoint.pieces)
-        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late))
+        decisions = self._decisions.state()
+        self.checkpoint.write(
+            Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late, decisions)
+        )
         if self._late is not None:
             self.checkpoint.keep_pieces(self._late.store.files)
         self._saved = (self.report.metrics.taken, time.perf_counter())
@@ -478,10 +490,10 @@ class Runner:
     def _use_model(self) -> None:
         """Drive the model, which is new or was taken up again."""
         scored = self._settings is not None or "out" in self.sinks
-        self._sets = self._wanted.sets(self.model)
+        self._sets, self._decisions = self._wanted.sets(self.model), Decisions(self._wanted)
         # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
-        proba = self._proba or self._sets is not None or self._settings is None
-        self._learner = as_learner(self.model, scored=scored or self._sets is not None, proba=proba)
+        proba = self._proba or self._wanted.needs_probabilities or self._settings is None
+        self._learner = as_learner(self.model, scored=scored or self._wanted.needs_probabilities, proba=proba)
         if self._settings is not None:
             self._late = LateLearning(
                 self._learner, self._settings, learn=self.learn, window=self._window, sets=self._sets
@@ -503,6 +515,8 @@ class Runner:
             self._use_model()
             if self._late is not None:
                 self._late.restore(snapshot.late or ({}, {}), checkpoint.pieces)
+            if snapshot.decisions is not None:
+                self._decisions.restore(snapshot.decisions)
             self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
@@ -573,6 +587,10 @@ def prediction_table(
         results["label"] = batch.labels
     if answers.members is not None:
         results["set"] = [[classes[c] for c in np.flatnonzero(row).tolist()] or None for row in answers.members]
+    if answers.decisions is not None:
+        results["decision"] = names[answers.decisions].tolist()
+    if answers.alarms is not None:
+        results["alarm"] = answers.alarms.tolist()
     if class_names is not None and answers.proba is not None:
         fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.proba).any(axis=1)
         results["proba"] = [
