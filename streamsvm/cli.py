@@ -424,6 +424,13 @@ def _add_results(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--alarm-class", type=_text, metavar="LABEL", help="the class that alarms are for")
     group.add_argument(
+        "--explain",
+        type=_count,
+        metavar="N",
+        help="also write, in a field `reasons`, the N features that speak most for or against each prediction, with "
+        "what they add to the log-odds of the predicted label against the next; takes about as long as 128 predictions",
+    )
+    group.add_argument(
         "--rejected",
         type=_text,
         metavar="SINK",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.learner import PredictsManySets, answers
+from streamsvm.decide.reasons import Explains
 from streamsvm.decide.sets import AllSets, Key, Members
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
@@ -52,7 +53,7 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(PredictsManySets, base.MiniBatchClassifier):
+class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has

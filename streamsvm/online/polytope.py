@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.decide.reasons import Contribution, Reasons, largest_first
 from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
@@ -225,6 +226,35 @@ class CPMClassifier(base.OnlineClassifier):
         steps = 10 * n if n_steps is None else n_steps
         kernels.fit_rows(self._state, *pairs, codes, weights, np.full(n, -1), rng, steps)
         return self
+
+    # Reasons -----------------------------------------------------------------------------------------------------
+
+    def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
+        """What each feature adds by the planes that decide: exact, and nothing has to be asked about for it.
+
+        The log-odds of two classes are the difference of their scores, and each score is linear in the scaled values
+        wherever the same plane is the largest.
+        """
+        model = self.model
+        if len(model.classes) < 2:
+            return None
+        columns, values = self._space.encode_event(x, learn=False)
+        row = np.full(len(model.scaler.names), np.nan)
+        row[columns] = values
+        scores = model.decision_function(row[None])[0]
+        a = int(scores.argmax())
+        b = int(np.where(np.arange(len(scores)) == a, -np.inf, scores).argmax())
+        z = model.scaler(row[None])[0]
+        planes = [int((model.faces[c] @ z + model.biases[c]).argmax()) for c in (a, b)]
+        adds = (model.faces[a, planes[0]] - model.faces[b, planes[1]]) * z
+        found: dict[Any, float] = {}
+        for j, (name, is_indicator) in enumerate(zip(model.scaler.names, model.scaler.is_indicator, strict=True)):
+            own = name[0] if is_indicator else name
+            if own in x and x[own] is not None and x[own] == x[own]:
+                found[own] = found.get(own, 0.0) + float(adds[j])
+        contributions = largest_first([Contribution(name, x[name], value) for name, value in found.items()])
+        base = float(model.biases[a, planes[0]] - model.biases[b, planes[1]])
+        return Reasons(model.classes[a], model.classes[b], float(scores[a] - scores[b]), base, contributions)
 
     # Plain arrays ------------------------------------------------------------------------------------------------
 

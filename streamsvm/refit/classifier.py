@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.learner import PredictsManySets, answers
+from streamsvm.decide.reasons import Explains
 from streamsvm.decide.sets import AllSets, Key, Members
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
@@ -51,7 +52,7 @@ _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 KEPT = 100
 
 
-class RefitClassifier(PredictsManySets, base.MiniBatchClassifier):
+class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and

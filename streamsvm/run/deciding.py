@@ -29,6 +29,8 @@ class Wanted:
         Whether that is to hold for each class.
     cost, class_weight, abstain
         What decisions cost, as `Costs` has it; None each for no decisions.
+    reasons
+        How many reasons are to be told for each prediction; 0 for none.
     alarms, alarm_class
         What kind of alarms are wanted and how many, as `Alarms` has it, and for which class; None for none.
     """
@@ -40,12 +42,13 @@ class Wanted:
     abstain: float | None = None
     alarms: tuple[str, float] | None = None
     alarm_class: Any = None
+    reasons: int = 0
 
     @property
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree in."""
-        given = {name: value for name, value in asdict(self).items() if value not in (None, False)}
-        names = {"by_class": "coverage-by-class"}
+        given = {name: value for name, value in asdict(self).items() if value not in (None, False, 0)}
+        names = {"by_class": "coverage-by-class", "reasons": "explain"}
         return {f"--{names.get(name, name).replace('_', '-')}": repr(value) for name, value in given.items()}
 
     @property

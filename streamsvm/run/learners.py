@@ -40,6 +40,8 @@ class Answers:
         Where there are costs, the decisions as indices, -1 for none, and what they have cost, NaN where unknown.
     alarms
         Where alarms are wanted, for which events there is one.
+    reasons
+        Where they are wanted, what most speaks for each prediction.
     """
 
     batch: Batch
@@ -50,6 +52,7 @@ class Answers:
     decisions: NDArray[np.int64] | None = None
     costs: NDArray[np.float64] | None = None
     alarms: NDArray[np.bool_] | None = None
+    reasons: Sequence[list[dict[str, Any]] | None] | None = None
 
 
 class LateLearner(Protocol):

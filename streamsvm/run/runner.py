@@ -38,6 +38,7 @@ from streamsvm.run.late import LateLearning, LateSettings
 from streamsvm.run.learners import Answers, Learner, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
+from streamsvm.run.reasons import step_with_reasons
 from streamsvm.run.rejects import Rejects
 
 # Of sinks, by their role.
@@ -329,7 +330,7 @@ class Runner:
         batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
         if self._late is None:
-            answers, joined = self._learner.step(batch, self.learn), None
+            answers, joined = self._step(batch), None
             answers = with_sets(answers, self._learner.classes, self._sets, learn=self.learn)
         else:
             answers, joined = self._late.step(batch)
@@ -361,6 +362,12 @@ class Runner:
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
             report.rejects.add(kept.rejected)
             self._warn_of_rejects(kept.rejected[-1].reason)
+
+    def _step(self, batch: Batch) -> Answers:
+        """Test, then train."""
+        if self._wanted.reasons:
+            return step_with_reasons(self._learner, batch, self.learn, self._wanted.reasons)
+        return self._learner.step(batch, self.learn)
 
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""
@@ -591,6 +598,8 @@ def prediction_table(
         results["decision"] = names[answers.decisions].tolist()
     if answers.alarms is not None:
         results["alarm"] = answers.alarms.tolist()
+    if answers.reasons is not None:
+        results["reasons"] = list(answers.reasons)
     if class_names is not None and answers.proba is not None:
         fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.proba).any(axis=1)
         results["proba"] = [

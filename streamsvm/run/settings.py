@@ -133,6 +133,7 @@ def wanted_of(args: argparse.Namespace) -> Wanted:
         abstain=args.abstain,
         alarms=alarms,
         alarm_class=None if args.alarm_class is None else label_of(args.alarm_class),
+        reasons=args.explain or 0,
     )
 
 
@@ -140,6 +141,10 @@ def _check_wanted(args: argparse.Namespace) -> None:
     """Refuse what does not fit together of what is wanted beside predictions."""
     if args.coverage_by_class and args.coverage is None:
         raise SetupError("--coverage-by-class needs --coverage SHARE")
+    if args.explain and not args.out:
+        raise SetupError("--explain needs --out: say where predictions go")
+    if args.explain and args.label_source:
+        raise SetupError("--explain is for labels that come with their events: leave it out, or --label-source")
     if bool(args.alarms) != bool(args.alarm_class):
         raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = wanted_of(args)

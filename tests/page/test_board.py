@@ -161,10 +161,9 @@ def test_reasons(model: Any) -> None:
     assert len(found["nearest"]) == 5
     assert found["nearest"][0]["label"] == "yes"
     assert abs(found["nearest"][0]["features"]["tells"] - 1.2) < 1.0  # in the units of the stream
-    with_, without = model.peek_proba_many([{"tells": 1.2, "says nothing": 0.3}, {"says nothing": 0.3}])
-    yes = model.classes_.index("yes")
-    odds = [float(np.log(row[yes] / row[1 - yes])) for row in (with_, without)]
-    assert changes["tells"] == pytest.approx(odds[0] - odds[1], abs=1e-6)
+    own = model.explain_one({"tells": 1.2, "says nothing": 0.3})
+    assert changes == {one.feature: pytest.approx(one.adds, abs=1e-9) for one in own.contributions}
+    assert found["base"] + sum(changes.values()) == pytest.approx(found["odds"], abs=1e-9)
 
 
 @pytest.mark.parametrize(

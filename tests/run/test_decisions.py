@@ -65,3 +65,23 @@ def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, opt
     done = streamsvm("run", "in.csv", "--label", "y", *options)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
+    write_stream(tmp_path / "in.csv", 200, broken=True)
+    asked = ("run", "in.csv", "--label", "y", "--model", "bsgd")
+    assert streamsvm(*asked, "--out", "plain.jsonl", "--save", "plain").returncode == 0
+    done = streamsvm(*asked, "--out", "o.jsonl", "--save", "told", "--explain", "2")
+    assert done.returncode == 0, done.stderr
+    rows, plain = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("o.jsonl", "plain.jsonl")
+    )
+    assert [{k: v for k, v in row.items() if k != "reasons"} for row in rows] == plain
+    assert (tmp_path / "told").read_bytes() == (tmp_path / "plain").read_bytes()
+    assert (tmp_path / "o.jsonl.rejected.jsonl").read_bytes() == (tmp_path / "plain.jsonl.rejected.jsonl").read_bytes()
+    assert rows[0]["reasons"] is None
+    assert len(rows[-1]["reasons"]) == 2
+    leading = [row["reasons"][0]["feature"] for row in rows[60:] if row["reasons"]]
+    assert max("abc", key=leading.count) in "ab"
+    assert set(rows[-1]["reasons"][0]) == {"feature", "value", "adds"}
+    assert "--explain needs --out" in streamsvm(*asked, "--explain", "2").stderr
