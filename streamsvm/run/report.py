@@ -45,6 +45,7 @@ def summary(report: Report) -> dict[str, Any]:
         "late": None if report.late is None else report.late.summary(),
         "classes": [_class_figures(row) for row in scores.classes],
         "notices": report.notices,
+        "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
         "falls": [asdict(fall) for fall in metrics.falls.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
@@ -289,6 +290,10 @@ def _knowledge(report: Report) -> list[str]:
         left_out = len(report.relevance) - len(first)
         more = f", and {left_out:,} more" if left_out > 0 else ""
         lines.append(f"features that matter most now (relevance): {', '.join(first)}{more}")
+    since, changes = report.changes()
+    if changes:
+        lines.append(f"changed since {since:,} of these events:")
+        lines += [f"  {change}" for change in changes]
     return lines
 
 

@@ -123,6 +123,17 @@ class Report:
     rejects: Rejects = field(default_factory=Rejects)
     late: LateLearning | None = None
 
+    def changes(self, since: int | None = None) -> tuple[int, list[str]]:
+        """What changed since so many events had been judged, in words: see `History.changes`.
+
+        None: since the accuracy last fell by more than chance, else since the middle of the run. The moment is told
+        too.
+        """
+        falls = self.metrics.falls.last
+        if since is None:
+            since = falls[-1].judged if falls else self.metrics.judged // 2
+        return since, self.history.changes(since)
+
     @property
     def mostly_rejected(self) -> bool:
         """Whether more than half of all events were set aside."""
@@ -282,7 +293,8 @@ class Runner:
         self.report.relevance, self.report.leaders = found.relevance, found.leaders
         self.report.autocorrelation = found.autocorrelation
         self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
-        self.report.history.end(self.model, self.report.metrics.judged)
+        metrics = self.report.metrics
+        self.report.history.end(self.model, metrics.judged, metrics.labels, metrics.seen.tolist())
         rejected = self.sinks.get("rejected")
         self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
 
@@ -322,7 +334,7 @@ class Runner:
         self._process(rest)
         if isinstance(self.source, JoinedSource):
             self.source.most = self.max_events - metrics.taken
-        self.report.history.take(self.model, metrics.taken, metrics.judged)
+        self.report.history.take(self.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
         self._position, self._begun = batch.position, begun
 
     def _process(self, batch: Batch) -> None:
