@@ -33,7 +33,19 @@ def _drift() -> str:
     return report.front_table()
 
 
-TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "drift": _drift}
+def _coverage() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.coverage_table()
+
+
+def _rare() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.rare_table()
+
+
+TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "drift": _drift, "coverage": _coverage, "rare": _rare}
 
 
 def renewed(text: str) -> str:
