@@ -6,8 +6,6 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import numpy as np
-
 from streamsvm.decide.sets import AllSets, Floats, Key, LabelSets, Members, labels_in
 
 
@@ -30,8 +28,10 @@ class PredictsSets:
 
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
         """The sets of a coverage, for those who run a learner by `run_batch`, which leaves them alone."""
-        found = self._sets.of(coverage, by_class, self.classes_)
-        self._sets_began()
+        found = self._sets.get(coverage, by_class)
+        if found is None:
+            found = self._sets.of(coverage, by_class, self.classes_)
+            self._sets_began()
         return found
 
     def _sets_asked(self, coverage: float | None, by_class: bool) -> Key | None:
@@ -66,7 +66,7 @@ class PredictsSets:
         """
         sets = self.label_sets(coverage, by_class)
         proba = self.predict_proba_one(x, **kwargs)
-        return set(labels_in(sets.run_one(np.array([*proba.values()])), [*proba])) if proba else set()
+        return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()
 
 
 class PredictsManySets(PredictsSets):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -119,9 +121,9 @@ class LabelSets:
 
     def _run(self, proba: Floats, codes: Ints, members: Members) -> None:
         self._grow(proba.shape[1])
-        kernels.run_sets(self._state, _covering(proba, codes, members))
+        _step()(self._state, _covering(proba, codes, members))
 
-    def run_one(self, proba: Floats, code: int = -1) -> Members:
+    def run_one(self, proba: Floats | Sequence[float], code: int = -1) -> Members:
         """As `run` for one event: its probabilities, and its set, are of shape (n_classes,)."""
         n = len(proba)
         if n != self._n_single:
@@ -134,7 +136,7 @@ class LabelSets:
             )
             self._single = _covering(self._proba, self._label, self._members)
         self._proba[0], self._label[0] = proba, code
-        kernels.run_sets(self._state, self._single)
+        _step()(self._state, self._single)
         found: Members = self._members[0]
         return found
 
@@ -170,6 +172,12 @@ class LabelSets:
         self.restore(state["arrays"])
 
 
+@cache
+def _step() -> Any:
+    """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
+    return kernels.ENTRIES["run_sets"].compile()
+
+
 def _covering(proba: Floats, codes: Ints, members: Members) -> State:
     """Rows as the kernel takes them."""
     covering = State(kernels.COVERING)
@@ -197,9 +205,13 @@ class AllSets:
     def __bool__(self) -> bool:
         return bool(self._sets)
 
+    def get(self, coverage: float, by_class: bool) -> LabelSets | None:
+        """Those of a coverage, if they were ever asked for."""
+        return self._sets.get((coverage, by_class))
+
     def of(self, coverage: float, by_class: bool, classes: Sequence[Any]) -> LabelSets:
         """Those of a coverage, which begin now if they were never asked for: by now these classes are known."""
-        found = self._sets.get((coverage, by_class))
+        found = self.get(coverage, by_class)
         if found is None:
             found = self._sets[coverage, by_class] = LabelSets(coverage, by_class, n_known=len(classes))
         return found
@@ -239,6 +251,6 @@ class AllSets:
         return self
 
 
-def labels_in(members: Members, classes: Sequence[Any]) -> list[Any]:
+def labels_in(members: Members, classes: Iterable[Any]) -> list[Any]:
     """The labels in a set, in order of first arrival."""
-    return [classes[c] for c in np.flatnonzero(members).tolist()]
+    return list(compress(classes, members.tolist()))
