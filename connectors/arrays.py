@@ -18,7 +18,7 @@ _DEPTH = np.zeros(256, np.int8)
 _DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
 
 
-class ArrayLines:
+class ArrayLines(ByteStream):
     """A stream that may be one JSON array of objects: then each of its elements stands on a line of its own.
 
     The comma after an element becomes a newline, newlines and the outer brackets become spaces, so that offsets stay

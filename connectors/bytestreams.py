@@ -46,7 +46,8 @@ class ByteStream(Protocol):
     def fraction(self, offset: int) -> float | None:
         """The share read so far, given the offset of what was handed out."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the file."""
 
 
 def is_packed(path: str) -> bool:
@@ -95,7 +96,7 @@ def _regular(fd: int, path: str, *, packed: bool, follow: bool) -> ByteStream:
     return Unpacked(PlainFile(fd, path)) if packed or is_gzip else PlainFile(fd, path)
 
 
-class PlainFile:
+class PlainFile(ByteStream):
     """A regular file, read to its end."""
 
     live = False
@@ -177,7 +178,7 @@ class GrowingFile(PlainFile):
         return None
 
 
-class Pipe:
+class Pipe(ByteStream):
     """Standard input, a named pipe or a device: bytes as they come, once."""
 
     live = True
@@ -205,7 +206,7 @@ class Pipe:
             os.close(self._fd)
 
 
-class PipedText:
+class PipedText(ByteStream):
     """A pipe, unpacked if what comes first is the first byte of gzip, with which no text begins."""
 
     live = True
@@ -237,15 +238,17 @@ class PipedText:
         self._stream.close()
 
 
-class Unpacked:
+class Unpacked(ByteStream):
     """What a gzip stream of one or more members holds. Damage ends it after the last byte that could be had."""
+
+    damage: str | None = None
 
     def __init__(self, stream: ByteStream, packed: bytes = b"") -> None:
         self._stream, self.live = stream, stream.live
         self._restart(packed)
 
     def _restart(self, packed: bytes = b"") -> None:
-        self.damage: str | None = None
+        self.damage = None
         self._taken = 0
         self._packed = packed
         self._ready = b""

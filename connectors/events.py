@@ -62,6 +62,13 @@ Features: TypeAlias = "list[dict[Any, Any]] | Table | SparseRows"
 class Origins:
     """Where each event of a batch came from: what all share, and a column for what differs.
 
+    Parameters
+    ----------
+    shared
+        Such as the file.
+    columns
+        One value an event, such as the lines.
+
     Examples
     --------
     >>> origins = Origins({"file": "a.csv"}, {"line": [2, 3]})
@@ -78,7 +85,17 @@ class Origins:
 
 @dataclass(slots=True)
 class Rejected:
-    """An event set aside: why, where it stood, and its raw text (None where there is none)."""
+    """An event set aside.
+
+    Parameters
+    ----------
+    reason
+        Why.
+    origin
+        Where it stood, such as file and line.
+    raw
+        Its text; None where there is none.
+    """
 
     reason: str
     origin: dict[str, Any]
@@ -149,7 +166,13 @@ class Batch:
         return rows_of(self.features, len(self))
 
     def part(self, start: int, end: int) -> Batch:
-        """The events from `start` to before `end`, without what was rejected."""
+        """The events from `start` to before `end`, without what was rejected.
+
+        Parameters
+        ----------
+        start, end
+            Numbers of events within the batch, from 0.
+        """
         here, features = slice(start, end), self.features
         if isinstance(features, SparseRows):
             indptr = features.indptr[start : end + 1]
@@ -162,7 +185,13 @@ class Batch:
         return Batch(features, self.labels[here], Origins(self.origins.shared, columns), self.position, [], *others)
 
     def without(self, bad: Mapping[int, str]) -> Batch:
-        """This batch without some events, which join `rejected` with the reasons given by row number."""
+        """This batch without some events, which join `rejected`.
+
+        Parameters
+        ----------
+        bad
+            Why, by the number of the event within the batch, from 0.
+        """
         if not bad:
             return self
         keep = [i for i in range(len(self)) if i not in bad]
@@ -205,18 +234,31 @@ class Source(Protocol):
         return self.name
 
     @property
-    def position(self) -> Position: ...
+    def position(self) -> Position:
+        """Up to where events have been handed out; a small JSON object for `seek`."""
 
     @property
     def fraction(self) -> float | None:
         """The share of the stream handed out so far, 0 to 1; None where the end is not known."""
 
     def seek(self, position: Position) -> None:
-        """Resume so that the next event is the first after `position`."""
+        """Resume so that the next event is the first after `position`.
+
+        Parameters
+        ----------
+        position
+            What `Source.position`, or that of a batch, was before.
+
+        Raises
+        ------
+        ConnectorError
+            Where the stream cannot be read from there, as a pipe cannot.
+        """
 
     def __iter__(self) -> Iterator[Batch]: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of files and connections; iterating is over."""
 
 
 @runtime_checkable
@@ -234,7 +276,18 @@ class Sink(Protocol):
     """Whether `rewind` works; standard output cannot, and is refused together with a checkpoint."""
 
     def write(self, table: Results) -> None:
-        """Take rows. The first call fixes the columns."""
+        """Take rows.
+
+        Parameters
+        ----------
+        table
+            Equally long columns by name; the first call fixes the names.
+
+        Raises
+        ------
+        ConnectorError
+            Where they cannot be written, or the names are others.
+        """
 
     def flush(self) -> None:
         """Make all that was written durable (on disk after fsync, or committed)."""
@@ -244,9 +297,21 @@ class Sink(Protocol):
         """What is durable."""
 
     def rewind(self, position: Position) -> None:
-        """Drop whatever was written after `position`."""
+        """Drop whatever was written after `position`.
 
-    def close(self) -> None: ...
+        Parameters
+        ----------
+        position
+            What `Sink.position` was before.
+
+        Raises
+        ------
+        ConnectorError
+            Where that cannot be, as what was there is gone.
+        """
+
+    def close(self) -> None:
+        """Make durable what was written, and let go of files and connections."""
 
 
 @runtime_checkable

@@ -47,24 +47,69 @@ class TextFormat(Protocol):
         """How close columns of numbers are to being mixed."""
 
     def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
-        """Go back to the types decided when a position was taken."""
+        """Go back to the types decided when a position was taken.
+
+        Parameters
+        ----------
+        types, strays
+            What the properties of these names were then.
+        """
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
-        """Read the header; the number of lines it takes, or None where more lines are needed."""
+        """Read the header; the number of lines it takes, or None where more lines are needed.
+
+        Parameters
+        ----------
+        lines
+            The first lines.
+        last
+            Whether none come after.
+        """
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        """Find at most `limit` records; lines in `bad` (with reasons) are damaged, `last` says none come after."""
+        """Find at most `limit` records; lines in `bad` (with reasons) are damaged, `last` says none come after.
+
+        Parameters
+        ----------
+        lines
+            The next lines.
+        bad
+            Why a line is damaged, by its number among these.
+        last
+            Whether none come after.
+        limit
+            How many records to find at most.
+        """
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Look at the first records before they are handed out; `whole` says a file's, not just some."""
+        """Look at the first records before they are handed out; `whole` says a file's, not just some.
+
+        Parameters
+        ----------
+        rows
+            The first records.
+        whole
+            Whether they are all that a file has.
+        """
 
     def events(self, rows: Sequence[Any]) -> Events:
-        """What the records mean, which are used up by this."""
+        """What the records mean, which are used up by this.
+
+        Parameters
+        ----------
+        rows
+            Records, as `records` found them.
+        """
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """What lines of UTF-8, with their ends, mean where each is one plain record; None if one needs a closer look.
 
         That is what `records` and `events` give, many times faster.
+
+        Parameters
+        ----------
+        lines
+            The next lines.
         """
 
 

@@ -91,7 +91,13 @@ _table: list[Connector] = []
 
 
 def register(connector: Connector) -> None:
-    """Make a kind of stream known."""
+    """Make a kind of stream known.
+
+    Parameters
+    ----------
+    connector
+        How it is told and opened.
+    """
     _table.append(connector)
 
 

@@ -249,7 +249,7 @@ class LineWriter(Protocol):
         """The rows."""
 
 
-class CsvLines:
+class CsvLines(LineWriter):
     """Comma-separated values after a header; None is an empty cell."""
 
     def __init__(self, delimiter: str) -> None:
@@ -295,7 +295,7 @@ class CsvLines:
         return text.getvalue()
 
 
-class JsonLines:
+class JsonLines(LineWriter):
     """One JSON object a row."""
 
     def head(self, names: list[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from simulations.keeping import PICTURES, RESULTS, ROOT
@@ -10,6 +11,7 @@ from simulations.keeping import PICTURES, RESULTS, ROOT
 _FOLDER = ROOT / "simulations"
 
 
+@cache
 def programs() -> dict[str, str]:
     """Each module or package that can be run, and the first line of what it says of itself."""
     found = {}

@@ -17,15 +17,16 @@ DOCS = ROOT / "docs"
 
 
 def keep(name: str, result: Any, packages: Sequence[str] = ("river", "numpy", "numba"), lines: bool = False) -> None:
-    """Write a result with the versions of the packages it was made with.
+    """Write a result with the machine, and the versions of the packages, that it was made with.
 
     With `lines`, each entry of the result takes one line.
     """
     made_with = {package: importlib.metadata.version(package) for package in packages}
     if lines:
-        text = f'{{"versions": {json.dumps(made_with)},\n"result": {{\n{by_line(result)}\n}}}}'
+        head = f'"versions": {json.dumps(made_with)},\n"machine": {json.dumps(machine())}'
+        text = f'{{{head},\n"result": {{\n{by_line(result)}\n}}}}'
     else:
-        text = json.dumps({"versions": made_with, "result": result}, indent=1)
+        text = json.dumps({"versions": made_with, "machine": machine(), "result": result}, indent=1)
     replace(RESULTS / f"{name}.json", text + "\n")
 
 

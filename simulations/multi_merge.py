@@ -11,23 +11,23 @@ vectors of the exact machine, which is scikit-learn's. Results stand in `simulat
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from simulations import data
 from simulations.keeping import PICTURES, keep, kept
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import budgeted, call, expansion, rows
+from streamsvm.kernels import budgeted, call, expansion, kernel, rows
 from streamsvm.kernels.access import address_of
 
 NAME = "multi-merge"
@@ -54,7 +54,7 @@ def _cycles(_):
     return types.int64(), codegen
 
 
-@njit(nogil=True)
+@kernel
 def run_timed(state, values, columns, indptr, labels):
     """Learn all rows; returns the cycles spent in all, and in keeping the budget."""
     values, columns, indptr = rows.borrow(values), rows.borrow(columns), rows.borrow(indptr)
@@ -290,7 +290,9 @@ def draw(result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure unless told not to, then show."""
-    result = kept(NAME) if sys.argv[1:] == ["pictures"] else measure()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=["pictures"], help="all by default")
+    result = kept(NAME) if parser.parse_args().what == "pictures" else measure()
     print_tables(result)
     draw(result)
 

@@ -45,7 +45,26 @@ def _rare() -> str:
     return decisions.rare_table()
 
 
-TABLES: dict[str, Callable[[], str]] = {"streams": _streams, "drift": _drift, "coverage": _coverage, "rare": _rare}
+def _delays() -> str:
+    from simulations.benchmarks import delays
+
+    return delays.table()
+
+
+def _label_budget() -> str:
+    from simulations.benchmarks import label_budget
+
+    return label_budget.table()
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "streams": _streams,
+    "coverage": _coverage,
+    "rare": _rare,
+    "delays": _delays,
+    "label_budget": _label_budget,
+    "drift": _drift,
+}
 
 
 def renewed(text: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
     from streamsvm.online.polytope import CPMClassifier
+    from streamsvm.pending.budget import LabelBudget
     from streamsvm.pending.classifier import DelayedClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
@@ -26,6 +27,7 @@ __all__ = [
     "DecidingClassifier",
     "DelayedClassifier",
     "IndexedBCD",
+    "LabelBudget",
     "RefitClassifier",
     "SampledCuts",
     "SmoothedNewton",
@@ -43,6 +45,7 @@ _HOMES = {
     "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
+    "LabelBudget": "streamsvm.pending.budget",
     "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",
     "SmoothedNewton": "streamsvm.batch",

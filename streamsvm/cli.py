@@ -43,10 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guarded(arguments: list[str], started: float) -> int:
     try:
-        from connectors.events import ConnectorError, UnreachableError
+        from connectors import ConnectorError, UnreachableError
         from streamsvm.run.errors import RunError, SetupError
     except ImportError as error:
-        return _complain(f"a package that streamsvm needs is missing: {error}: install streamsvm again", 2)
+        message = f"a package that streamsvm needs is missing, or another was installed over it: {error}"
+        return _complain(f"{message}: install streamsvm again, in an environment of its own", 2)
 
     try:
         args = _parse(arguments)
@@ -126,7 +127,7 @@ def _check_connectors() -> None:
     """Say so where a foreign package stands in the place of ours: the name is a common one."""
     spec = importlib.util.find_spec("connectors")
     if spec is not None and PathFinder.find_spec("connectors.events", spec.submodule_search_locations or []):
-        return  # ours, whatever it lacks itself
+        return  # ours, whatever it lacks itself; what was installed over it is seen when it is imported
     if spec is None:
         sys.exit(_complain("the package `connectors`, a part of streamsvm, is missing: install streamsvm again", 2))
     place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
@@ -143,6 +144,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> _Parser:
+    """The parser of all commands, from which help and the page of the command line are made."""
     parser = _Parser(prog="streamsvm", description="Online classification of drifting streams.", allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -291,6 +293,19 @@ def _add_late(run: argparse.ArgumentParser) -> None:
         "whether it came in time, late, or is that of --on-timeout",
     )
     group.add_argument(
+        "--label-budget",
+        type=_share,
+        metavar="SHARE",
+        help="ask for the labels of about this share of the events, as 0.1: of those that teach most, and of some at "
+        "random; others that come are learned too",
+    )
+    group.add_argument(
+        "--requests",
+        type=_text,
+        metavar="SINK",
+        help="where labels are asked for: place and key of the event, prediction and score",
+    )
+    group.add_argument(
         "--relearn-corrections", action=_FLAG, help="learn the second label of an event too, where it is another one"
     )
     group.add_argument(
@@ -390,7 +405,7 @@ def _add_results(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--coverage",
-        type=_share,
+        type=_part,
         metavar="SHARE",
         help="also write, in a field `set`, a list of labels of which the true one is one in this share of events, "
         "however the stream drifts, as 0.9 (in CSV and Parquet its JSON as a text); measured in any case",
@@ -539,6 +554,13 @@ def _span(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most 1, got {text}")
+    return value
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
@@ -553,14 +575,14 @@ def _cost(text: str) -> float:
     return value
 
 
-def _share(text: str) -> float:
+def _part(text: str) -> float:
     value = float(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"must be a share between 0 and 1, as 0.9, got {text}")
     return value
 
 
-_cost.__name__ = "number"
+_cost.__name__, _part.__name__ = "number", "share"
 _count.__name__, _seconds.__name__, _share.__name__ = (
     "whole number",
     "number of seconds",
@@ -634,13 +656,14 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
             checkpoint = opened_checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(opened_source(args)))
             check_label(args, source)
-            out, rejected, joined = opened_sinks(args, checkpoint, source, stack)
+            out, rejected, joined, requests = opened_sinks(args, checkpoint, source, stack)
             runner = Runner(
                 model,
                 source,
                 out=out,
                 rejected=rejected,
                 joined=joined,
+                requests=requests,
                 late=late_settings(args),
                 checkpoint=checkpoint,
                 save=args.save,

@@ -90,7 +90,13 @@ class Scaler:
 
     @classmethod
     def identity(cls, names: Sequence[Any]) -> Scaler:
-        """One that leaves numbers as they are."""
+        """One that leaves numbers as they are.
+
+        Parameters
+        ----------
+        names
+            Of the columns.
+        """
         d = len(names)
         return cls(list(names), np.zeros(d, bool), np.zeros(d), np.ones(d), np.zeros(d))
 
@@ -110,7 +116,15 @@ class Scaler:
         return np.where(np.isnan(X), 0.0, scaled)
 
     def unscaled(self, j: int, z: float) -> float:
-        """A scaled value of column j in raw units; of ranks, the value that has this rank."""
+        """A scaled value of column j in raw units; of ranks, the value that has this rank.
+
+        Parameters
+        ----------
+        j
+            The number of the column.
+        z
+            The scaled value.
+        """
         window = self.windows[j] if self.windows is not None else ()
         if len(window):
             return float(np.quantile(window, min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0)))
@@ -150,19 +164,37 @@ class Polytopes:
             raise ValueError("faces and biases must be finite")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
-        """The same function of raw rows in which no value is missing or cut, by another scaling, not ranks."""
+        """The same function of raw rows in which no value is missing or cut, by another scaling, not ranks.
+
+        Parameters
+        ----------
+        scaler
+            The other scaling, of the same columns.
+        """
         own = self.scaler
         ratio = np.divide(own.scale, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
         biases = self.biases + self.faces @ ((scaler.shift - own.shift) * own.scale)
         return Polytopes(self.classes, self.faces * ratio, biases, scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         scores = np.einsum("nd,ckd->nck", self.scaler(X), self.faces) + self.biases
         return np.asarray(scores.max(axis=2))
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row."""
+        """The label of every raw row.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
 
 
@@ -235,7 +267,13 @@ class KernelExpansion:
             raise ValueError(f"{self.kernel!r} is not a kernel known here")
 
     def scaled_by(self, scaler: Scaler) -> KernelExpansion:
-        """The same Gaussian function of raw rows in which no value is missing or cut, by another scaling, not ranks."""
+        """The same Gaussian function of raw rows in which no value is missing or cut, by another scaling, not ranks.
+
+        Parameters
+        ----------
+        scaler
+            The other scaling, of the same columns.
+        """
         own = self.scaler
         squares = np.divide(own.scale**2, scaler.scale**2, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
         raw = np.divide(self.vectors, own.scale, out=np.zeros_like(self.vectors), where=own.scale > 0.0) + own.shift
@@ -243,7 +281,13 @@ class KernelExpansion:
         return replace(self, vectors=vectors, relevance=self.relevance * squares, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         step = max(1, _LARGEST_BLOCK // max(1, len(self.vectors)))
         out = np.empty((len(X), len(self.classes)))
         for first in range(0, len(X), step):
@@ -271,6 +315,13 @@ class KernelExpansion:
     def nearest(self, row: NDArray[np.float64], n: int = 5) -> list[dict[str, Any]]:
         """The vectors most like a raw row of shape (d,), as `StreamSVMClassifier.nearest` gives them.
 
+        Parameters
+        ----------
+        row
+            NaN where missing.
+        n
+            How many at most.
+
         Examples
         --------
         >>> model = KernelExpansion(
@@ -294,11 +345,23 @@ class KernelExpansion:
         ]
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row."""
+        """The label of every raw row.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all."""
+        """Write it to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            The file, which is replaced where there is one.
+        """
         kernel = {"gamma": self.gamma.hex(), "kernel": self.kernel, "degree": self.degree, "coef0": self.coef0.hex()}
         arrays = {name: getattr(self, name) for name in ("vectors", "coefs", "biases", "relevance")}
         _write_model(path, self, arrays, kernel)
@@ -306,6 +369,11 @@ class KernelExpansion:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> KernelExpansion:
         """Read it from a file.
+
+        Parameters
+        ----------
+        path
+            The file.
 
         Raises
         ------
@@ -376,11 +444,23 @@ class LinearModel:
             raise ValueError("coef and intercept must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         return np.asarray(self.scaler(X) @ self.coef.T + self.intercept)
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row."""
+        """The label of every raw row.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
 
     def polytopes(self) -> Polytopes:
@@ -388,12 +468,23 @@ class LinearModel:
         return Polytopes(self.classes, self.coef[:, None, :], self.intercept[:, None], self.scaler)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all."""
+        """Write it to a file, whole or not at all.
+
+        Parameters
+        ----------
+        path
+            The file, which is replaced where there is one.
+        """
         _write_model(path, self, {"coef": self.coef, "intercept": self.intercept}, {})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LinearModel:
         """Read it from a file.
+
+        Parameters
+        ----------
+        path
+            The file.
 
         Raises
         ------
@@ -476,7 +567,13 @@ class Trees:
             raise ValueError("scores must be finite")
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The score of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing."""
+        """The score of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         scores, rows = np.tile(self.start, (len(X), 1)), np.arange(len(X))
         for root, output in zip(self.roots, self.outputs, strict=True):
             at = np.full(len(X), root)
@@ -488,7 +585,13 @@ class Trees:
         return scores
 
     def predict(self, X: NDArray[np.float64]) -> list[Any]:
-        """The label of every raw row."""
+        """The label of every raw row.
+
+        Parameters
+        ----------
+        X
+            Raw rows, float64, shape (n, d), NaN where missing.
+        """
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
 
 

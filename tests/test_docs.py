@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import inspect
 import os
+import pkgutil
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+
+import connectors
+import streamsvm
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -25,7 +35,12 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("script", "made"), [("state_page.py", "state.md"), ("command_line_page.py", "reference/command-line.md")]
+    ("script", "made"),
+    [
+        ("state_page.py", "state.md"),
+        ("command_line_page.py", "reference/command-line.md"),
+        ("house_picture.py", "explanation/house.svg"),
+    ],
 )
 def test_a_page_that_is_made_from_code_is_that_of_the_code(script, made):
     page = runpy.run_path(str(DOCS / script))["page"]()
@@ -37,6 +52,65 @@ def test_every_number_and_array_says_what_it_means():
     for declaration in tables:
         for name, entry in declaration.entries.items():
             assert entry.meaning, (declaration.name, name)
+
+
+def test_every_public_class_function_and_method_says_what_it_does():
+    for module in modules():
+        for name, found in vars(module).items():
+            here = getattr(found, "__module__", None) == module.__name__ and not name.startswith("_")
+            if here and (inspect.isclass(found) or inspect.isfunction(found)):
+                for path, each in [(name, found), *(methods(name, found) if inspect.isclass(found) else ())]:
+                    assert inspect.getdoc(each), f"{module.__name__}.{path} has no docstring"
+
+
+def test_what_the_reference_shows_tells_of_all_parameters():
+    for path, found in shown().items():
+        for name, each in [(path, found), *(methods(path, found) if inspect.isclass(found) else ())]:
+            assert not untold(each), f"{name} does not tell of {untold(each)}"
+
+
+@pytest.mark.parametrize("name", ["streamsvm", "streamsvm.batch", "streamsvm.refit", "connectors"])
+def test_the_reference_has_every_public_class_and_function(name):
+    module = importlib.import_module(name)
+    public = {getattr(module, each) for each in module.__all__}
+    assert {each for each in public if inspect.isclass(each) or inspect.isfunction(each)} <= set(shown().values())
+
+
+def shown() -> dict[str, Any]:
+    """What the pages of the reference show."""
+    text = "".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
+    paths = []
+    for path, members in re.findall(r"^::: (\S+)\n(?:    options: .*members: \[(.*)\])?", text, re.MULTILINE):
+        paths += [f"{path}.{each}" for each in members.split(", ")] if members else [path]
+    return {path: pkgutil.resolve_name(path) for path in paths}
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in (streamsvm, connectors):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def methods(name: str, cls: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that are our own, inherited ones too."""
+    for key in dir(cls):
+        each = inspect.getattr_static(cls, key)
+        function = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
+        ours = inspect.isfunction(function) and function.__module__.startswith(("streamsvm", "connectors"))
+        if ours and not key.startswith("_"):
+            yield f"{name}.{key}", getattr(cls, key)
+
+
+def untold(found: Any) -> set[str]:
+    """The parameters that stand in no section of a docstring."""
+    if isinstance(found, property) or getattr(found, "_is_protocol", False):
+        return set()
+    if inspect.isclass(found) and issubclass(found, Exception):
+        return set()
+    told = re.findall(r"^([\w*][\w, *]*?)(?: :.*)?$", inspect.getdoc(found) or "", re.MULTILINE)
+    names = {name.strip(" *") for line in told for name in line.split(",")}
+    return set(inspect.signature(found).parameters) - names - {"self", "cls"}
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):
@@ -57,7 +131,7 @@ def test_examples_give_what_they_show(page):
     assert attempted > 0
 
 
-@pytest.mark.parametrize("name", ["first-stream.md", "history-to-live.md"])
+@pytest.mark.parametrize("name", ["first-stream.md", "history-to-live.md", "late-labels.md"])
 def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found: dict[str, object] = {}
@@ -74,15 +148,29 @@ def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
             assert runner.summarize(verbose=False).failed == 0
 
 
+def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = {title or kind: text for kind, title, text in blocks(DOCS / "how-to" / "extend.md") if ">>>" not in text}
+    shutil.copytree(ROOT / "streamsvm", "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
+    Path("streamsvm/kernels/perceptron.py").write_text(found["streamsvm/kernels/perceptron.py"], encoding="utf-8")
+    blend = Path("streamsvm/online/blend.py")
+    member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], _Member]] = {\n    ...\n")
+    text = blend.read_text(encoding="utf-8").replace("kernels import ", "kernels import perceptron, ", 1)
+    text = re.sub(r"^MEMBERS: .*\n", lambda head: f"{member}\n\n\n{head[0]}{line[:-2]}", text, flags=re.MULTILINE)
+    blend.write_text(text, encoding="utf-8")
+    assert "Accuracy: " in run(found["sh"])
+
+
 def blocks(page: Path) -> list[tuple[str, str, str]]:
     """The kind, the title and the text of each block of code."""
     fences = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
     return fences.findall(page.read_text(encoding="utf-8"))
 
 
-def run(script: str) -> None:
+def run(script: str) -> str:
     """Run a block of the shell, and fail where it does."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], env=os.environ | SHELL, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,10 +1,12 @@
-"""The README says only what is so."""
+"""The README, and what stands beside it, say only what is so."""
 
 from __future__ import annotations
 
 import doctest
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,6 +25,14 @@ def test_it_has_two_set_up_commands_and_continuous_integration_runs_the_second()
     assert commands[1] in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
-def test_its_pictures_are_there():
-    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / picture).is_file(), picture
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_links_lead_somewhere(name):
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text()):
+        assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_files_that_are_named_are_there(name):
+    text = (ROOT / name).read_text()
+    for path in re.findall(r"`((?:docs|tests|streamsvm|connectors|simulations|\.ci)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path

@@ -45,7 +45,7 @@ class ValueFormat(Protocol):
         """What the values mean; one that is malformed costs its neighbours nothing."""
 
 
-class JsonValues:
+class JsonValues(ValueFormat):
     """One flat object each, as in JSON lines."""
 
     def __init__(self, options: Options) -> None:
@@ -64,7 +64,7 @@ class JsonValues:
         return row
 
 
-class CsvValues:
+class CsvValues(ValueFormat):
     """One record each, without a header: names come by option, and cells are numbers unless `types` says category."""
 
     def __init__(self, options: Options) -> None:
@@ -90,7 +90,7 @@ class CsvValues:
         return rows[0]
 
 
-class AvroValues:
+class AvroValues(ValueFormat):
     """One record each, of the schema in a file; with a schema registry's five bytes before it or without."""
 
     def __init__(self, options: Options) -> None:

@@ -1,29 +1,35 @@
-"""Accuracy where labels come late: ``python -m simulations.benchmarks.delays [--events N] [STREAM...]``.
+"""Accuracy where labels come late, beside River's learners with the same delays.
+
+    python -m simulations.benchmarks.delays                    all streams
+    python -m simulations.benchmarks.delays electricity        some
+    python -m simulations.benchmarks.delays --peers            the peers too, which else are as they were kept
 
 The label of an event comes after so many others. The default classifier beside River's logistic regression (on
-standardised features) and, over the first `--forest` events, its adaptive random forest of ten trees. Each prediction
-is counted when its label comes.
+standardised features) and its adaptive random forest of ten trees, over the first 20,000 events, 50,000 where the delay
+is 10,000. Each prediction is counted when its label comes.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from connectors.events import LateLabels
+from connectors.events import LateLabels, SparseRows
 from simulations.data import STREAMS, load_stream, rows_of
+from simulations.keeping import keep, kept
 from streamsvm import StreamSVMClassifier
 from streamsvm.pending.join import Events, Join
 from streamsvm.pending.models import OwnModel
+from streamsvm.pending.rows import taken
 from streamsvm.pending.store import Store
 
-DELAYS = (10, 100, 1_000, 10_000)
+RESULT, OURS = "delays", "StreamSVM"
+DELAYS = {10: 20_000, 100: 20_000, 1_000: 20_000, 10_000: 50_000}
+"""Delays, and over how many events."""
 CHUNK = 1024
 
 
@@ -32,11 +38,20 @@ def joined(model: Any, table: Any, labels: Sequence[Any], delay: int) -> float:
     its.
     """
     n, own = len(labels), OwnModel(model)
+    features = (
+        table
+        if isinstance(table, dict)
+        else SparseRows(*(part.astype(np.int64) for part in (table.indptr, table.indices)), table.data)
+    )
     join, keys, right, judged = Join(Store(most=n + 1), own), list(map(str, range(n))), 0, 0
     for start in range(0, n + delay, CHUNK):
         end, m = min(start + CHUNK, n), max(min(start + CHUNK, n) - start, 0)
-        part = {name: column[start:end] for name, column in table.items()} if m else {}
-        events = Events(part, keys[start:end], 2 * np.arange(start, start + m), np.zeros((m, 0), np.int64))
+        events = Events(
+            taken(features, np.arange(start, start + m)),
+            keys[start:end],
+            2 * np.arange(start, start + m),
+            np.zeros((m, 0), np.int64),
+        )
         known = np.arange(max(start - delay, 0), min(max(start + CHUNK - delay, 0), n))
         here = [labels[i] for i in known.tolist()]
         late = LateLabels(here, [], 2 * (known + delay) - 1, np.minimum(known + delay - start, m))
@@ -78,27 +93,52 @@ def peers() -> dict[str, Callable[[], Any]]:
     return {"LR": regression, "ARF": lambda: forest.ARFClassifier(n_models=10, seed=1)}
 
 
+def cell(stream: str, delay: int, names: Iterable[str]) -> dict[str, float]:
+    """The accuracies of learners, by name, in percent."""
+    table, labels = load_stream(stream, DELAYS[delay])
+    found = {}
+    for name in names:
+        if name == OURS:
+            share = joined(StreamSVMClassifier(), table, labels, delay)
+        else:
+            share = looped(peers()[name](), rows_of(table), labels, delay)
+        found[name] = round(100.0 * share, 2)
+    return found
+
+
+def markdown(result: dict[str, dict[str, float]]) -> str:
+    """A table of a row for each stream, a column for each delay: ours, LR and ARF."""
+    streams = list(dict.fromkeys(name.rpartition(", ")[0] for name in result))
+    lines = [f"| | {' | '.join(f'{delay:,} late' for delay in DELAYS)} |", "|---" * (1 + len(DELAYS)) + "|"]
+    for stream in streams:
+        cells = []
+        for delay in DELAYS:
+            found = result.get(f"{stream}, {delay}", {})
+            best = max(found.values(), default=0.0)
+            cells.append(" / ".join(f"**{v:.1f}**" if v == best else f"{v:.1f}" for v in found.values()))
+        lines.append(f"| {stream} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def table() -> str:
+    """The table of what was kept."""
+    return markdown(kept(RESULT))
+
+
 def main() -> None:
-    """Print a line for each stream and delay."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("streams", nargs="*", default=["electricity"], help=", ".join(STREAMS))
-    parser.add_argument("--events", type=int, default=50_000)
-    parser.add_argument("--forest", type=int, default=10_000, help="events for ARF, and for StreamSVM beside it")
-    parser.add_argument("--delays", type=int, nargs="*", default=DELAYS)
+    """Measure, and keep each cell as it comes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    streams = [stream for stream in STREAMS if stream != "airlines"]  # whose order is none
+    parser.add_argument("streams", nargs="*", default=streams, help=", ".join(streams))
+    parser.add_argument("--peers", action="store_true", help="measure the peers again")
     args = parser.parse_args()
-    print("stream | delay | StreamSVM | LR | the first events: StreamSVM | ARF | seconds")
     for stream in args.streams:
-        table, labels = load_stream(stream, args.events)
-        rows = rows_of(table)
-        first, n = {name: column[: args.forest] for name, column in table.items()}, args.forest
-        for delay in (delay for delay in args.delays if delay < len(labels) // 2):
-            began, make = time.process_time(), peers()
-            shares = [joined(StreamSVMClassifier(), table, labels, delay), looped(make["LR"](), rows, labels, delay)]
-            if delay < n // 2:
-                shares.append(joined(StreamSVMClassifier(), first, labels[:n], delay))
-                shares.append(looped(make["ARF"](), islice(rows, n), labels, delay))
-            shown = " | ".join(f"{100 * share:.2f}" for share in shares)
-            print(f"{stream} | {delay:,} | {shown} | {time.process_time() - began:.0f}", flush=True)
+        for delay in (delay for delay, most in DELAYS.items() if delay <= len(load_stream(stream, most)[1]) // 2):
+            name = f"{stream}, {delay}"
+            before = {} if args.peers else kept(RESULT).get(name, {})
+            found = {OURS: 0.0} | before | cell(stream, delay, {OURS, *peers()} - (before.keys() - {OURS}))
+            keep(RESULT, kept(RESULT) | {name: found}, lines=True)
+            print(name, found, flush=True)
 
 
 if __name__ == "__main__":

@@ -208,10 +208,27 @@ class BatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def decision_function(self, X: Any) -> Floats:
-        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes)."""
+        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes).
+
+        Parameters
+        ----------
+        X
+            Rows, an array or CSR of shape (n, d).
+        """
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The labels of rows of shape (n, d)."""
+        """The labels of rows of shape (n, d).
+
+        Parameters
+        ----------
+        X
+            Rows, an array or CSR of shape (n, d).
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Of the type of the labels that were fitted.
+        """
         scores = self.decision_function(X)
         codes = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
@@ -271,6 +288,13 @@ class LinearClassifier(BatchClassifier):
         return X, codes, weights
 
     def decision_function(self, X: Any) -> Floats:
+        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes).
+
+        Parameters
+        ----------
+        X
+            Rows, an array or CSR of shape (n, d).
+        """
         X = self._validated(X)
         scores = np.asarray(X @ self.coef_.T, np.float64) + self.intercept_
         return scores[:, 0] if len(self.coef_) == 1 else scores

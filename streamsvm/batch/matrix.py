@@ -54,7 +54,7 @@ def as_matrix(X: Any) -> Matrix:
     return DenseMatrix(X)
 
 
-class DenseMatrix:
+class DenseMatrix(Matrix):
     """Rows in an array."""
 
     def __init__(self, X: NDArray[Any]) -> None:
@@ -122,7 +122,7 @@ class DenseMatrix:
         return out
 
 
-class SparseMatrix:
+class SparseMatrix(Matrix):
     """Rows in CSR."""
 
     def __init__(self, X: Any) -> None:

@@ -67,7 +67,7 @@ class Index(Rows, Protocol):
         """Ranges of positions and rows of some leaves, in ascending order."""
 
 
-class MemoryRows:
+class MemoryRows(Rows):
     """Rows in an array or in CSR."""
 
     def __init__(self, X: Any) -> None:

@@ -36,6 +36,7 @@ class StateType(types.Type):
 
     @property
     def key(self) -> str:
+        """What tells it from other types, for numba."""
         return self.declared
 
 

@@ -6,6 +6,12 @@ probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy), the accurac
 probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
 is more often right (`stacking`). Last comes what the labels before say (`autocorrelation`).
 
+Where the label of an event comes late, experts have learned others in between when it does: what they would answer then
+says little of what they answered. So their answers are kept in the memory of an event that waits (`answers`), and by
+these they are weighed. Differences between experts are smaller then, and what was best of late has passed by the time
+it is known: accuracies are over LATE_WINDOW times as many events, and the second vote, which finds its weights by the
+scores of now, is not learned.
+
 A member far less accurate than the best becomes dormant: it does not vote, and learns from one event in DORMANT_SAMPLE.
 It wakes when it has come nearer, or when the blend is wrong more often than it was.
 
@@ -23,6 +29,7 @@ from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
+from streamsvm.kernels.answers import SEEN, keep_answer, kept_answer
 from streamsvm.kernels.autocorrelation import (
     AUTOCORRELATION,
     LAGS,
@@ -41,9 +48,9 @@ from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
-from streamsvm.kernels.requests import REQUEST, answer, is_apart
+from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, load, observe, single_event, u
-from streamsvm.kernels.stacking import LEAST, STACK, first_logs, learn_stack, stack
+from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
 
 # What is asked of rows: to do all, or a block one part after another; members learn on one thread each, the t-th asks
@@ -53,6 +60,8 @@ ALL, SCALE, VOTE_ON, LEARN = range(4)
 VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies begin as if an expert had been wrong on so many events.
 VOTE_CAUTION = 30.0
+# By labels that come late accuracies are over so many times as many events.
+LATE_WINDOW = 20.0
 # Experts with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
 # Drift is looked for, and a block ends, when the number of events learned is a multiple of this.
@@ -96,6 +105,9 @@ BLEND = Declaration(
             i64,
         ),
         "expert_decay": Number("of the experts' accuracies"),
+        "n_late": Number(
+            "labels learned by which answers were judged that had been kept", i64, saved=True, within=(0.0, MOST_EVENTS)
+        ),
         "inverse_temperature": Number(
             "the exponent of the vote's probabilities",
             start=1.0,
@@ -379,34 +391,44 @@ def spread_votes(state):
 @kernel
 def count(state, request, label, k):
     """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
-    n, row, i = state.n_classes, state.block.rows[k], request.first + k
+    n, row, late = state.n_classes, state.block.rows[k], late_at(request, request.first + k)
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
         right = 1.0 if best_named(state) == label else 0.0
-        count_votes(state, label, k, row.seen)
+        count_votes(state, request, label, k)
         detect_drift(state, right, row.seen)
         if label < n:
             calibrate(state, voted, place)
-            learn_stack(state.stack, voted, place)
+            if row.late > 0:
+                forget_stack(state.stack)
+            else:
+                learn_stack(state.stack, voted, place)
     if state.uses_autocorrelation:
-        if is_apart(request, i):
-            memory = request.memories[request.apart[i] - 1]
-            learn_remembered(state.autocorrelation, memory, row.key, voted, label, place)
+        if late >= 0:
+            learn_remembered(state.autocorrelation, request.memories[late], row.key, voted, label, place)
         else:
             learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
     state.n_classes = max(n, label + 1)
 
 
 @kernel
-def count_votes(state, label, k, seen):
-    """Take the predictions of all experts for row k into their accuracies, and weigh them anew."""
-    n, block, experts = state.n_classes, state.block, state.experts
+def count_votes(state, request, label, k):
+    """Take the predictions of all experts for row k into their accuracies, and weigh them anew.
+
+    An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
+    """
+    n, block, experts, row = state.n_classes, state.block, state.experts, state.block.rows[k]
+    is_late, late = row.late > 0, late_at(request, request.first + k)
+    if is_late:
+        judge_kept(state, request.memories[late], label)
     # At first accuracies are means, a little below what they will be.
-    rate = max(1.0 - state.expert_decay, 1.0 / (seen + VOTE_CAUTION))
+    rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
     capacity, scores, top = state.proba.size, block.scores[k], 0.0
     for i in range(block.members.size):
-        member, is_present = block.members[i], takes_part(block, i, True, seen)
+        member, is_present = block.members[i], takes_part(block, i, True, row.seen)
         own_rate = min(DORMANT_RATE * rate, 1.0) if member.dormant > 0.0 else rate
+        if is_late:
+            is_present &= kept_answer(request.memories[late], member.first) < 0
         for h in range(member.first, member.first + member.n_heads):
             if is_present:
                 best = experts[h].best if member.dormant == 0.0 else best_class(scores, h * capacity, n)
@@ -420,6 +442,20 @@ def count_votes(state, label, k, seen):
     share = 1.0 / total
     for h in range(experts.size):
         experts[h].weight *= share
+
+
+@kernel
+def judge_kept(state, memory, label):
+    """Take what experts had answered when an event was predicted into their accuracies."""
+    experts, asked = state.experts, 0
+    # Begun anew: what they would have answered when labels came says little.
+    rate = max((1.0 - state.expert_decay) / LATE_WINDOW, 1.0 / (state.n_late + VOTE_CAUTION))
+    for h in range(experts.size):
+        answer = kept_answer(memory, h)
+        if answer >= 0:
+            right, asked = 1.0 if answer == label else 0.0, 1
+            experts[h].accuracy += rate * (right - experts[h].accuracy)
+    state.n_late += asked
 
 
 @inlined
@@ -501,6 +537,14 @@ def add_to_block(state, values, columns, start, end, shared, label, weight, k, a
 
 
 @inlined
+def follow_memory(row, memory):
+    """Whether other events have been learned since a row was predicted, of which its memory has note."""
+    if row.label < 0:
+        memory[SEEN] = int(row.seen)
+    return int(row.label >= 0 and row.seen > memory[SEEN])
+
+
+@inlined
 def scale_block(state, request, first):
     """Scale rows from `first` on, each with the statistics of those learned before it, as far as a block goes.
 
@@ -518,6 +562,8 @@ def scale_block(state, request, first):
         bad = add_to_block(state, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
         if bad < 0:
             return bad if n_block == 0 else n_block
+        late = late_at(request, i)
+        block.rows[n_block].late = follow_memory(block.rows[n_block], request.memories[late]) if late >= 0 else 0
         n_block += 1
         at += end - start + 1
         if rows.seen > seen and int(rows.seen) % BLOCK == 0:
@@ -539,18 +585,29 @@ def call_member(block, i, n_rows, at_hand):
     call(member.run, (member.state, address_of(block), i, int(at_hand)))
 
 
+@kernel
+def remember_votes(state, memory):
+    """Leave what is known now in the memory of an event that waits, and what experts answer that are awake."""
+    members = state.block.members
+    if state.uses_autocorrelation:
+        remember(state.autocorrelation, memory)
+    for i in range(members.size if state.n_classes > 0 else 0):
+        member = members[i]
+        for h in range(member.first, member.first + member.n_heads if member.dormant == 0.0 else member.first):
+            keep_answer(memory, h, state.experts[h].best)
+
+
 @inlined
 def vote_on(state, request, k, at_hand):
     """Predict row k of the block from the scores of all members; returns the class."""
     row, i = state.block.rows[k], request.first + k
     if not at_hand:
         find_proba(state, k)
-    if state.uses_autocorrelation:
-        if is_apart(request, i):
-            if row.label < 0:
-                remember(state.autocorrelation, request.memories[request.apart[i] - 1])
-        elif request.predicting > 0:
-            note(state.autocorrelation, row.key)
+    late = late_at(request, i)
+    if late >= 0 and row.label < 0:
+        remember_votes(state, request.memories[late])
+    elif late < 0 and state.uses_autocorrelation and request.predicting > 0:
+        note(state.autocorrelation, row.key)
     return best_named(state)
 
 

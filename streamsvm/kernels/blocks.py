@@ -26,6 +26,7 @@ BLOCK = Declaration(
             key=Number("what tells it from other rows, see `autocorrelation`"),
             label=Number("its class, -1 where it is not learned", i64),
             weight=Number("how much its step weighs"),
+            late=Number("whether its label comes late: it was predicted before others were learned", i64),
         ),
         "weight_rows": Array(("ways", "pairs"), "the weight rows of all pairs: standardised, ranked", i64),
         "scaled": Array(("ways", "pairs"), "their scaled values"),

@@ -209,6 +209,7 @@ def calibrate(state, label):
 
 @kernel
 def xlogx(x):
+    """x log x, and its limit 0 at 0."""
     return x * math.log(x) if x > 0.0 else 0.0
 
 

@@ -61,9 +61,9 @@ def is_learned(request, i):
 
 
 @inlined
-def is_apart(request, i):
-    """Whether row i is either predicted or learned, with a memory, where others may be both at once."""
-    return request.apart.size > 0 and request.apart[i] > 0
+def late_at(request, i):
+    """The memory of row i, where it is either predicted or learned, and others may be both at once; -1 for none."""
+    return request.apart[i] - 1 if request.apart.size > 0 else -1
 
 
 @inlined

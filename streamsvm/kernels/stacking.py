@@ -20,6 +20,8 @@ from streamsvm.kernels.state import Array, Declaration, Number
 
 STEP, MOST_WEIGHT, MOST_GRADIENT = 0.01, 10.0, 5.0
 RATE, MARGIN = 0.002, 0.002
+# So much of what it was ahead is gone with each label that comes late.
+FORGOTTEN = 0.02
 # An expert is never surer than this that a class is not the one.
 LEAST = 0.01
 LEAST_PROBABILITY = 1e-6
@@ -97,3 +99,9 @@ def learn_stack(state, n, label):
             gradient -= stacked[c] * logs[h, c]
         gradient = min(max(gradient, -MOST_GRADIENT), MOST_GRADIENT)
         weights[h] = min(max(weights[h] + STEP * gradient, -MOST_WEIGHT), MOST_WEIGHT)
+
+
+@inlined
+def forget_stack(state):
+    """Let go of what the second vote was ahead."""
+    state.stacked_right -= FORGOTTEN * max(state.stacked_right - state.plain_right, 0.0)

@@ -49,6 +49,11 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
 def load(path: str | os.PathLike[str]) -> Any:
     """The learner that was saved to a file; it continues bit for bit.
 
+    Parameters
+    ----------
+    path
+        A file that `save` or ``streamsvm run --save`` wrote.
+
     Raises
     ------
     ArchiveError

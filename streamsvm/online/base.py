@@ -123,7 +123,13 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return self._space.notices() + doubts
 
     def keep_categories(self, names: Sequence[Hashable]) -> None:
-        """Take the strings under these names for categories from now on, as `categories` does from the start."""
+        """Take the strings under these names for categories from now on, as `categories` does from the start.
+
+        Parameters
+        ----------
+        names
+            Names of features whose texts are mostly new, such as identifiers, which are left out otherwise.
+        """
         self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
         self._space.keep(names)
 
@@ -267,7 +273,21 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
             self._follow_space()
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
-        """The most probable label; None as long as nothing has been learned."""
+        """The most probable label; None as long as nothing has been learned.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Taken and not looked at, as River passes what comes with an event.
+
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None.
+        """
         plain_length, pack, row, get, state = self._fast
         if len(x) == plain_length and type(x) is dict:
             try:
@@ -282,7 +302,21 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return self._answers[self._event(state, scaling.PREDICT, 1.0)]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of each label learned; empty as long as nothing has been."""
+        """The probability of each label learned, 0 to 1; empty as long as nothing has been.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Taken and not looked at.
+
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None.
+        """
         n = self._n_classes[()]
         if n == 0:
             self._space.encode_event(x, learn=False)  # refuses what is no event
@@ -348,12 +382,48 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         self._learn_rows(X, y, w, unlabelled=False, predict=False)
 
     def predict_many(self, X: Any) -> Any:
-        """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
+        """The labels `predict_one` gives for rows.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+
+        Returns
+        -------
+        series or ndarray of objects, shape (n,)
+            A series of the frame's kind where X is a frame; None where nothing has been learned.
+
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
+        """
         codes, _, _ = self._run(self._space.encode(X))
         return like(X, self._decode(codes))
 
     def predict_proba_many(self, X: Any) -> Any:
-        """Probabilities over `classes_`: a frame of X's kind with a column for each label, or an array."""
+        """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+
+        Returns
+        -------
+        frame or ndarray of float64, shape (n, n_classes)
+            Its columns are `classes_`. There are none as long as nothing has been learned.
+
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
+        """
         n = int(self._state.n_classes)
         return frame_like(X, self._probabilities(X), self._answers[:n])
 
@@ -365,9 +435,21 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return frame_like(X, values, list(classes))
 
     def peek_proba_many(self, X: Any) -> Floats:
-        """What `predict_proba_many` gives, shape (n, n_classes), as somebody sees it who looks on: no trace is left.
+        """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
 
         A prediction may leave one, as label autocorrelation takes note of which events wait for their labels.
+
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Over `classes_`.
         """
         _, _, proba = self._run(self._space.encode(X), predict=False, n_proba=int(self._state.n_classes))
         return proba
@@ -430,16 +512,36 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
 
         Sets of labels are left to whoever calls it, by `label_sets`: only there is known what was predicted of an event
-        whose label comes late. Event times are for learners that use them; this one does not. Where labels come late,
-        an event is one row where it is predicted and another where it is learned. Both have a row of `memory_size`
-        numbers of `memories`, left there by the prediction and wanted back for learning: `apart` has 1 + its number,
-        and 0 for other rows.
+        whose label comes late.
+
+        Parameters
+        ----------
+        features
+            n rows, as for `learn_many`.
+        labels
+            n labels, None where unknown.
+        learn
+            Whether to learn, or only to predict.
+        proba
+            Whether to return the probabilities too.
+        times
+            n event times, for learners that use them; this one does not.
+        memories, apart
+            Where labels come late, an event is one row where it is predicted and another where it is learned. Both
+            have a row of `memory_size` numbers of `memories`, left there by the prediction and wanted back for
+            learning: `apart` has 1 + its number, and 0 for other rows.
 
         Returns
         -------
         (codes, scores) or (codes, scores, probabilities)
             For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
-            probability, NaN there. If `proba` the probabilities over `classes_`, too, 0 for classes not known yet.
+            probability, NaN there. If `proba` the probabilities over `classes_`, too, shape (n, n_classes), 0 for
+            classes not known yet.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used; nothing has been learned then.
         """
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
@@ -473,9 +575,11 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
         numbers = self._numbers_of(labels)
-        all_known = numbers.min(initial=0) >= 0 and not (unlabelled and None in self._codes)
+        all_known = not (unlabelled and None in self._codes) and self._are_known(labels, numbers, unlabelled)
         if not all_known:
             learn &= _are_labels(labels, unlabelled)
+        else:
+            learn &= numbers >= 0
         rows = self._space.encode(X, learn)
         if not all_known:
             n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
@@ -486,6 +590,12 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         numbers[~learn] = -1
         self._grow()
         return rows, numbers, weights
+
+    def _are_known(self, labels: Sequence[Any], numbers: Ints, unlabelled: bool) -> bool:
+        """Whether all labels are of classes there are, or None where that is none."""
+        if numbers.min(initial=0) >= 0:
+            return True
+        return unlabelled and all(labels[i] is None for i in np.flatnonzero(numbers < 0).tolist())
 
     def _numbers_of(self, labels: Sequence[Any]) -> Ints:
         """The classes of labels by number, -1 for those that are none yet."""
@@ -566,6 +676,11 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The learner whose `state` this is.
 
+        Parameters
+        ----------
+        header, arrays
+            What `state` gave, or what was read from a file.
+
         Raises
         ------
         ArchiveError
@@ -637,10 +752,17 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
 
         Labels and feature names may be bool, int, float, str, None, and tuples of these.
 
+        Parameters
+        ----------
+        path
+            The file, which is replaced where there is one.
+
         Raises
         ------
         TypeError
             For other labels or names, before anything is written.
+        OSError
+            Where it cannot be written; what was there before stays.
         """
         header, arrays = self.state()
         write_archive(path, header, arrays)
@@ -649,10 +771,17 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The learner that was saved to a file.
 
+        Parameters
+        ----------
+        path
+            The file.
+
         Raises
         ------
         ArchiveError
             Where the file is damaged, of a newer version, or holds something else.
+        FileNotFoundError
+            Where there is none.
         """
         header, arrays = read_archive(path)
         return cls.from_state(header, arrays)

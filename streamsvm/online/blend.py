@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.first_use import prepare
-from streamsvm.kernels import autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
+from streamsvm.kernels import answers, autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
 from streamsvm.kernels import blend as kernels
 from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
 from streamsvm.kernels.entries import Entry
@@ -61,6 +61,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
     own comes (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other
     predictions change nothing of what is learned.
 
+    Where labels come late, by `DelayedClassifier` or `streamsvm run --label-source`, heads are weighed by what they had
+    answered when an event was predicted, over twenty times as many labels; the second vote is not heard, and the
+    longest steps of the linear member give way to the average of shorter ones.
+
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
     columns, linear ones all.
@@ -80,7 +84,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         Which members there are, of `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and
         `"polytope"`. None: those of the effort.
     vote_window
-        The accuracies that votes rest on are over about so many events.
+        The accuracies that votes rest on are over about so many events, twenty times as many where labels come late.
     label_autocorrelation
         Whether which labels follow one another is learned, and heard where it helps. False where events come in no
         order, or labels in another than events.
@@ -286,6 +290,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
         Nothing else grows with the stream, but the names of columns and the labels.
 
+        Parameters
+        ----------
+        n_features, n_classes
+            How many columns (a text has one for each of its categories) and classes; None for the capacity now.
+
         Examples
         --------
         >>> StreamSVMClassifier().memory_bytes(n_features=20, n_classes=4) < 1.1e6
@@ -303,8 +312,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     @property
     def memory_size(self) -> int:
-        """How many numbers are what label autocorrelation has to remember of an event, to learn it late."""
-        return autocorrelation.MEMORY if self.label_autocorrelation else 0
+        """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
+        return answers.memory_size(len(self._state.experts))
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
@@ -403,6 +412,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        n
+            How many at most.
 
         Returns
         -------

@@ -317,6 +317,13 @@ class BSGDClassifier(base.OnlineClassifier):
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event: what its prediction rests on, as `StreamSVMClassifier.nearest`.
 
+        Parameters
+        ----------
+        x
+            Features by name.
+        n
+            How many at most.
+
         Examples
         --------
         >>> model = BSGDClassifier()
@@ -385,6 +392,11 @@ class BSGDClassifier(base.OnlineClassifier):
         by those of the support vectors. It says the same of any row where no value is missing or cut off as an outlier.
         With `scaling="none"`, relevances beyond the range of the learned metric become units of the columns, which say
         the same of every row.
+
+        Parameters
+        ----------
+        model
+            Support vectors and their coefficients, as `SampledCuts(...).model_` or another learner's `model`.
 
         Raises
         ------

@@ -287,6 +287,11 @@ class CPMClassifier(base.OnlineClassifier):
         `scaling="none"` they are kept in units of the columns of those rows, which say the same of every row, and a
         step adds no more than a tenth of the margin to any score.
 
+        Parameters
+        ----------
+        model
+            Faces by class, as `SmoothedNewton(...).model_.polytopes()` or another learner's `model`.
+
         Raises
         ------
         ValueError

@@ -122,6 +122,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             What its label will come with: a text, a whole number, or any value of these; 17 and "17" are the same.
         time
             The event's time, in seconds or as a datetime; by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
         """
         if key is None:
             return self.model.predict_one(x, **kwargs)
@@ -130,7 +132,19 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
     def predict_proba_one(
         self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
     ) -> dict[Any, float]:
-        """The probability of each label; key and time as for `predict_one`."""
+        """The probability of each label; with a key the event waits for its label from now on.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        key
+            What its label will come with, as for `predict_one`.
+        time
+            The event's time, in seconds or as a datetime; by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
+        """
         if key is None:
             return self.model.predict_proba_one(x, **kwargs)
         return self._predict(x, key, time, proba=True)[1]
@@ -183,6 +197,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             The key, where it is not given first.
         time
             The label's time, in seconds or as a datetime; by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
         """
         if key is None and isinstance(x, dict):
             self.model.learn_one(x, y, **kwargs)

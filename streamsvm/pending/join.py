@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,30 +97,47 @@ class Joined:
         The number of each event, in order of arrival.
     codes, scores
         What had been predicted.
-    probas
-        The probabilities of all classes, where these were wanted: with the sign bit set for each class that was in the
-        event's set of labels.
-    keys, times, origins
-        Of the events; times in milliseconds.
+    keys, origins
+        Of the events.
     lags
         How many milliseconds after its event each label came.
     how
         In time, late, or not at all.
+    probas
+        The probabilities of all classes, where these were wanted: with the sign bit set for each class that was in the
+        event's set of labels.
     """
 
-    labels: list[Any] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    probas: list[Floats] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)
-    origins: list[list[int]] = field(default_factory=list)
-    lags: list[int] = field(default_factory=list)
-    how: list[str] = field(default_factory=list)
+    labels: list[Any]
+    slots: Ints
+    codes: Ints
+    scores: Floats
+    keys: list[str]
+    origins: Ints
+    lags: Ints
+    how: list[str]
+    probas: list[Floats]
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def came(self) -> NDArray[np.bool_]:
+        """Which labels came at all."""
+        return np.array([how != TIMEOUT for how in self.how], bool) if TIMEOUT in self.how else np.ones(len(self), bool)
+
+    @classmethod
+    def of(cls, parts: Sequence[Joined], n_origins: int) -> Joined:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        none = np.zeros(0, np.int64)
+        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [], [])
+        columns: dict[str, Any] = {}
+        for name in cls.__slots__:
+            column = [getattr(part, name) for part in (nothing, *parts)]
+            columns[name] = list(chain(*column)) if isinstance(column[0], list) else np.concatenate(column)
+        return cls(**columns)
 
 
 @dataclass(slots=True)
@@ -226,21 +244,25 @@ class Join:
         """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
         n, m, store = len(events), len(late), self.store
         place = np.arange(n) + np.searchsorted(late.before, np.arange(n), "right")
-        label_place = np.setdiff1d(np.arange(n + m), place)
+        is_label = np.ones(n + m, bool)
+        is_label[place] = False
+        label_place = np.flatnonzero(is_label)
         digests, times = np.empty((n + m, 2), np.uint64), np.empty(n + m, np.int64)
         numbers = np.full(n + m, -1)
         digests[place], digests[label_place] = store.digests(events.keys), store.digests(late_keys)
         times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
-        numbers[label_place] = [store.number(label) for label in late.labels]
+        numbers[label_place] = store.numbers(late.labels)
         self.counts.labels += m
         of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
         of_event[place], of_label[label_place] = np.arange(n), np.arange(m)
-        answers, joined = [], Joined()
+        answers, joined = [], []
         for settled in store.settle(digests, times, numbers):
             part = slice(settled.first, settled.end)
-            answers.append(_Part(self, settled, events, of_event[part], of_label[part], late, late_keys).run(joined))
+            work = _Part(self, settled, events, of_event[part], of_label[part], late, late_keys)
+            answers.append(work.run())
+            joined.append(work.report())
         store.trim()
-        return answers, joined
+        return answers, Joined.of(joined, store.n_origins)
 
 
 class _Part:
@@ -277,44 +299,49 @@ class _Part:
             found[left[(left > 0) & (left <= len(fates))] - 1] = False
         return found
 
-    def run(self, joined: Joined) -> Answer:
+    def run(self) -> Answer:
         """Ask the model, and see to what waits; the answers for the events."""
         self._add()
         asked, is_event = self._asked()
         answer = self._join.model.run(asked)
         codes, scores = answer.codes[is_event], answer.scores[is_event]
         probas = None if answer.probas is None else answer.probas[is_event]
-        found = self._find_joined()
         members = None
+        self._found, self._shares = self._find(), list[Floats]()
         if probas is not None and self._join.sets is not None:
-            members = self._sets(found, probas, self._join.sets)
+            members = self._sets(probas, self._join.sets)
             probas = np.copysign(probas, np.where(members, -1.0, 1.0))
+        if probas is not None:
+            self._shares = self._shares_of(probas)
         self._keep(asked, codes, scores, probas)
-        self._report(joined, found, [] if probas is None else self._shares(found, probas))
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
         return Answer(codes, scores, None if probas is None else np.abs(probas), slots, members)
 
-    def _shares(self, found: _Found, probas: Floats) -> list[Floats]:
+    def _shares_of(self, probas: Floats) -> list[Floats]:
         """What had been predicted of events that find their label, given that of the events in hand.
 
         Nothing is known any more of those that have waited too long.
         """
+        slots, how = self._found.slots, self._found.how
         own = dict(zip(self._settled.slots[self._asks].tolist(), probas, strict=True))
-        shares = [own.get(slot, np.zeros(0)) for slot in found.slots.tolist()]
-        held = [i for i, slot in enumerate(found.slots.tolist()) if slot not in own and found.named[1][i] != LATE]
-        for i, share in zip(held, self._store.probas(found.slots[held]), strict=True):
+        shares = [own.get(slot, np.zeros(0)) for slot in slots.tolist()]
+        held = [i for i, slot in enumerate(slots.tolist()) if slot not in own and how[i] != LATE]
+        for i, share in zip(held, self._store.probas(slots[held]), strict=True):
             shares[i] = share
         return shares
 
-    def _sets(self, found: _Found, probas: Floats, sets: LabelSets) -> Members:
+    def _sets(self, probas: Floats, sets: LabelSets) -> Members:
         """The sets of the events in hand; labels that found their event are taken in turn."""
-        asks, classes = np.flatnonzero(self._asks), self._join.model.classes
+        found, asks, classes = self._found, np.flatnonzero(self._asks), self._join.model.classes
         number = {label: code for code, label in enumerate(classes)}
         rows = np.zeros((len(asks) + len(found.slots), len(classes)))
-        for row, share in zip(rows, [*probas, *self._shares(found, probas)], strict=True):
+        for row, share in zip(rows, [*probas, *self._shares_of(probas)], strict=True):
             row[: len(share)] = np.abs(np.nan_to_num(share))
         # Of those that have waited too long, or are not learned, nothing is known, or to be.
-        true = [label if self._join.learn and how != LATE else None for label, how in zip(*found.named, strict=True)]
+        true = [
+            label if self._join.learn and how != LATE else None
+            for label, how in zip(found.labels, found.how, strict=True)
+        ]
         codes = np.array([-1] * len(asks) + [number.get(label, -1) for label in true], np.int64)
         order = np.argsort(np.concatenate([2 * asks, found.turns]), kind="stable")
         members = np.empty(rows.shape, np.bool_)
@@ -401,51 +428,45 @@ class _Part:
             shares = np.zeros((len(at), 0)) if probas is None else probas[self._kept[self._asks]]
             store.remember(self._n_new, at, asked.memories[at], shares)
 
-    def _find_joined(self) -> _Found:
+    def _find(self) -> _Found:
         """What finds each other, in turn."""
         store, settled, join = self._store, self._settled, self._join
-        fates, expired = settled.fates, settled.expired
+        fates, slots, expired = settled.fates, settled.slots, settled.expired
         ops = np.flatnonzero(_FOUND[fates])
         keys = [
             self._events.keys[event] if event >= 0 else self._late_keys[label]
             for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
         ]
         labels = self._labels(ops)
-        how = [LATE if fate == kernels.COMES_LATE else IN_TIME for fate in fates[ops].tolist()]
-        turns, slots, lags = 2 * ops + 1, settled.slots[ops], settled.lags[ops]
+        how = [IN_TIME] * len(ops)
+        for i in np.flatnonzero(fates[ops] == kernels.COMES_LATE).tolist():
+            how[i] = LATE
+        turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
         if join.on_timeout is not None and expired.any():
             left = settled.left[expired]
             keys, how = keys + store.keys(left), how + [TIMEOUT] * len(left)
             labels = labels + [join.on_timeout] * len(left)
             turns = np.concatenate([turns, 2 * self._left_before[expired]])
-            slots = np.concatenate([slots, left])
-            lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])
-        order = np.argsort(turns, kind="stable")
-        named = [[values[i] for i in order.tolist()] for values in (labels, how)]
-        return _Found(turns[order], slots[order], lags[order], (named[0], named[1]), [keys[i] for i in order.tolist()])
+            joining = np.concatenate([joining, left])
+            order = np.argsort(turns, kind="stable")
+            turns, joining = turns[order], joining[order]
+            lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])[order]
+            labels, keys, how = ([values[i] for i in order.tolist()] for values in (labels, keys, how))
+        return _Found(turns, joining, lags, labels, how, keys)
 
-    def _report(self, joined: Joined, found: _Found, shares: list[Floats]) -> None:
-        """Say what found each other."""
-        store, settled, counts = self._store, self._settled, self._join.counts
-        fates = settled.fates
+    def report(self) -> Joined:
+        """Say what found each other, and do without what was kept of it."""
+        store, settled, counts, found = self._store, self._settled, self._join.counts, self._found
+        fates, joining = settled.fates, found.slots
         n = np.bincount(fates, minlength=len(FATES)).tolist()
         for fate, name in enumerate(FATES):
             if name:
                 setattr(counts, name, getattr(counts, name) + n[fate])
         counts.expired += int(settled.expired.sum())
-        labels, how = found.named
-        joined.labels += labels
-        joined.how += how
-        joined.keys += found.keys
-        joined.slots += found.slots.tolist()
-        joined.lags += found.lags.tolist()
-        joined.codes += store.codes(found.slots).tolist()
-        joined.scores += store.scores(found.slots).tolist()
-        joined.probas += shares
-        joined.times += store.times(found.slots).tolist()
-        joined.origins += store.origins(found.slots).tolist()
+        codes, scores, origins = store.codes(joining), store.scores(joining), store.origins(joining)
         done = settled.slots[fates == kernels.JOINS] if not store.relearns else settled.slots[:0]
         store.let_go(np.concatenate([done, settled.left]))
+        return Joined(found.labels, joining, codes, scores, found.keys, origins, found.lags, found.how, self._shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,14 +477,15 @@ class _Found:
     ----------
     turns
         When, in half steps: what leaves before a place, and what comes there.
-    slots, lags, keys
-        Of the events; lags of their labels.
-    named
-        The labels, and how they came.
+    slots, lags
+        Of the events, and of their labels.
+    labels, how, keys
+        As `Joined` has them.
     """
 
     turns: Ints
     slots: Ints
     lags: Ints
-    named: tuple[list[Any], list[str]]
+    labels: list[Any]
+    how: list[str]
     keys: list[str]

@@ -157,7 +157,7 @@ class Rows(Protocol):
         """The same, but that the rows marked are not there any more."""
 
 
-class PackedRows:
+class PackedRows(Rows):
     """Rows in arrays, for learners of this package."""
 
     def __init__(self, layouts: Layouts) -> None:
@@ -220,7 +220,7 @@ class PackedRows:
         return self
 
 
-class ObjectRows:
+class ObjectRows(Rows):
     """Rows as the objects they are, for models that may look at more of them than numbers and texts."""
 
     def __init__(self, rows: list[Any] | None = None) -> None:

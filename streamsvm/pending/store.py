@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ class Store:
         self._ledger.most = most
         if wait_ms is not None:
             self._ledger.wait = wait_ms
+        self.n_origins = n_origins
         self._scores, self._origins = np.zeros(0), np.zeros((0, n_origins), np.int64)
         self._left = np.zeros((2, LEAVING), np.int64)
         table, digests = np.zeros(1, np.int64), np.zeros((0, 2), np.uint64)
@@ -198,6 +200,13 @@ class Store:
         slot = sum(np.dtype(kind).itemsize for kind in _LEDGER.values()) + 16 + 8 * self._origins.shape[1]
         n_open = sum(segment.n_bytes for segment in self._segments[-1:])
         return int(n * slot + self._ledger.table.nbytes + self._n_closed_bytes + n_open)
+
+    def numbers(self, labels: Sequence[Any]) -> Ints:
+        """The numbers of labels, which may be new."""
+        found = np.fromiter(map(self._numbers.get, labels, repeat(-1)), np.int64, len(labels))
+        for i in np.flatnonzero(found < 0).tolist():
+            found[i] = self.number(labels[i])
+        return found
 
     def number(self, label: Any) -> int:
         """The number of a label, which may be new."""
@@ -344,8 +353,10 @@ class Store:
         """Something of slots, segment by segment: which of them, and what it gave."""
         firsts = [segment.first for segment in self._segments]
         found = np.searchsorted(firsts, slots, "right") - 1
-        for i in np.unique(found).tolist():
+        for i in range(int(found.min(initial=len(firsts))), int(found.max(initial=-1)) + 1):
             which = np.flatnonzero(found == i)
+            if not len(which):
+                continue
             segment = self._segments[i]
             yield which, what(segment, slots[which] - segment.first)
 

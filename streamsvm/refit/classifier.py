@@ -222,7 +222,13 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return self._model.notices + failed
 
     def keep_categories(self, names: Sequence[Any]) -> None:
-        """As the learner has it."""
+        """Take the strings under these names for categories from now on.
+
+        Parameters
+        ----------
+        names
+            Names of features.
+        """
         self._model.keep_categories(names)
 
     @property
@@ -237,7 +243,15 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return None if effect is None else effect()
 
     def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
-        """The support vectors of the learner that are most like an event, as it has them; empty where it has none."""
+        """The support vectors of the learner that are most like an event, as it has them; empty where it has none.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        n
+            How many at most.
+        """
         found = getattr(self._model, "nearest", None)
         return [] if found is None else found(x, n)
 
@@ -288,7 +302,18 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     # One event --------------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: float | None = None) -> None:
-        """Learn one event, as the learner does; `time` is its event time in seconds, for windows and triggers of time.
+        """Learn one event, as the learner does.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label, of any hashable type.
+        w
+            How much the event weighs, 0 or more; at 0 it is left out.
+        time
+            Its event time in seconds, for windows and triggers of time.
 
         Raises
         ------
@@ -338,14 +363,42 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
             self._follow(*self._recent.take())
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
-        """The most probable label; None as long as nothing has been learned."""
+        """The most probable label; None as long as nothing has been learned.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Taken and not looked at, as River passes what comes with an event.
+
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None.
+        """
         if self._is_alone:
             return self._model.predict_one(x)
         code, _ = self._vote_on(x)
         return self._model._answers[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """The probability of each label learned; empty as long as nothing has been."""
+        """The probability of each label learned, 0 to 1; empty as long as nothing has been.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Taken and not looked at.
+
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None.
+        """
         if self._is_alone:
             return self._model.predict_proba_one(x)
         _, proba = self._vote_on(x)
@@ -365,7 +418,24 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     # Many events ------------------------------------------------------------------------------------------------------
 
     def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
-        """Learn rows one after another, exactly as a loop of `learn_one` does; see `OnlineClassifier.learn_many`."""
+        """Learn rows one after another, exactly as a loop of `learn_one` does.
+
+        Parameters
+        ----------
+        X
+            n rows: a data frame, an array of shape (n, d), a scipy sparse matrix, a list of dicts.
+        y
+            n labels.
+        w
+            n weights, or None for 1 each.
+        times
+            n event times in seconds, for windows and triggers of time.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be learned from; no row has been then.
+        """
         event_times = _times(times, y)
         self._learn_rows(*self._model._prepare(X, y, w, False), event_times, predict=False)
 
@@ -385,12 +455,48 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return found, shares, self._sets.run(shares, np.where(weights > 0.0, codes, -1), sets)
 
     def predict_many(self, X: Any) -> Any:
-        """The labels `predict_one` gives, as a series of the frame's kind, or an array of objects."""
+        """The labels `predict_one` gives for rows.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+
+        Returns
+        -------
+        series or ndarray of objects, shape (n,)
+            A series of the frame's kind where X is a frame; None where nothing has been learned.
+
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
+        """
         codes, _, _ = self._run(self._model._space.encode(X))
         return like(X, self._model._decode(codes))
 
     def predict_proba_many(self, X: Any) -> Any:
-        """Probabilities over `classes_`: a frame of X's kind with a column for each label, or an array."""
+        """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+
+        Returns
+        -------
+        frame or ndarray of float64, shape (n, n_classes)
+            Its columns are `classes_`. There are none as long as nothing has been learned.
+
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
+        """
         proba = self._probabilities(X)
         return frame_like(X, proba, self.classes_[: proba.shape[1]])
 
@@ -403,7 +509,19 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return frame_like(X, values, list(classes))
 
     def peek_proba_many(self, X: Any) -> Floats:
-        """As `OnlineClassifier.peek_proba_many`, from the vote of all."""
+        """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
+
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+
+
+        Returns
+        -------
+        ndarray of float64, shape (n, n_classes)
+            Over `classes_`, by the vote of all.
+        """
         n = int(self._model._state.n_classes)
         _, _, proba = self._run(self._model._space.encode(X), predict=False, n_proba=n)
         return proba
@@ -421,7 +539,29 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     ) -> Any:
         """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
 
-        As the learners have it; `times` are event times in seconds, for windows and triggers of time.
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+        y
+            n labels; where None or NaN the row is only predicted.
+        times
+            n event times in seconds, for windows and triggers of time.
+        w
+            n weights, or None for 1 each.
+        proba
+            Whether to return the probabilities too.
+
+        Returns
+        -------
+        labels or (labels, probabilities)
+            Predicted labels, shape (n,), None where nothing had been learned, and probabilities over `classes_` as it
+            is afterwards, shape (n, n_classes), 0 for classes not known yet.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used; nothing has been learned then.
         """
         event_times, key = _times(times, y), self._sets_asked(coverage, by_class)
         rows, codes, weights = self._model._prepare(X, y, w, True)
@@ -444,7 +584,28 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         memories: Ints | None = None,
         apart: Ints | None = None,
     ) -> Any:
-        """Predict each event of a batch, then (if `learn`) learn it where its label is not None: as the learners do."""
+        """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
+
+        Parameters
+        ----------
+        features
+            n rows, as for `learn_many`.
+        labels
+            n labels, None where unknown.
+        learn
+            Whether to learn, or only to predict.
+        proba
+            Whether to return the probabilities too.
+        times
+            n event times in seconds, for windows and triggers of time.
+        memories, apart
+            For labels that come late, as `StreamSVMClassifier.run_batch` has them.
+
+        Returns
+        -------
+        (codes, scores) or (codes, scores, probabilities)
+            As `StreamSVMClassifier.run_batch` returns them.
+        """
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
             event_times = _times(times, labels)
@@ -723,6 +884,11 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The classifier whose `state` this is.
 
+        Parameters
+        ----------
+        header, arrays
+            What `state` gave, or what was read from a file.
+
         Raises
         ------
         ArchiveError
@@ -773,12 +939,28 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit."""
+        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
+
+        Parameters
+        ----------
+        path
+            The file, which is replaced where there is one.
+
+        Raises
+        ------
+        TypeError
+            Where a label, a feature name or a parameter cannot be saved, before anything is written.
+        """
         write_archive(path, *self.state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """What was saved to a file.
+
+        Parameters
+        ----------
+        path
+            The file.
 
         Raises
         ------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
 from streamsvm.decide.sets import LabelSets
+from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
@@ -37,6 +39,8 @@ class LateSettings:
         Whether corrections are learned.
     most, most_bytes
         What may wait, in number and memory.
+    budget
+        Of which share of the events labels are asked for; None asks for none.
     """
 
     wait_ms: int | None = None
@@ -44,6 +48,7 @@ class LateSettings:
     relearn: bool = False
     most: int = 1_000_000
     most_bytes: int = 1 << 30
+    budget: float | None = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -116,6 +121,9 @@ class LateLearning:
         )
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, sets=sets)
         self.lags, self.estimate = Lags(), Estimate(window)
+        self.budget = None if settings.budget is None else LabelBudget(settings.budget)
+        self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Of the events last answered, those whose labels are asked for."""
         self._places: list[str] = []
 
     def step(self, batch: Batch) -> tuple[Answers, Joined]:
@@ -130,7 +138,13 @@ class LateLearning:
         batch, keep = self.learner.settled(batch)
         n = len(self.learner.classes)
         more = (_rows([getattr(answer, name) for answer in answers], n, keep) for name in ("probas", "members"))
+        self.asked = self._ask(scores[keep], slots[keep])
         return Answers(batch, codes[keep], scores[keep], *more), joined
+
+    def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which events to ask the labels of; none of those with the key of another."""
+        waits = np.flatnonzero(slots >= 0)
+        return waits[:0] if self.budget is None else waits[self.budget.wants_many(scores[waits])]
 
     def _events(self, batch: Batch) -> Events:
         n, columns = len(batch), batch.origins.columns
@@ -152,30 +166,33 @@ class LateLearning:
         self.estimate.predict(slots[waits], scores[waits])
         if not len(joined):
             return
-        true = np.array([how != "timeout" for how in joined.how])
-        self.lags.add(np.array(joined.lags)[true])
-        known = true & (np.array(joined.codes) >= 0)
-        classes = self.learner.classes
-        right = np.array([c >= 0 and classes[c] == label for c, label in zip(joined.codes, joined.labels, strict=True)])
-        self.estimate.judge(np.array(joined.slots)[known], np.array(joined.scores)[known], right[known])
+        came = joined.came
+        self.lags.add(joined.lags[came])
+        known = came & (joined.codes >= 0)
+        named = np.fromiter((*self.learner.classes, None), object, len(self.learner.classes) + 1)
+        right = np.fromiter(map(eq, named[joined.codes].tolist(), joined.labels), bool, len(joined))
+        self.estimate.judge(joined.slots[known], joined.scores[known], right[known])
 
     def table(self, joined: Joined) -> dict[str, Sequence[Any]]:
         """The records of joined results: where each event stood, its key, what was predicted, its label and its lag."""
-        places = np.array(joined.origins, np.int64).reshape(len(joined), N_ORIGINS)
         classes = [*self.learner.classes, None]
         return {
-            **{name: places[:, j].tolist() for j, name in enumerate(self._places)},
+            **{name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)},
             "key": joined.keys,
-            "prediction": [classes[code] for code in joined.codes],
-            "score": [None if score != score else score for score in joined.scores],
+            "prediction": [classes[code] for code in joined.codes.tolist()],
+            "score": [None if score != score else score for score in joined.scores.tolist()],
             "label": joined.labels,
-            "lag": [lag / 1000.0 for lag in joined.lags],
+            "lag": [lag / 1000.0 for lag in joined.lags.tolist()],
             "how": joined.how,
         }
 
+    def totals(self) -> dict[str, int]:
+        """All counts, and how many wait."""
+        return self.join.totals() | ({} if self.budget is None else {"asked": self.budget.n_asked})
+
     def summary(self) -> dict[str, Any]:
         """All figures, for JSON: lags in seconds."""
-        totals, now, (blocks, within, off) = self.join.totals(), self.estimate.now, self.estimate.check()
+        totals, now, (blocks, within, off) = self.totals(), self.estimate.now, self.estimate.check()
         return totals | {
             "lag_s": {name: _figure(self.lags.quantile(q) / 1000.0) for name, q in QUANTILES.items()},
             "estimated_accuracy": _figure(now.accuracy),
@@ -193,6 +210,7 @@ class LateLearning:
             "counts": asdict(self.join.counts),
             "estimate": estimate,
             "places": self._places,
+            "budget": None if self.budget is None else self.budget.state(),
         }
         arrays = {f"store.{name}": array for name, array in arrays.items()}
         return header, arrays | {f"estimate.{name}": array for name, array in own.items()} | {"lags": self.lags.counts}
@@ -209,6 +227,8 @@ class LateLearning:
         self.store.restore(header["store"], parts["store"], folder)
         self.join.counts = Counts(**header["counts"])
         self.estimate.restore(header["estimate"], parts["estimate"])
+        if self.budget is not None:
+            self.budget = LabelBudget.from_state(header["budget"])
         if arrays["lags"].shape != self.lags.counts.shape:
             raise ValueError("lags of other steps")
         self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]

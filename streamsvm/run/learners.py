@@ -109,17 +109,21 @@ class BatchLearner(OwnModel):
         model.clone().run_batch([{"warm": 1.0}], [0])
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
         return np.asarray(self.model.peek_proba_many(rows)) if isinstance(self.model, Peeked) else None
 
     def unusable(self, batch: Batch) -> dict[int, str]:
+        """The events that cannot be predicted, and why, by their numbers."""
         from streamsvm.features import unusable_rows
 
         return unusable_rows(batch.features)
 
     def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
+        """The batch and all numbers: `unusable` has left out the others before."""
         return batch, list(range(len(batch)))
 
     def step(self, batch: Batch, learn: bool) -> Answers:
+        """Test, then train, all events in one call; those that cannot be used are set aside."""
         while True:
             features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
@@ -160,14 +164,17 @@ class RowLearner:
     keeps_objects, memory_size = True, 0
 
     def unusable(self, batch: Batch) -> dict[int, str]:
+        """None is known beforehand: what the model raises on is found as it runs."""
         self._failed, self._n_asked = {}, 0
         return {}
 
     def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
+        """The batch without the events that the model raised on, and the numbers of the others."""
         keep = [i for i in range(len(batch)) if i not in self._failed]
         return batch.without(self._failed), keep
 
     def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in turn; events that the model raises on are left out by `settled`."""
         n = len(asked.labels)
         codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
         self._name(asked.labels)
@@ -188,6 +195,7 @@ class RowLearner:
         return Answer(codes, scores, self._table(shares))
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
         try:
             found = self._table([self.model.predict_proba_one(row) for row in rows])
         except (NotImplementedError, AttributeError):
@@ -195,6 +203,7 @@ class RowLearner:
         return found
 
     def step(self, batch: Batch, learn: bool) -> Answers:
+        """Test, then train, one event after the other; those that the model raises on are set aside."""
         self._name(batch.labels)
         codes, scores, all_shares, bad = [], [], list[Shares](), {}
         for i, (row, label) in enumerate(zip(batch.rows(), batch.labels, strict=True)):

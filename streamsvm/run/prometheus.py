@@ -124,7 +124,7 @@ class Figures:
 
     def _late(self, late: LateLearning) -> Iterator[Any]:
         """Of labels that come later."""
-        totals = late.join.totals()
+        totals = late.totals()
         gauges = {"waiting": "Events that wait for their label.", "early": "Labels that wait for their event."}
         labels = self._counter("streamsvm_late", "Events and labels, by what became of them.", labels=["what"])
         for what, count in totals.items():

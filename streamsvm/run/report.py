@@ -248,6 +248,11 @@ def _late(report: Report) -> list[str]:
     if n["answered"] + n["late"]:
         times = ", ".join(f"{name} {span(lags.quantile(q) / 1000.0)}" for name, q in QUANTILES.items())
         lines.append(f"  after their events: {times}")
+    if report.late.budget is not None:
+        asked, seen = report.late.budget.n_asked, report.late.budget.n_seen
+        lines.append(
+            f"  asked for the labels of {asked:,} ({100.0 * asked / max(seen, 1):.1f} %): accuracy is over these"
+        )
     others = {
         "expired events": n["expired"],
         "labels after that, not learned": n["late"],

@@ -28,7 +28,7 @@ from connectors.events import (
 )
 from connectors.joined import JoinedSource
 from streamsvm.models import DAMAGED
-from streamsvm.pending.join import TIMEOUT, Joined
+from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
 from streamsvm.run.deciding import Decisions, Wanted, of_two, rated, with_sets
@@ -42,7 +42,12 @@ from streamsvm.run.reasons import step_with_reasons
 from streamsvm.run.rejects import Rejects
 
 # Of sinks, by their role.
-_PURPOSES = {"out": "predictions", "rejected": "events set aside", "joined": "joined results"}
+_PURPOSES = {
+    "out": "predictions",
+    "rejected": "events set aside",
+    "joined": "joined results",
+    "requests": "requests for labels",
+}
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
 _LOOK = 100  # events from one look at how many are set aside to the next
@@ -171,8 +176,9 @@ class Runner:
         A River classifier. Those with `run_batch` get whole batches, the others one event at a time.
     source
         Where events come from.
-    out, rejected, joined
-        Where predictions, events set aside, and joined results go; None for nowhere (they are counted all the same).
+    out, rejected, joined, requests
+        Where predictions, events set aside, joined results, and requests for labels go; None for nowhere (they are
+        counted all the same).
     checkpoint
         Where to leave snapshots, and to go on from the last one.
     save
@@ -213,6 +219,7 @@ class Runner:
         out: Sink | None = None,
         rejected: Sink | None = None,
         joined: Sink | None = None,
+        requests: Sink | None = None,
         late: LateSettings | None = None,
         wanted: Wanted | None = None,
         checkpoint: Checkpoint | None = None,
@@ -227,7 +234,7 @@ class Runner:
     ) -> None:
         self.model, self.source = model, source
         self._lagging = source if isinstance(source, Lagging) else None
-        roles = (("out", out), ("rejected", rejected), ("joined", joined))
+        roles = (("out", out), ("rejected", rejected), ("joined", joined), ("requests", requests))
         self.sinks = {role: sink for role, sink in roles if sink is not None}
         self._settings, self._wanted = late, wanted or Wanted()
         self._late: LateLearning | None = None
@@ -366,6 +373,8 @@ class Runner:
             self._write("out", prediction_table(answers, self._learner.classes, self._names if self._proba else None))
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
+        if self._late is not None and len(self._late.asked):
+            self._write("requests", request_table(answers, self._learner.classes, self._late.asked.tolist()))
         if joined is not None and self._late is not None:
             self._judge(joined, self._late)
         if kept.rejected:
@@ -383,16 +392,16 @@ class Runner:
 
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""
-        true = [i for i, how in enumerate(joined.how) if how != TIMEOUT]
-        codes, scores = np.array([joined.codes[i] for i in true], np.int64), np.array([joined.scores[i] for i in true])
-        classes = self._learner.classes
+        came, classes = joined.came, self._learner.classes
+        which = np.flatnonzero(came).tolist()
+        labels = joined.labels if came.all() else [joined.labels[i] for i in which]
+        codes, scores = joined.codes[came], joined.scores[came]
         more: dict[str, Any] = {"scores": scores}
         if joined.probas:
-            more["proba"], members = rated([joined.probas[i] for i in true], len(classes))
+            more["proba"], members = rated([joined.probas[i] for i in which], len(classes))
             more |= {} if self._sets is None else {"members": members}
         elif len(classes) == 2:
             more["proba"] = of_two(codes, scores)
-        labels = [joined.labels[i] for i in true]
         more["costs"] = self._decisions.paid(more["proba"], labels, classes) if joined.probas else None
         self.report.metrics.judge(labels, codes, classes, **more)
         if len(joined):
@@ -619,6 +628,18 @@ def prediction_table(
             for row, is_known in zip(answers.proba.tolist(), known.tolist(), strict=True)
         ]
     return {**batch.origins.columns, **keys, **results}
+
+
+def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
+    """The records of events whose labels are asked for: where each stood, its key, what is predicted, and its score."""
+    batch, named = answers.batch, [*classes, None]
+    places = {name: [column[i] for i in asked] for name, column in batch.origins.columns.items()}
+    scores = answers.scores[asked].tolist()
+    return places | {
+        "key": [(batch.keys or [])[i] for i in asked],
+        "prediction": [named[answers.codes[i]] for i in asked],
+        "score": [None if score != score else score for score in scores],
+    }
 
 
 def rejection_table(rejected: Sequence[Rejected]) -> dict[str, Sequence[Any]]:

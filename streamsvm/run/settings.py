@@ -32,7 +32,10 @@ REJECTED = "rejected.jsonl"
 STREAM_OPTIONS = (
     *("label", "types", "missing", "ignore", "key", "time", "format", "delimiter", "follow", "until_end", "patience"),
 )
-_LATE_OPTIONS = (*("join", "wait", "on_timeout", "joined", "relearn_corrections", "max_pending", "max_pending_bytes"),)
+_LATE_OPTIONS = (
+    *("join", "wait", "on_timeout", "joined", "relearn_corrections", "max_pending", "max_pending_bytes"),
+    *("label_budget", "requests"),
+)
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
 
@@ -95,6 +98,15 @@ def _check_late(args: argparse.Namespace) -> None:
         raise SetupError(f"SOURCE and --label-source are the same stream {args.source}: leave out --label-source")
     if args.timeout_class is not None and args.wait is None:
         raise SetupError("--on-timeout CLASS needs --wait TIME: say how long an event waits for its label")
+    if bool(args.label_budget) != bool(args.requests):
+        raise SetupError(
+            "--label-budget SHARE and --requests SINK go together: of how many labels, and where they are asked for"
+        )
+    if args.label_budget and args.timeout_class is not None:
+        raise SetupError(
+            f"--on-timeout {args.timeout_class}: most events get no label with --label-budget, and would be learned as "
+            "of this class: leave one of them out"
+        )
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -115,6 +127,7 @@ def late_settings(args: argparse.Namespace) -> LateSettings | None:
         wait_ms=None if args.wait is None else round(args.wait * 1000),
         on_timeout=args.timeout_class,
         relearn=bool(args.relearn_corrections),
+        budget=args.label_budget,
         **{name: value for name, value in most.items() if value is not None},
     )
 
@@ -258,7 +271,7 @@ def _check_distinct(args: argparse.Namespace) -> None:
 def _results(args: argparse.Namespace) -> dict[str, str]:
     """Where results go, by the option that says so."""
     given = {f"--{name}": getattr(args, name) for name in ("save", "summary", "plot") if getattr(args, name)}
-    sinks = {"--out": args.out, "--rejected": args.rejected, "--joined": args.joined}
+    sinks = {"--out": args.out, "--rejected": args.rejected, "--joined": args.joined, "--requests": args.requests}
     given |= {option: split_url(url)[0] for option, url in sinks.items() if url}
     return given if args.rejected else given | {"the file for rejected events": rejected_path(args)}
 

@@ -68,8 +68,8 @@ def _fitting(url: str, given: dict[str, Any], options: dict[str, Any] | None = N
 def opened_sinks(
     args: argparse.Namespace, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
 ) -> list[Sink | None]:
-    """For predictions and joined results, if wanted, and for events set aside: by default a file that is made when the
-    first one comes."""
+    """For predictions, joined results and requests, if wanted, and for events set aside: by default a file that is made
+    when the first one comes."""
     kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
     is_joined = isinstance(source, JoinedSource)
     events = source.events if isinstance(source, JoinedSource) else source
@@ -84,6 +84,10 @@ def opened_sinks(
         joined = _settled(open_sink, args.joined, beside=out, **kept, **unordered, **_shared(args, args.joined))
     if joined is not None:
         stack.enter_context(_closing(joined))
+    requests = None
+    if args.requests:
+        requests = _settled(open_sink, args.requests, beside=out, **kept, **unordered, **_shared(args, args.requests))
+        stack.enter_context(_closing(requests))
     path = args.rejected or rejected_path(args)
     if args.rejected:
         rejected = _settled(open_sink, path, beside=out, **kept, **unordered, **_shared(args, path))
@@ -91,7 +95,7 @@ def opened_sinks(
         check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
         rejected = DeferredSink(path, opened, replace=path != REJECTED)
-    return [out, stack.enter_context(_closing(rejected)), joined]
+    return [out, stack.enter_context(_closing(rejected)), joined, requests]
 
 
 @contextlib.contextmanager

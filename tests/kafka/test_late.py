@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +39,24 @@ def streams(n: int) -> tuple[Rows, Rows]:
     return events, labels
 
 
-def arguments(broker: str, source: str, labels: str, sinks: tuple[str, str, str], *more: Any) -> list[str]:
+def arguments(broker: str, source: str, labels: str, sinks: Sequence[str], *more: Any) -> list[str]:
     url = f"kafka://{broker}/{source}?batch_size=50&max_poll_records=400"
     late = ("--label-source", f"kafka://{broker}/{labels}?batch_size=70", "--label", "y", "--wait", "6s")
-    out, joined, dead = (f"kafka://{broker}/{name}" for name in sinks)
-    results = ("--out", f"{out}?commit_interval=0.02", "--joined", joined, "--rejected", dead, "--on-timeout", "DOWN")
+    out, joined, dead, asked = (f"kafka://{broker}/{name}" for name in sinks)
+    results = ("--out", f"{out}?commit_interval=0.02", "--joined", joined, "--rejected", dead)
+    results += ("--label-budget", "0.2", "--requests", asked)
     kept = ("--checkpoint", "check", "--save", "model", "--summary", "summary.json", "--until-end")
     return [url, *late, *MODEL, *kept, *results, *map(str, more)]
 
 
-def results(folder: Path, broker: str, sinks: tuple[str, str, str]) -> dict[str, Any]:
+def results(folder: Path, broker: str, sinks: Sequence[str]) -> dict[str, Any]:
     """All that a run left; each row once."""
     summary = json.loads((folder / "summary.json").read_text())
     for name in ("out", "rejected_to", "process"):
         summary.pop(name)
     kept: dict[str, Any] = {"summary": summary, "model": (folder / "model").read_bytes()}
-    for topic, places in zip(
-        sinks, (("partition", "offset"), ("partition", "offset", "how"), ("stream", "part", "number")), strict=True
-    ):
+    place = ("partition", "offset")
+    for topic, places in zip(sinks, (place, (*place, "how"), ("stream", "part", "number"), place), strict=True):
         rows = [json.loads(record.value) for record in read(broker, topic)]
         named = {tuple(row[name] for name in places): row for row in rows}
         assert len(named) == len(rows), f"{len(rows) - len(named)} of {len(rows)} came twice"
@@ -68,7 +69,7 @@ def test_killed_and_resumed_with_labels_on_a_topic_of_their_own(broker: Any, top
     events, labels = streams(N)
     fill(broker, source, events)
     fill(broker, label_topic, labels)
-    sinks = [(topic("out"), topic("joined", 2), topic("dead", 1)) for _ in range(2)]
+    sinks = [(topic("out"), topic("joined", 2), topic("dead", 1), topic("asked", 2)) for _ in range(2)]
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
@@ -77,7 +78,8 @@ def test_killed_and_resumed_with_labels_on_a_topic_of_their_own(broker: Any, top
     assert len(whole["out"]) == N - sum(value == b"{oops" for _, _, value, _ in events)
     assert len(whole["dead"]) == N - len(whole["out"])
     late = whole["summary"]["late"]
-    assert len(whole["joined"]) == late["answered"] + late["late"] + late["expired"]
+    assert len(whole["joined"]) == late["answered"] + late["late"]
+    assert len(whole["asked"]) == late["asked"] > 0.1 * N
     dice = random.Random(5)
     kills = 0
     for share in sorted(dice.uniform(0.05, 0.9) for _ in range(KILLS)):

@@ -181,7 +181,7 @@ def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int
         )
         answers, joined = join.step(taken, late, [str(key) for key, *_ in labels])
         codes += [code for answer in answers for code in answer.codes.tolist()]
-        found += zip(joined.keys, joined.labels, joined.codes, joined.lags, joined.how, strict=True)
+        found += zip(joined.keys, joined.labels, joined.codes.tolist(), joined.lags.tolist(), joined.how, strict=True)
     join.n_before = n_before  # type: ignore[attr-defined]
     return codes, found
 

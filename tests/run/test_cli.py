@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import connectors
 import streamsvm as package
 from streamsvm import cli
 from tests.commands import command, environment
@@ -481,8 +483,16 @@ def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path
     )
     assert done.returncode == 2
     assert name in done.stderr
-    assert done.stderr.startswith("streamsvm: error: a package that streamsvm needs is missing: ")
+    assert done.stderr.startswith("streamsvm: error: a package that streamsvm needs is missing, or ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_foreign_package_that_was_installed_over_ours(streamsvm: Streamsvm, tmp_path: Path) -> None:
+    folder = tmp_path / "connectors"  # as two packages of one name leave it: our modules, the other's `__init__`
+    shutil.copytree(Path(connectors.__file__).parent, folder)
+    (folder / "__init__.py").write_text("class Input: ...\n")
+    said = error(streamsvm("run", env=environment()))
+    assert f"another was installed over it: cannot import name 'ConnectorError' from 'connectors' ({folder}" in said
 
 
 def test_help_and_version(streamsvm: Streamsvm) -> None:

@@ -163,6 +163,27 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert results(broken) == whole
 
 
+def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path: Path, streamsvm: Streamsvm) -> None:
+    write(tmp_path, delays=np.full(N, 1000), site=True)
+    asking = ("--model", "cpm", "--label-budget", "0.1", "--summary", "late.json")
+    whole = streamsvm("run", *JOIN, *asking, "--out", "whole.csv", "--requests", "asked.csv")
+    assert whole.returncode == 0, whole.stderr
+    for most in (("--max-events", 1701), ()):
+        cut = (f"{JOIN[0]}?batch_size=90", *JOIN[1:], *asking, *most, "--checkpoint", "check")
+        assert streamsvm("run", *cut, "--out", "cut.csv", "--requests", "again.csv").returncode == 0
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "asked.csv").read_bytes()
+    asked, out = table(tmp_path / "asked.csv"), {row["key"]: row for row in table(tmp_path / "whole.csv")}
+    assert (
+        len({row["key"] for row in asked})
+        == len(asked)
+        == json.loads((tmp_path / "late.json").read_text())["late"]["asked"]
+    )
+    assert 0.09 * N < len(asked) <= 0.1 * N + 20
+    assert all(row == {name: out[row["key"]][name] for name in row} for row in asked)
+    sure = [[float(row["score"]) for row in rows if row["score"]] for rows in (asked, out.values())]
+    assert np.mean(sure[0]) < np.mean(sure[1]) - 0.1
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -177,6 +198,13 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         ),
         (("events.csv", "--label-source", "labels.csv", "--label", "y", "--join", "b", "--time", "t"), "no column 'b'"),
         ((*JOIN, "--on-timeout", "down"), "needs --wait"),
+        ((*JOIN, "--label-budget", "0.1"), "go together"),
+        ((*JOIN, "--requests", "asked.csv"), "go together"),
+        (
+            (*JOIN, "--wait", "1s", "--on-timeout", "up", "--label-budget", "0.1", "--requests", "asked.csv"),
+            "leave one of them out",
+        ),
+        ((*JOIN, "--label-budget", "1.5", "--requests", "asked.csv"), "at most 1"),
         ((*JOIN, "--key", "a"), "--key a"),
         (("synthetic:sea", *JOIN[1:]), "has labels of its own"),
     ],

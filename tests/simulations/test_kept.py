@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connectors.synthetic import find
 from simulations import __main__ as listing
-from simulations import learners, tables
+from simulations import figures, learners, tables
 from simulations.drift import report
 from simulations.drift.__main__ import shown_scenarios
 from simulations.keeping import DOCS, PICTURES
@@ -29,3 +29,7 @@ def test_the_page_of_drift_is_that_of_what_is_kept():
     scenarios = [find(name) for name in shown_scenarios()]
     made = report.documented(scenarios, learners.table())
     assert (DOCS / "drift.md").read_text() == made, "run python -m simulations.drift --report"
+
+
+def test_the_page_of_all_figures_is_that_of_what_is_kept():
+    assert figures.PAGE.read_text() == figures.page(), "run python -m simulations.figures"

@@ -33,6 +33,7 @@ class WorkingSet:
         return 0 < self.n_rows <= most_apart(self.index, self.memory)
 
     def add(self, start: int, z: Floats, matrix: Any) -> None:
+        """Keep those rows of a block, which begins at position `start`, whose scores z, shape (n,), are near 0."""
         near = np.flatnonzero(np.abs(z) <= self.limit)
         if not len(near) or (self.n_rows and not self.is_of_use):
             return
@@ -65,6 +66,7 @@ class WorkingSet:
         return kept, rows
 
     def close(self) -> None:
+        """Let go of all rows, on disk too."""
         self.parts.clear()
         self.positions.clear()
         if self.on_disk is not None:

@@ -53,7 +53,7 @@ class Blocks(Protocol):
         """Read no more."""
 
 
-class MemoryBlocks:
+class MemoryBlocks(Blocks):
     """Blocks of an array or CSR matrix."""
 
     def __init__(self, X: Any, starts: Ints) -> None:
@@ -86,7 +86,7 @@ class MemoryBlocks:
         pass
 
 
-class FileBlocks:
+class FileBlocks(Blocks):
     """Blocks of `rows.bin`, read at their offsets and checked; those asked for one by one are kept, least recent out.
 
     Parameters
@@ -217,6 +217,7 @@ class FileBlocks:
 
 
 def index_type_of(d: int) -> np.dtype[Any]:
+    """The smallest type that numbers d columns."""
     return np.dtype("<u2" if d <= 1 << 16 else "<u4")
 
 
@@ -255,6 +256,7 @@ class Spill:
 
     @property
     def blocks(self) -> FileBlocks:
+        """The rows as they are read again; none can be added after that."""
         if self._blocks is None:
             self._file.close()
             like = self._like
@@ -265,13 +267,16 @@ class Spill:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """How many rows and columns."""
         return self.n_rows, self._like.d
 
     @property
     def row_bytes(self) -> float:
+        """What a row takes in memory, in bytes."""
         return self.blocks.row_bytes
 
     def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
+        """All rows in blocks, as ranges of positions that ascend; the hyperplane leaves none out."""
         blocks = self.blocks
         before = blocks.bytes_read
         for first, last, X in blocks.read(0, len(blocks.rows)):
@@ -279,15 +284,19 @@ class Spill:
         self._like.bytes_read += blocks.bytes_read - before
 
     def take(self, positions: Ints) -> Any:
+        """Some rows, at ascending positions, copied into an array or CSR."""
         return self.blocks.take(positions)
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
+        """Ascending positions of n rows chosen at random, fewer where there are fewer."""
         return np.sort(rng.choice(self.n_rows, min(n, self.n_rows), replace=False))
 
     def lend(self, n_bytes: float, share: float) -> AbstractContextManager[float]:
+        """There is no bound of their own on what is held beside them."""
         return nullcontext(math.inf)
 
     def close(self) -> None:
+        """Remove them from the disk."""
         self._file.close()
         if self._blocks is not None:
             self._blocks.close()
@@ -311,6 +320,7 @@ class BlockFile:
 
     @property
     def table(self) -> dict[str, NDArray[Any]]:
+        """What there is to know of each block: where it begins, rows, filled cells, type of numbers, checksum."""
         return {f"block_{key}": np.array(values, np.int64) for key, values in self._table.items()}
 
     def write(self, X: Any, size: int) -> None:
@@ -344,6 +354,7 @@ class BlockFile:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Have all of it written, and write no more."""
         self._file.close()
 
 

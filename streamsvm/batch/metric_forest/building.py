@@ -88,6 +88,7 @@ class Grove:
         self.radii.append(math.sqrt(max(0.0, float(away.max())) + 1e-5 * largest))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was gathered, by the names under which an index keeps it."""
         return {
             "codes": np.concatenate(self.codes),
             "ids": np.concatenate(self.ids),
@@ -121,6 +122,13 @@ class Dealer:
         self._waiting_bytes = 0
 
     def add(self, X: Any, y: Any) -> None:
+        """Take some rows, an array or CSR of shape (n, d), and their n labels.
+
+        Raises
+        ------
+        ValueError
+            For rows of another kind or width than those before, or another number of labels.
+        """
         X = _checked(X)
         if self.dtype:
             X = X.astype(self.dtype)
@@ -179,6 +187,7 @@ class Dealer:
                 yield blocks.take(rows), codes[rows], ids[rows]
 
     def close(self) -> None:
+        """Remove what waits."""
         self.file.close()
         self.file.path.unlink()
 

@@ -51,7 +51,13 @@ class MetricForest:
     """An index of rows that finds those near any hyperplane, in memory or on disk; one serves many fits.
 
     Rows are split into parts that fit in memory. Each is parted by a tree whose leaves lie side by side, so that a few
-    rows near a hyperplane are a few blocks. A forest is given to `IndexedBCD.fit` in place of rows.
+    rows near a hyperplane are a few blocks. A forest is given to `IndexedBCD.fit` in place of rows. Use
+    `build` or `open` to have one.
+
+    Parameters
+    ----------
+    blocks, index
+        The rows, and what is known of them, as `build` and `open` find them.
 
     Positions number the rows in the order of the leaves, `ids` say which row of the source stands there.
 
@@ -117,6 +123,7 @@ class MetricForest:
 
     @property
     def labels(self) -> NDArray[Any]:
+        """The labels of the rows, by position, shape (n,)."""
         labels: NDArray[Any] = np.asarray(self.classes)[self.codes]
         return labels
 
@@ -128,7 +135,20 @@ class MetricForest:
     # Rows, as a solver asks for them -----------------------------------------------------------------------------
 
     def scan(self, plane: Floats | None = None, reach: float = math.inf) -> Iterator[tuple[slice, Matrix | float]]:
-        """All rows in blocks; those of leaves that surely lie beyond reach of the plane are left out."""
+        """All rows in blocks; those of leaves that surely lie beyond reach of the plane are left out.
+
+        Parameters
+        ----------
+        plane
+            A hyperplane (w, b), shape (d + 1,); None leaves nothing out.
+        reach
+            Rows with |w . x + b| at most this are wanted.
+
+        Yields
+        ------
+        (slice, rows or float)
+            Positions, and their rows; of a block that was left out a score of the right sign and so large a magnitude.
+        """
         skipped = np.zeros(self.n_leaves, bool)
         if plane is not None and reach < math.inf:
             scores = self.leaf_scores(plane)
@@ -147,7 +167,18 @@ class MetricForest:
             i = stop
 
     def take(self, positions: Ints) -> Any:
-        """Rows at ascending positions; those of the sample are read where they lie together."""
+        """Rows at ascending positions; those of the sample are read where they lie together.
+
+        Parameters
+        ----------
+        positions
+            Ascending, shape (n,).
+
+        Returns
+        -------
+        ndarray or CSR, shape (n, d)
+            A copy.
+        """
         if len(self.sample_positions):
             indices = np.minimum(np.searchsorted(self.sample_positions, positions), len(self.sample_positions) - 1)
             if np.array_equal(self.sample_positions[indices], positions):
@@ -157,6 +188,13 @@ class MetricForest:
     @contextmanager
     def lend(self, n_bytes: float, share: float) -> Iterator[float]:
         """What of the memory is left for rows beside `n_bytes` of other things, while a share of it keeps blocks.
+
+        Parameters
+        ----------
+        n_bytes
+            What else is held.
+        share
+            From 0 to 1.
 
         Raises
         ------
@@ -177,7 +215,20 @@ class MetricForest:
             self.blocks.keep(before)
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        """Of the rows sampled when the index was built, where there are any."""
+        """Of the rows sampled when the index was built, where there are any.
+
+        Parameters
+        ----------
+        n
+            How many at most.
+        rng
+            What draws them.
+
+        Returns
+        -------
+        ndarray of int
+            Ascending positions.
+        """
         among = self.sample_positions if len(self.sample_positions) else np.arange(self.shape[0])
         return np.sort(rng.choice(among, min(n, len(among)), replace=False))
 
@@ -189,16 +240,44 @@ class MetricForest:
     # Leaves ------------------------------------------------------------------------------------------------------
 
     def leaf_of(self, positions: Ints) -> Ints:
-        """The leaves rows are in."""
+        """The leaves rows are in.
+
+        Parameters
+        ----------
+        positions
+            Of the rows.
+        """
         return np.asarray(np.searchsorted(self.starts, positions, "right") - 1)
 
     def leaf_scores(self, plane: Floats) -> Floats:
-        """w . centroid + b of every leaf."""
+        """w . centroid + b of every leaf.
+
+        Parameters
+        ----------
+        plane
+            (w, b), shape (d + 1,).
+
+        Returns
+        -------
+        ndarray of float64, shape (n_leaves,)
+            Rounded as the centroids are, which are kept in single precision.
+        """
         scores: Floats = np.asarray(self.centroids @ plane[:-1].astype(np.float32), np.float64) + plane[-1]
         return scores
 
     def leaves(self, leaves: Ints) -> Iterator[tuple[slice, Any]]:
-        """Rows of some leaves, in ascending order."""
+        """Rows of some leaves, in ascending order.
+
+        Parameters
+        ----------
+        leaves
+            Their numbers.
+
+        Yields
+        ------
+        (slice, rows)
+            Positions, and their rows.
+        """
         leaves = np.sort(leaves)
         for run in np.split(leaves, np.flatnonzero(np.diff(leaves) > 1) + 1):
             for first, last, X in self.blocks.read(int(run[0]), int(run[-1]) + 1):
@@ -221,6 +300,8 @@ class MetricForest:
 
         Parameters
         ----------
+        w, b
+            The hyperplane: d numbers, and one.
         n
             How many.
         budget
@@ -304,6 +385,8 @@ class MetricForest:
             Rows of a tree, chosen at random.
         width
             Children of a node; 1 leaves the rows in random order.
+        random_state
+            The seed.
         """
         rng = np.random.default_rng(random_state)
         return cls(*build_in_memory(X, y, leaf_rows=leaf_rows, tree_rows=tree_rows, width=width, rng=rng))
@@ -339,6 +422,8 @@ class MetricForest:
             How many rows to sample for pilots, at most an eighth of `memory`.
         width
             Children of a node; 1 leaves the rows in random order.
+        random_state
+            The seed.
         header
             Gives what else is to be in the header, when all batches have come.
 
@@ -408,6 +493,8 @@ class MetricForest:
 
         Parameters
         ----------
+        path
+            Its folder.
         memory
             How many bytes the index and a fit on it may hold at most.
         page_cache

@@ -360,6 +360,13 @@ class SampledCuts(BatchClassifier):
     # What was found ----------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Floats:
+        """Scores: shape (n,) for two classes, positive for the second, else (n, n_classes).
+
+        Parameters
+        ----------
+        X
+            Rows, an array or CSR of shape (n, d).
+        """
         X = self._validated(X)
         out = np.empty((len(self.dual_coef_), X.shape[0]))
         coefs = np.ascontiguousarray(self.dual_coef_.T)

@@ -238,6 +238,8 @@ class SmoothedNewton(LinearClassifier):
             As for `fit`.
         alphas
             The penalties; None for `n_alphas` of them, from where all coefficients are zero down to `ratio` of that.
+        n_alphas, ratio
+            How many penalties, and the smallest as a share of the largest, where none are given.
         """
         type(self)(**(self.get_params(deep=False) | {"l1": 1.0}))._check_params()
         X, codes, weights = self._prepare(X, y, sample_weight)

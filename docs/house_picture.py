@@ -1,0 +1,101 @@
+"""``python docs/house_picture.py``: draws docs/explanation/house.svg, who imports whom, from the import statements."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = Path(__file__).parent / "explanation" / "house.svg"
+WIDTH, HEIGHT, ACROSS, DOWN = 130, 34, 190, 78
+ABOVE = "simulations"
+BESIDE = "connectors"
+# Where rooms stand from the left, so that few arrows cross; their layers say how high.
+COLUMNS = {"cli": 1, "run": 0.5, "pending": 3, "refit": 0.5, "online": 1, "batch": 0, "features": 2}
+COLUMNS |= {"parameters": 0, "models": 1, "first_use": 2, "kernels": 0.5, "connectors": 3}
+
+
+def page() -> str:
+    """The picture as SVG: arrows go from a room to those it imports, but where another one leads there too."""
+    places = layout()
+    right = max(x for x, _ in places.values()) + WIDTH + 20
+    bottom = max(y for _, y in places.values()) + HEIGHT + 20
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right} {bottom}" font-size="14">',
+        "<style>text {font-family: sans-serif}</style>",
+        '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0 0 8 4 0 8z" fill="#5c6bc0"/></marker>',
+        f'<rect width="{right}" height="{bottom}" fill="white"/>',
+    ]
+    lines += [arrow(places[room], places[other]) for room in places for other in sorted(needed(room))]
+    for room, (x, y) in places.items():
+        lines.append(
+            f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="#e8eaf6" stroke="#3949ab"/>'
+        )
+        lines.append(f'<text x="{x + WIDTH // 2}" y="{y + 22}" text-anchor="middle" fill="#1a237e">{room}</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def layout() -> dict[str, tuple[int, int]]:
+    """Where each room stands: layers as import-linter keeps them, from above, those of a layer side by side."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rows = [[name.strip(" ()").removeprefix("streamsvm.") for name in layer.split("|")] for layer in layers]
+    rows[-1].append(BESIDE)
+    return {
+        room: (20 + int(ACROSS * COLUMNS.get(room, 0)), 20 + DOWN * row)
+        for row, rooms in enumerate(rows)
+        for room in rooms
+    }
+
+
+def arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
+    """From the lower edge of a room to the upper edge of another, or to its side where both are as low."""
+    x, y = start[0] + WIDTH // 2, start[1] + HEIGHT
+    to_x, to_y = end[0] + WIDTH // 2, end[1]
+    bend = (to_y - y) // 2
+    path = f"M{x} {y}C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y}"
+    return f'<path d="{path}" fill="none" stroke="#5c6bc0" marker-end="url(#tip)"/>'
+
+
+def needed(room: str) -> set[str]:
+    """The rooms that a room imports, but for those that these lead to."""
+    direct = imported(room)
+    return {other for other in direct if not any(other in reached(between) for between in direct - {other})}
+
+
+@cache
+def reached(room: str) -> frozenset[str]:
+    """All rooms that a room leads to."""
+    direct = imported(room)
+    return direct.union(*map(reached, direct))
+
+
+@cache
+def imported(room: str) -> frozenset[str]:
+    """The rooms whose modules the modules of a room import, wherever in the file."""
+    place = ROOT / room if room in (ABOVE, BESIDE) else ROOT / "streamsvm" / room
+    found = set()
+    for path in [*place.rglob("*.py")] or [place.with_suffix(".py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for name in names(node):
+                parts = name.split(".")
+                found.add(parts[1] if parts[0] == "streamsvm" and len(parts) > 1 else parts[0])
+    return frozenset(found & layout().keys() - {room})
+
+
+def names(node: ast.AST) -> list[str]:
+    """The modules that a statement may import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

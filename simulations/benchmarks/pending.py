@@ -1,0 +1,149 @@
+"""What it takes to wait for labels: memory, checkpoints, and events a second beside labels within events.
+
+    python -m simulations.benchmarks.pending              all
+    python -m simulations.benchmarks.pending memory       ten million events of 20 numbers that wait
+    python -m simulations.benchmarks.pending checkpoint   the time of checkpoints at a million
+    python -m simulations.benchmarks.pending throughput   runs from files, labels 1,000 events late, and with the event
+
+Runs with and without a join take turns; of each the median of the processor's seconds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from connectors.events import LateLabels
+from simulations.keeping import keep, kept
+from streamsvm import StreamSVMClassifier
+from streamsvm.pending.join import Events, Join
+from streamsvm.pending.models import OwnModel
+from streamsvm.pending.store import Store
+
+COLUMNS, CHUNK = 20, 2_048
+MANY, SAVED, RUN, ROUNDS = 10_000_000, 1_000_000, 100_000, 5
+
+
+class Waiting:
+    """Events of 20 numbers that wait."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
+        self.join = Join(Store(most=1 << 60, most_bytes=1 << 60, n_origins=2), OwnModel(StreamSVMClassifier("low")))
+        self._n = 0
+        self.add(1_000, answered=True)
+
+    def add(self, n: int, *, answered: bool = False) -> None:
+        """So many more, with their labels or without."""
+        for start in range(self._n, self._n + n, CHUNK):
+            m = min(CHUNK, self._n + n - start)
+            X = self._rng.normal(size=(m, COLUMNS))
+            keys = [f"order-{i}" for i in range(start, start + m)]
+            features = {f"x{j}": X[:, j] for j in range(COLUMNS)}
+            events = Events(features, keys, np.arange(start, start + m), np.zeros((m, 2), np.int64))
+            labels = (X[:, 0] > 0).tolist() if answered else []
+            times = [start + m] * len(labels)
+            late = LateLabels(labels, [], times, np.full(len(labels), m))
+            self.join.step(events, late, keys if answered else [])
+        self._n += n
+
+
+def memory() -> dict[str, float]:
+    """Of ten million events that wait, by the store's own count and in the whole process."""
+    waiting = Waiting()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    waiting.add(MANY)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    store = waiting.join.store
+    return {
+        "events": store.n_waiting,
+        "bytes an event": round(store.n_bytes / store.n_waiting, 1),
+        "store GB": round(store.n_bytes / 1e9, 3),
+        "process GB": round(peak * 1024 / 1e9, 3),
+        "process before GB": round(before * 1024 / 1e9, 3),
+    }
+
+
+def checkpoint() -> dict[str, float]:
+    """Seconds of the processor to leave the store, with a million that wait and 5,000 that are new."""
+    waiting, seconds = Waiting(), []
+    with tempfile.TemporaryDirectory() as folder:
+        waiting.add(SAVED)
+        for _ in range(ROUNDS + 1):
+            began = time.process_time()
+            _, arrays = waiting.join.store.state(Path(folder))
+            np.savez(Path(folder) / "checkpoint", **arrays)
+            seconds.append(time.process_time() - began)
+            waiting.add(5_000)
+    return {"events": SAVED, "first s": round(seconds[0], 3), "next s": round(statistics.median(seconds[1:]), 3)}
+
+
+def throughput() -> dict[str, dict[str, float]]:
+    """The processor's seconds of runs over CSV of five numbers, predictions written, beyond those of one event."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder))
+        for model in ("blend", "cpm"):
+            plain, late = _run(folder, model, "both.csv"), _run(folder, model, "events.csv")
+            rounds = [(plain(RUN) - plain(1), late(RUN) - late(1)) for _ in range(ROUNDS)]
+            within, joined = (statistics.median(column) for column in zip(*rounds, strict=True))
+            found[model] = {
+                "within events, s": round(within, 3),
+                "joined, s": round(joined, 3),
+                "ratio": round(within / joined, 3),
+            }
+    return found
+
+
+def _write(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(RUN, 5)).round(5)
+    y = np.where(X[:, 0] * X[:, 1] + 0.3 * X[:, 2] > 0, "up", "down").tolist()
+    rows = [f"k{i},{10 * i},{','.join(map(str, row))}" for i, row in enumerate(X.tolist())]
+    labels = [f"k{i},{10 * (i + 1_000) - 1},{label}" for i, label in enumerate(y)]
+    (folder / "events.csv").write_text("\n".join(["id,t,a,b,c,d,e", *rows]) + "\n")
+    (folder / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
+    both = [f"{row},{label}" for row, label in zip(rows, y, strict=True)]
+    (folder / "both.csv").write_text("\n".join(["id,t,a,b,c,d,e,y", *both]) + "\n")
+
+
+def _run(folder: str, model: str, source: str) -> Callable[[int], float]:
+    """A run over so many events, and the processor's seconds that it takes."""
+    joining = ("--label-source", "labels.csv", "--join", "id") if source == "events.csv" else ("--key", "id")
+    asked = [sys.executable, "-m", "streamsvm", "run", source, *joining, "--time", "t", "--label", "y"]
+    asked += ["--model", model, "--out", "out.csv", "--quiet"]
+
+    def run(n: int) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*asked, "--max-events", str(n)], cwd=folder, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    return run
+
+
+PARTS: dict[str, Callable[[], Any]] = {"memory": memory, "checkpoint": checkpoint, "throughput": throughput}
+
+
+def main() -> None:
+    """Measure, and keep each part as it comes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=list(PARTS), help=", ".join(PARTS))
+    for part in parser.parse_args().parts:
+        found = PARTS[part]()
+        keep("pending", kept("pending") | {part: found}, lines=True)
+        print(part, found, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What the default classifier learns from labels that come late."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamsvm import StreamSVMClassifier
+from tests.learners import knowledge
+
+
+def learn_late(model, X, y, delay, cut=512):
+    """Predictions where each label comes so many events late, `cut` rows a call."""
+    memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
+    order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
+    predicted = np.zeros(n, np.int64)
+    for start in range(0, len(order), cut):
+        at, learns = map(np.array, zip(*order[start : start + cut], strict=True))
+        labels = [y[i] if learned else None for i, learned in zip(at.tolist(), learns.tolist(), strict=True)]
+        codes, _ = model.run_batch(X[at], labels, memories=memories, apart=at + 1)
+        predicted[at[~learns]] = codes[~learns]
+    return predicted
+
+
+def test_experts_are_weighed_by_what_they_answered():
+    """What follows a concept that turns every 50 events is right when labels come at once, and wrong by 50 late."""
+    n = 3_000
+    X = np.random.default_rng(3).normal(size=(n, 2))
+    turning, lasting = (np.arange(n) // 50) % 2 == 1, X[:, 1] > 0.3
+    y = (np.where(np.abs(X[:, 0]) > 0.5, (X[:, 0] > 0) ^ turning, lasting)).astype(int).tolist()
+    at_once, late = (StreamSVMClassifier(effort="low", label_autocorrelation=False) for _ in range(2))
+    at_once.test_then_train(X, y)
+    predicted = learn_late(late, X, y, 50)
+    classes, tail = np.array(late.classes_), slice(1_000, None)
+    right = np.mean(classes[predicted[tail]] == np.array(y)[tail])
+    assert at_once.leaders()[0]["accuracy"] > 0.65
+    assert late.leaders()[0]["accuracy"] == pytest.approx(right, abs=0.06)
+
+
+def linear_head(state, h):
+    """The weights of a head of the linear member."""
+    n = state.weights.shape[1] // 3
+    return state.weights[:, h * n : (h + 1) * n].copy()
+
+
+def test_the_last_linear_head_is_the_average_of_the_one_before_while_labels_come_late():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(1_100, 3))
+    y = (X[:, 0] + 0.5 * rng.normal(size=len(X)) > 0).astype(int).tolist()
+    model, average = StreamSVMClassifier(members=("linear",)), np.zeros((1, 1))
+    long_ago = np.zeros((1, model.memory_size), np.int64)  # predicted before anything was learned
+    for i in range(len(X)):
+        model.run_batch(X[i : i + 1], [y[i]], memories=long_ago, apart=np.array([1]))
+        state = model._state.parts["1"]
+        # It begins from the last head's own weights.
+        average = linear_head(state, 2) if state.n_averaged < 2 else average
+        if state.n_averaged > 0:
+            average = average + max(1.0 / (state.n_averaged + 1.0), 0.001) * (linear_head(state, 1) - average)
+    found = state.mean_v * linear_head(state, 1) + state.mean_u * linear_head(state, 2)
+    np.testing.assert_allclose(found, average, rtol=1e-9, atol=1e-12)
+    model.test_then_train(X, y)
+    assert model._state.parts["1"].n_averaged == 0
+
+
+def test_what_is_learned_late_does_not_depend_on_how_rows_come_nor_on_saving():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(600, 3))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int).tolist()
+    whole, cut = StreamSVMClassifier(budget=20), StreamSVMClassifier(budget=20)
+    expected = learn_late(whole, X, y, 40, cut=2_000)
+    np.testing.assert_array_equal(learn_late(cut, X, y, 40, cut=37), expected)
+    again = StreamSVMClassifier.from_state(*cut.state())
+    assert knowledge(again) == knowledge(cut) == knowledge(whole)
+    np.testing.assert_array_equal(learn_late(again, X, y, 40), learn_late(whole, X, y, 40))
