@@ -206,7 +206,7 @@ def flat_columns(table: Results) -> list[Sequence[Any]]:
 
 def _flat(column: Sequence[Any]) -> Sequence[Any]:
     first = next((value for value in column if value is not None), None)
-    if not isinstance(first, dict):
+    if not isinstance(first, dict | list):
         return column
     return [None if value is None else json_bytes(value).decode() for value in column]
 

@@ -18,6 +18,7 @@ from streamsvm.kernels import (
     polytope,
     requests,
     rows,
+    sets,
     stacking,
     windows,
 )
@@ -40,6 +41,8 @@ TABLES = {
     experts.EXPANSION: "A kernel machine of a refit (`kernels/experts.py`)",
     experts.TREES: "The trees of a refit (`kernels/experts.py`)",
     experts.QUESTION: "Rows that models of refits are asked about (`kernels/experts.py`)",
+    sets.SETS: "Sets of labels of one coverage (`kernels/sets.py`)",
+    sets.COVERING: "Events for which there are to be sets (`kernels/sets.py`)",
     pending.LEDGER: "Events and labels that wait for each other (`kernels/pending.py`)",
     requests.REQUEST: "What is asked of many rows (`kernels/requests.py`)",
 }

@@ -33,6 +33,18 @@ def _drift() -> str:
     return report.front_table()
 
 
+def _coverage() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.coverage_table()
+
+
+def _rare() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.rare_table()
+
+
 def _delays() -> str:
     from simulations.benchmarks import delays
 
@@ -47,6 +59,8 @@ def _label_budget() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "streams": _streams,
+    "coverage": _coverage,
+    "rare": _rare,
     "delays": _delays,
     "label_budget": _label_budget,
     "drift": _drift,

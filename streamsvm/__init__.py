@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
+    from streamsvm.decide.deciding import DecidingClassifier
+    from streamsvm.decide.wrapper import CoveringClassifier
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BSGDClassifier",
     "CPMClassifier",
+    "CoveringClassifier",
+    "DecidingClassifier",
     "DelayedClassifier",
     "IndexedBCD",
     "LabelBudget",
@@ -37,6 +41,8 @@ __all__ = [
 _HOMES = {
     "BSGDClassifier": "streamsvm.online.budgeted",
     "CPMClassifier": "streamsvm.online.polytope",
+    "CoveringClassifier": "streamsvm.decide.wrapper",
+    "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
     "LabelBudget": "streamsvm.pending.budget",

@@ -404,6 +404,48 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         '{"up": 0.9, "down": 0.1}; in CSV and Parquet its JSON as a text',
     )
     group.add_argument(
+        "--coverage",
+        type=_part,
+        metavar="SHARE",
+        help="also write, in a field `set`, a list of labels of which the true one is one in this share of events, "
+        "however the stream drifts, as 0.9 (in CSV and Parquet its JSON as a text); measured in any case",
+    )
+    group.add_argument(
+        "--coverage-by-class", action=_FLAG, help="for the events of each class by themselves, however rare it is"
+    )
+    group.add_argument(
+        "--cost",
+        type=_text,
+        metavar="TRUE:DECIDED=COST,...",
+        help="also write, in a field `decision`, the label that costs the least by what is to be expected, as with "
+        "fraud:fine=10,fine:fraud=1 (what is not said costs 1, and what is right 0); learning is not touched",
+    )
+    group.add_argument(
+        "--class-weight",
+        type=_text,
+        metavar="LABEL=WEIGHT,...",
+        help="multiply the costs of a class's events; balanced: by the inverse of how often the class came so far",
+    )
+    group.add_argument(
+        "--abstain", type=_cost, metavar="COST", help="decide for none (null) where each decision would cost more"
+    )
+    group.add_argument(
+        "--alarms",
+        type=_text,
+        metavar="SHARE",
+        help="also write, in a field `alarm`, whether an event is one of this share that are the most probable to be "
+        "of --alarm-class, as 0.01; recall:0.9 finds that share of them, precision:0.8 is right in that share of "
+        "alarms; the threshold follows the stream",
+    )
+    group.add_argument("--alarm-class", type=_text, metavar="LABEL", help="the class that alarms are for")
+    group.add_argument(
+        "--explain",
+        type=_count,
+        metavar="N",
+        help="also write, in a field `reasons`, the N features that speak most for or against each prediction, with "
+        "what they add to the log-odds of the predicted label against the next; takes about as long as 128 predictions",
+    )
+    group.add_argument(
         "--rejected",
         type=_text,
         metavar="SINK",
@@ -526,6 +568,21 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _cost(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text}")
+    return value
+
+
+def _part(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be a share between 0 and 1, as 0.9, got {text}")
+    return value
+
+
+_cost.__name__, _part.__name__ = "number", "share"
 _count.__name__, _seconds.__name__, _share.__name__ = (
     "whole number",
     "number of seconds",
@@ -588,7 +645,7 @@ def _run(args: argparse.Namespace, started: float) -> int:
 def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
     from streamsvm.run.delivery import deliver
     from streamsvm.run.runner import Runner
-    from streamsvm.run.settings import check_label, identity_of, late_settings
+    from streamsvm.run.settings import check_label, identity_of, late_settings, wanted_of
     from streamsvm.run.streams import opened_checkpoint, opened_sinks, opened_source
 
     failures: list[Exception] = []
@@ -612,6 +669,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
                 save=args.save,
                 learn=args.learn,
                 proba=bool(args.proba),
+                wanted=wanted_of(args),
                 max_events=args.max_events,
                 window=args.window,
                 identity=identity_of(args),

@@ -33,6 +33,10 @@ GAP = 16
 # Larger weights, which only a damaged archive has, would soon overflow.
 MOST_WEIGHT = 1e250
 
+# The inverse temperature of the probabilities: its step, made for one learned event in so many, and how far it goes.
+CALIBRATION_RATE, CALIBRATION_SAMPLE, MOST_SURPRISE = 0.03, 4, 5.0
+LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
+
 CPM = Declaration(
     "cpm",
     {
@@ -46,6 +50,12 @@ CPM = Declaration(
         "average": Number("over so many events weights are averaged, 0 for the latest"),
         "balanced": Number("whether classes weigh by how rare they are"),
         "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, within=(0.0, 1.0)),
+        "inverse_temperature": Number(
+            "how many f the probabilities are the softmax of",
+            start=1.0,
+            saved=True,
+            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
+        ),
         "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)),
         "averaged": Array(
             ("averaged_rows", "classes*faces"), "U of the average", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
@@ -161,11 +171,40 @@ def score_averaged(state, rows, values, m):
 
 @inlined
 def find_proba(state):
-    """The probabilities of all classes, from the f of the event in hand: their softmax, monotone in f."""
+    """The probabilities of all classes, from the f of the event in hand: the softmax of so many of them."""
     n, proba = state.n_classes, state.proba
-    total = softmax_terms(state.f, 0, n, 1.0, proba, 0)
+    total = softmax_terms(state.f, 0, n, state.inverse_temperature, proba, 0)
     for c in range(n):
         proba[c] /= total
+
+
+@inlined
+def score_to_learn(state, rows, values, m, label):
+    """The scores of an event that is learned next; of one in a few the probabilities are made better by its label."""
+    if calibrates(state, label):
+        predict(state, rows, values, m)
+        calibrate(state, label)
+    else:
+        score(state, rows, values, m)
+
+
+@inlined
+def calibrates(state, label):
+    """Whether the next event that is learned is one of these."""
+    return np.int64(state.rows.seen) % CALIBRATION_SAMPLE == 0 and label < state.n_classes
+
+
+@kernel
+def calibrate(state, label):
+    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand."""
+    find_proba(state)
+    n, f, proba = state.n_classes, state.f, state.proba
+    gradient = f[label]
+    for c in range(n):
+        gradient -= proba[c] * f[c]
+    gradient = min(max(state.inverse_temperature * gradient, -MOST_SURPRISE), MOST_SURPRISE)
+    wanted = state.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
+    state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
 @kernel
@@ -380,7 +419,7 @@ def event(state, label, weight):
     event_rows, values = in_hand(rows)
     if label == PREDICT:
         return predict(state, event_rows, values, m)
-    score(state, event_rows, values, m)
+    score_to_learn(state, event_rows, values, m, label)
     step(state, event_rows, values, m, label, weight, -1)
     observe(rows, row, columns, 0, n, shared)
     return 0
@@ -404,8 +443,10 @@ def run_rows(state, request):
             if best >= 0 and request.scores.size > 0:
                 find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
+            if learning and calibrates(state, request.labels[i]):
+                calibrate(state, request.labels[i])
         elif learning:
-            score(state, event_rows, scaled, m)
+            score_to_learn(state, event_rows, scaled, m, request.labels[i])
         if learning:
             step(state, event_rows, scaled, m, request.labels[i], request.weights[i], -1)
             observe(rows, values, columns, start, end, shared)

@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.decide.learner import PredictsManySets, answers
+from streamsvm.decide.reasons import Explains
+from streamsvm.decide.sets import AllSets, Key, Members
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
@@ -50,7 +53,7 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(base.MiniBatchClassifier):
+class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -99,6 +102,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
         self._many_classes_at = 0
         self._answers: list[Any] = [None]
         self._n_prepared = 0
+        self._sets = AllSets()
         self._capacity = (min(16, self.max_features), 2)
         self._use(self._new_state(*self._capacity))
 
@@ -141,6 +145,11 @@ class OnlineClassifier(base.MiniBatchClassifier):
         space = self._space
         self._rows.row_length = len(space)
         self._fast = (space.plain_length, space.packer, memoryview(self._row), space.getter, self._state)
+        # No event has so many columns: where sets follow the labels, single events are learned another way.
+        self._fast_learn = (-1, *self._fast[1:]) if self._sets else self._fast
+
+    def _sets_began(self) -> None:
+        self._follow_space()
 
     def _grow(self) -> None:
         """See that there is capacity for all columns and classes known."""
@@ -179,7 +188,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
         twin = copy(self)
-        twin._codes, twin._answers = dict(self._codes), list(self._answers)
+        twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
         return twin
 
     def _follow(self, other: OnlineClassifier) -> None:
@@ -219,7 +228,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
             Nothing has been learned then.
         """
         code = self._codes.get(y)
-        plain_length, pack, row, get, state = self._fast
+        plain_length, pack, row, get, state = self._fast_learn
         if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
             try:
                 pack(row, 0, *get(x))
@@ -228,7 +237,19 @@ class OnlineClassifier(base.MiniBatchClassifier):
             else:
                 if self._event(state, code, 1.0) == 0:
                     return
-        self._learn_any(x, y, w)
+        if self._sets:
+            self._learn_with_sets(x, y, w)
+        else:
+            self._learn_any(x, y, w)
+
+    def _learn_with_sets(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
+        """Learn one event, by what was probable before."""
+        code = self._codes.get(y)
+        proba = self._learn_packed(code) if code is not None and w == 1.0 and self._pack(x) else None
+        if code is None or proba is None:
+            self._learn_rows([x], [y], [w], unlabelled=False, predict=False)
+        else:
+            self._sets.learn_one(proba, code)
 
     def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
         w = weight_of(w)
@@ -404,8 +425,14 @@ class OnlineClassifier(base.MiniBatchClassifier):
             Where rows cannot be used.
         """
         n = int(self._state.n_classes)
-        _, _, proba = self._run(self._space.encode(X), n_proba=n)
-        return frame_like(X, proba, self._answers[:n])
+        return frame_like(X, self._probabilities(X), self._answers[:n])
+
+    def _probabilities(self, X: Any) -> Floats:
+        _, _, proba = self._run(self._space.encode(X), n_proba=int(self._state.n_classes))
+        return proba
+
+    def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
+        return frame_like(X, values, list(classes))
 
     def peek_proba_many(self, X: Any) -> Floats:
         """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
@@ -427,7 +454,17 @@ class OnlineClassifier(base.MiniBatchClassifier):
         _, _, proba = self._run(self._space.encode(X), predict=False, n_proba=int(self._state.n_classes))
         return proba
 
-    def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
+    def test_then_train(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        times: Any = None,
+        w: Any = None,
+        proba: bool = False,
+        coverage: float | None = None,
+        by_class: bool = False,
+    ) -> Any:
         """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
 
         Parameters
@@ -442,21 +479,25 @@ class OnlineClassifier(base.MiniBatchClassifier):
             n weights, or None for 1 each.
         proba
             Whether to return the probabilities too.
+        coverage, by_class
+            Where a coverage is given, also return sets of labels, as `predict_set_one` has them.
 
         Returns
         -------
-        labels or (labels, probabilities)
-            Predicted labels, shape (n,), None where nothing had been learned, and probabilities over `classes_` as it
-            is afterwards, shape (n, n_classes), 0 for classes not known yet.
+        labels or (labels, probabilities) or (labels, sets) or (labels, probabilities, sets)
+            Predicted labels, shape (n,), None where nothing had been learned; probabilities over `classes_` as it is
+            afterwards, shape (n, n_classes), 0 for classes not known yet; whether each class is in the set, of that
+            shape.
 
         Raises
         ------
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
-        codes, _, probabilities = self._learn_rows(X, y, w, proba=proba)
+        key = self._sets_asked(coverage, by_class)
+        codes, _, probabilities, members = self._learn_rows(X, y, w, proba=proba, sets=key)
         predicted = like(X, self._decode(codes))
-        return (predicted, probabilities) if proba else predicted
+        return answers(predicted, probabilities if proba else None, members)
 
     def run_batch(
         self,
@@ -469,6 +510,9 @@ class OnlineClassifier(base.MiniBatchClassifier):
         apart: Ints | None = None,
     ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
+
+        Sets of labels are left to whoever calls it, by `label_sets`: only there is known what was predicted of an event
+        whose label comes late.
 
         Parameters
         ----------
@@ -517,11 +561,13 @@ class OnlineClassifier(base.MiniBatchClassifier):
         unlabelled: bool = True,
         predict: bool = True,
         proba: bool = False,
-    ) -> tuple[Ints, Floats, Floats]:
-        """Predict and learn rows; where `unlabelled`, None and NaN are no labels."""
+        sets: Key | None = None,
+    ) -> tuple[Ints, Floats, Floats, Members | None]:
+        """Predict and learn rows, and the sets that are wanted; where `unlabelled`, None and NaN are no labels."""
         rows, numbers, weights = self._prepare(X, y, w, unlabelled)
-        n_proba = len(self._codes) if proba else 0
-        return self._run(rows, numbers, weights, predict=predict, n_proba=n_proba)
+        n_proba = len(self._codes) if proba or self._sets else 0
+        codes, scores, shares = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba)
+        return codes, scores, shares, self._sets.run(shares, numbers, sets)
 
     def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
         """Rows, their classes by number, -1 where they are not to be learned, and their weights."""
@@ -621,8 +667,10 @@ class OnlineClassifier(base.MiniBatchClassifier):
                 for name, found in space.watched.items()
             ],
             "many_classes_at": self._many_classes_at,
+            "sets": self._sets.header(),
         }
-        return header, tight.saved() | {"is_indicator": np.array(space.is_indicator, bool)}
+        arrays = tight.saved() | {"is_indicator": np.array(space.is_indicator, bool)}
+        return header, arrays | self._sets.arrays()
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -659,7 +707,8 @@ class OnlineClassifier(base.MiniBatchClassifier):
             self._codes[label] = len(self._codes)
         self._capacity = (max(len(self._space), 1), max(len(self._codes), 1))
         state = self._new_state(len(self._space), len(self._codes))
-        check_names(arrays, {*state.names(), "is_indicator"})
+        self._sets = AllSets.from_state(header.get("sets", []), arrays)
+        check_names(arrays, {*state.names(), "is_indicator", *self._sets.arrays()})
         state.restore(arrays)
         if not 0 <= state.n_classes <= len(self._codes):
             raise ArchiveError("there are more classes than labels")
@@ -740,7 +789,7 @@ class OnlineClassifier(base.MiniBatchClassifier):
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        for name in ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_space"):
+        for name in ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_fast_learn", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))

@@ -102,6 +102,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         A solver that solves windows of the stream again as it runs, by name or as an instance, or a dict with
         parameters of `RefitClassifier`: what is made then is a `RefitClassifier` around this classifier. None: nothing
         is solved again.
+    cost, class_weight, abstain
+        What decisions cost, as `DecidingClassifier` has it: what is made then is one around this classifier, whose
+        predictions are the decisions of least expected cost. Learning, and so the probabilities, stay as they are.
 
     Attributes
     ----------
@@ -134,6 +137,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         categories: tuple[Hashable, ...] | None = None,
         *,
         refit: Any = None,
+        cost: Any = None,
+        class_weight: dict[Any, float] | str | None = None,
+        abstain: float | None = None,
     ) -> None:
         check_choice("effort", effort, tuple(EFFORTS))
         if budget is not None:
@@ -155,12 +161,23 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.max_features = max_features
         self.threads = threads
         self.categories = base.check_categories(categories)
-        self.refit = refit  # None, or it would have been another class
+        # None, or it would have been another class.
+        self.refit, self.cost, self.class_weight, self.abstain = refit, cost, class_weight, abstain
         self._reset()
 
     # Its parameters are those of `__init__`, which Python does not call where this gives something else.
     @wraps(__init__, assigned=(), updated=())  # type: ignore[misc]
-    def __new__(cls, *args: Any, refit: Any = None, **kwargs: Any) -> Any:
+    def __new__(
+        cls,
+        *args: Any,
+        refit: Any = None,
+        cost: Any = None,
+        class_weight: Any = None,
+        abstain: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if not (cost is None and class_weight is None and abstain is None):
+            return public("DecidingClassifier")(cls(*args, refit=refit, **kwargs), cost, class_weight, abstain)
         if refit is None:
             return super().__new__(cls)
         params = refit if isinstance(refit, dict) else {"solver": refit}

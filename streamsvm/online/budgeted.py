@@ -99,7 +99,9 @@ class BSGDClassifier(base.OnlineClassifier):
     scaling_window
         See `scaling`.
     class_weight
-        A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
+        A weight of its events' steps for each label, `"balanced"` for weights inverse to how often a class came, or
+        None. That is for those who look at the class alone: probabilities are no longer any then. Where they count,
+        leave it, and decide by what a mistake costs, as `DecidingClassifier` does.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
     categories

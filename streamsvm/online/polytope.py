@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.decide.reasons import Contribution, Reasons, largest_first
 from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
@@ -66,7 +67,9 @@ class CPMClassifier(base.OnlineClassifier):
     scaling_window
         See `scaling`.
     class_weight
-        A weight for each label, `"balanced"` for weights inverse to how often a class came, or None.
+        A weight of its events' steps for each label, `"balanced"` for weights inverse to how often a class came, or
+        None. That is for those who look at the class alone: probabilities are no longer any then. Where they count,
+        leave it, and decide by what a mistake costs, as `DecidingClassifier` does.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
     categories
@@ -98,10 +101,11 @@ class CPMClassifier(base.OnlineClassifier):
 
     Notes
     -----
-    Probabilities are the softmax of the f_c. The published algorithm is for two classes and an endless pass over a
-    data set, which `fit` follows; there a row drawn again gives up its earlier count before entropies are compared
-    (compared with it still in place, as Algorithm 2 is printed, the fits tried were worse). On a stream, where no event
-    comes twice, the counts decay instead, and the count of steps is capped.
+    Probabilities are the softmax of so many f_c as make the log loss of late the least: the inverse temperature is
+    learned as they run, from one event in four, and changes no prediction. The published algorithm is for two classes
+    and an endless pass over a data set, which `fit` follows; there a row drawn again gives up its earlier count before
+    entropies are compared (compared with it still in place, as Algorithm 2 is printed, the fits tried were worse). On a
+    stream, where no event comes twice, the counts decay instead, and the count of steps is capped.
 
     References
     ----------
@@ -223,6 +227,36 @@ class CPMClassifier(base.OnlineClassifier):
         steps = 10 * n if n_steps is None else n_steps
         kernels.fit_rows(self._state, *pairs, codes, weights, np.full(n, -1), rng, steps)
         return self
+
+    # Reasons -----------------------------------------------------------------------------------------------------
+
+    def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
+        """What each feature adds by the planes that decide: exact, and nothing has to be asked about for it.
+
+        The log-odds of two classes go by the difference of their scores, and each score is linear in the scaled values
+        wherever the same plane is the largest.
+        """
+        model = self.model
+        if len(model.classes) < 2:
+            return None
+        columns, values = self._space.encode_event(x, learn=False)
+        row = np.full(len(model.scaler.names), np.nan)
+        row[columns] = values
+        scores = model.decision_function(row[None])[0]
+        a = int(scores.argmax())
+        b = int(np.where(np.arange(len(scores)) == a, -np.inf, scores).argmax())
+        z = model.scaler(row[None])[0]
+        planes = [int((model.faces[c] @ z + model.biases[c]).argmax()) for c in (a, b)]
+        beta = float(self._state.inverse_temperature)
+        adds = beta * (model.faces[a, planes[0]] - model.faces[b, planes[1]]) * z
+        found: dict[Any, float] = {}
+        for j, (name, is_indicator) in enumerate(zip(model.scaler.names, model.scaler.is_indicator, strict=True)):
+            own = name[0] if is_indicator else name
+            if own in x and x[own] is not None and x[own] == x[own]:
+                found[own] = found.get(own, 0.0) + float(adds[j])
+        contributions = largest_first([Contribution(name, x[name], value) for name, value in found.items()])
+        base = beta * float(model.biases[a, planes[0]] - model.biases[b, planes[1]])
+        return Reasons(model.classes[a], model.classes[b], beta * float(scores[a] - scores[b]), base, contributions)
 
     # Plain arrays ------------------------------------------------------------------------------------------------
 

@@ -11,14 +11,16 @@ import numpy as np
 from river import base
 
 from connectors.events import LateLabels
+from streamsvm.decide.learner import PredictsSets
+from streamsvm.decide.sets import AllSets, LabelSets, labels_in
 from streamsvm.models import encode_label
 from streamsvm.parameters import check_number
-from streamsvm.pending.join import Events, Join
+from streamsvm.pending.join import Answer, Events, Join
 from streamsvm.pending.models import OtherModel, OwnModel, is_own
 from streamsvm.pending.store import Store
 
 
-class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier, around which events wait for their labels: predicted now by key, learned when the label comes.
 
     What is learned is what was predicted on: the features are kept with the key, and need not be there again. A label
@@ -54,6 +56,14 @@ class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg
     >>> model.predict_one({"size": 9}), model.n_pending
     ('large', 20)
 
+    Sets of labels (`predict_set_one`) of one coverage follow what had been predicted of events whose labels come:
+
+    >>> for i in range(100, 500):
+    ...     _ = model.predict_set_one({"size": i % 10}, coverage=0.9, key=f"order-{i}")
+    ...     model.learn_one(f"order-{i - 20}", "large" if (i - 20) % 10 > 4 else "small")
+    >>> model.predict_set_one({"size": 0}, coverage=0.9, key="another")
+    {'small'}
+
     It gives what River's evaluation with a delay gives:
 
     >>> from river import datasets, evaluate, metrics
@@ -76,6 +86,7 @@ class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
+        self._sets = AllSets()
         self._asked = OwnModel(model, proba=True) if is_own(model) else OtherModel(model)
 
     @property
@@ -92,6 +103,11 @@ class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg
 
         yield {"model": linear_model.LogisticRegression()}
         yield {"model": naive_bayes.GaussianNB(), "wait": 5.0}  # type: ignore[no-untyped-call]
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The classes known, in order of first arrival."""
+        return list(self._asked.classes)
 
     # Events and labels ------------------------------------------------------------------------------------------------
 
@@ -133,6 +149,40 @@ class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg
             return self.model.predict_proba_one(x, **kwargs)
         return self._predict(x, key, time, proba=True)[1]
 
+    def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
+        """The sets of a coverage, of which there is one here: it says what is kept with the events that wait.
+
+        Raises
+        ------
+        ValueError
+            Where another was asked for before.
+        """
+        join = self._joined()
+        sets = self._sets.of(coverage, by_class, self.classes_) if join.sets is None else join.sets
+        if (sets.coverage, sets.by_class) != (coverage, by_class):
+            raise ValueError(
+                f"sets of coverage {sets.coverage:g}{' by class' if sets.by_class else ''} were asked for before, and "
+                "events wait with these: take another DelayedClassifier for others"
+            )
+        join.sets = sets
+        return sets
+
+    def predict_set_one(
+        self,
+        x: dict[Hashable, Any],
+        coverage: float = 0.9,
+        by_class: bool = False,
+        key: Any = None,
+        time: Any = None,
+        **kwargs: Any,
+    ) -> set[Any]:
+        """Labels of which the true one is one, in a wanted share of events; key and time as for `predict_one`."""
+        if key is None:
+            return super().predict_set_one(x, coverage, by_class, **kwargs)
+        self.label_sets(coverage, by_class)
+        answer = self._ask(x, key, time)
+        return set() if answer.members is None else set(labels_in(answer.members[0], self._asked.classes))
+
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
         """Learn the label of an event that waits, or that will come.
 
@@ -159,17 +209,25 @@ class DelayedClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg
         join.step(_NO_EVENTS, labels, [key_text(x if key is None else key)])
 
     def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
-        join, asked = self._joined(), self._asked
+        asked = self._asked
         if isinstance(asked, OtherModel):
             asked.with_proba = proba
-        events = Events([x], [key_text(key)], np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
-        [answer], _ = join.step(events, _NO_LABELS, [])
+        answer = self._ask(x, key, time)
         code = int(answer.codes[0])
         label = asked.classes[code] if code >= 0 else None
         if isinstance(asked, OtherModel):
             return label, asked.last
         shares = [] if answer.probas is None else answer.probas[0].tolist()
         return label, dict(zip(asked.classes, shares, strict=False))
+
+    def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
+        """What is predicted of an event, which waits from now on."""
+        join = self._joined()
+        if isinstance(self._asked, OtherModel):
+            self._asked.with_proba |= bool(self._sets)
+        events = Events([x], [key_text(key)], np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
+        [answer], _ = join.step(events, _NO_LABELS, [])
+        return answer
 
     def _joined(self) -> Join:
         if self._join is None:

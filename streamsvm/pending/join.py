@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Features, LateLabels
+from streamsvm.decide.sets import LabelSets, Members
 from streamsvm.features import Floats, Ints
 from streamsvm.kernels import pending as kernels
 from streamsvm.pending.rows import in_order, stacked, taken
@@ -55,7 +56,9 @@ class Answer:
     codes, scores
         Class numbers, -1 for none, and their probabilities.
     probas
-        Those of all classes, where they are wanted.
+        Those of all classes, where they are wanted; NaN where there are none.
+    members
+        Whether each class is in the set of labels, where there are sets.
     slots
         Where the events wait, -1 for those that do not; empty where nobody has said.
     """
@@ -64,6 +67,7 @@ class Answer:
     scores: Floats
     probas: Floats | None = None
     slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    members: Members | None = None
 
 
 class Model(Protocol):
@@ -72,6 +76,10 @@ class Model(Protocol):
     @property
     def memory_size(self) -> int:
         """How many numbers it remembers of the moment of a prediction."""
+
+    @property
+    def classes(self) -> Sequence[Any]:
+        """All classes so far; answers are indices into it."""
 
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn."""
@@ -95,6 +103,9 @@ class Joined:
         How many milliseconds after its event each label came.
     how
         In time, late, or not at all.
+    probas
+        The probabilities of all classes, where these were wanted: with the sign bit set for each class that was in the
+        event's set of labels.
     """
 
     labels: list[Any]
@@ -105,6 +116,7 @@ class Joined:
     origins: Ints
     lags: Ints
     how: list[str]
+    probas: list[Floats]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -120,7 +132,7 @@ class Joined:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.int64)
-        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [])
+        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [], [])
         columns: dict[str, Any] = {}
         for name in cls.__slots__:
             column = [getattr(part, name) for part in (nothing, *parts)]
@@ -199,10 +211,22 @@ class Join:
         False only predicts.
     on_timeout
         The class of events whose label did not come, which are learned as such when their time is up; None for none.
+    sets
+        Sets of labels that are wanted: they follow labels in the order in which these find their events, by what was
+        probable when the event was predicted.
     """
 
-    def __init__(self, store: Store, model: Model, *, learn: bool = True, on_timeout: Any = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        model: Model,
+        *,
+        learn: bool = True,
+        on_timeout: Any = None,
+        sets: LabelSets | None = None,
+    ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
+        self.sets = sets
         self.counts = Counts()
 
     def totals(self) -> dict[str, int]:
@@ -282,9 +306,47 @@ class _Part:
         answer = self._join.model.run(asked)
         codes, scores = answer.codes[is_event], answer.scores[is_event]
         probas = None if answer.probas is None else answer.probas[is_event]
+        members = None
+        self._found, self._shares = self._find(), list[Floats]()
+        if probas is not None and self._join.sets is not None:
+            members = self._sets(probas, self._join.sets)
+            probas = np.copysign(probas, np.where(members, -1.0, 1.0))
+        if probas is not None:
+            self._shares = self._shares_of(probas)
         self._keep(asked, codes, scores, probas)
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
-        return Answer(codes, scores, probas, slots)
+        return Answer(codes, scores, None if probas is None else np.abs(probas), slots, members)
+
+    def _shares_of(self, probas: Floats) -> list[Floats]:
+        """What had been predicted of events that find their label, given that of the events in hand.
+
+        Nothing is known any more of those that have waited too long.
+        """
+        slots, how = self._found.slots, self._found.how
+        own = dict(zip(self._settled.slots[self._asks].tolist(), probas, strict=True))
+        shares = [own.get(slot, np.zeros(0)) for slot in slots.tolist()]
+        held = [i for i, slot in enumerate(slots.tolist()) if slot not in own and how[i] != LATE]
+        for i, share in zip(held, self._store.probas(slots[held]), strict=True):
+            shares[i] = share
+        return shares
+
+    def _sets(self, probas: Floats, sets: LabelSets) -> Members:
+        """The sets of the events in hand; labels that found their event are taken in turn."""
+        found, asks, classes = self._found, np.flatnonzero(self._asks), self._join.model.classes
+        number = {label: code for code, label in enumerate(classes)}
+        rows = np.zeros((len(asks) + len(found.slots), len(classes)))
+        for row, share in zip(rows, [*probas, *self._shares_of(probas)], strict=True):
+            row[: len(share)] = np.abs(np.nan_to_num(share))
+        # Of those that have waited too long, or are not learned, nothing is known, or to be.
+        true = [
+            label if self._join.learn and how != LATE else None
+            for label, how in zip(found.labels, found.how, strict=True)
+        ]
+        codes = np.array([-1] * len(asks) + [number.get(label, -1) for label in true], np.int64)
+        order = np.argsort(np.concatenate([2 * asks, found.turns]), kind="stable")
+        members = np.empty(rows.shape, np.bool_)
+        members[order] = sets.run(rows[order], codes[order])
+        return members[: len(asks), : probas.shape[1]]
 
     def _add(self) -> None:
         """Let those events wait whose labels do not come at once."""
@@ -366,17 +428,11 @@ class _Part:
             shares = np.zeros((len(at), 0)) if probas is None else probas[self._kept[self._asks]]
             store.remember(self._n_new, at, asked.memories[at], shares)
 
-    def report(self) -> Joined:
-        """Say what found each other, and do without what was kept of it."""
-        store, settled, join, counts = self._store, self._settled, self._join, self._join.counts
-        fates, slots = settled.fates, settled.slots
-        n = np.bincount(fates, minlength=len(FATES)).tolist()
-        for fate, name in enumerate(FATES):
-            if name:
-                setattr(counts, name, getattr(counts, name) + n[fate])
-        found, expired = _FOUND[fates], settled.expired
-        counts.expired += int(expired.sum())
-        ops = np.flatnonzero(found)
+    def _find(self) -> _Found:
+        """What finds each other, in turn."""
+        store, settled, join = self._store, self._settled, self._join
+        fates, slots, expired = settled.fates, settled.slots, settled.expired
+        ops = np.flatnonzero(_FOUND[fates])
         keys = [
             self._events.keys[event] if event >= 0 else self._late_keys[label]
             for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
@@ -393,9 +449,43 @@ class _Part:
             turns = np.concatenate([turns, 2 * self._left_before[expired]])
             joining = np.concatenate([joining, left])
             order = np.argsort(turns, kind="stable")
-            joining, lags = joining[order], np.concatenate([lags, np.full(len(left), store.wait_ms)])[order]
+            turns, joining = turns[order], joining[order]
+            lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])[order]
             labels, keys, how = ([values[i] for i in order.tolist()] for values in (labels, keys, how))
+        return _Found(turns, joining, lags, labels, how, keys)
+
+    def report(self) -> Joined:
+        """Say what found each other, and do without what was kept of it."""
+        store, settled, counts, found = self._store, self._settled, self._join.counts, self._found
+        fates, joining = settled.fates, found.slots
+        n = np.bincount(fates, minlength=len(FATES)).tolist()
+        for fate, name in enumerate(FATES):
+            if name:
+                setattr(counts, name, getattr(counts, name) + n[fate])
+        counts.expired += int(settled.expired.sum())
         codes, scores, origins = store.codes(joining), store.scores(joining), store.origins(joining)
-        gone = np.concatenate([slots[fates == kernels.JOINS] if not store.relearns else slots[:0], settled.left])
-        store.let_go(gone)
-        return Joined(labels, joining, codes, scores, keys, origins, lags, how)
+        done = settled.slots[fates == kernels.JOINS] if not store.relearns else settled.slots[:0]
+        store.let_go(np.concatenate([done, settled.left]))
+        return Joined(found.labels, joining, codes, scores, found.keys, origins, found.lags, found.how, self._shares)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Events and labels that find each other in a part, in turn.
+
+    Parameters
+    ----------
+    turns
+        When, in half steps: what leaves before a place, and what comes there.
+    slots, lags
+        Of the events, and of their labels.
+    labels, how, keys
+        As `Joined` has them.
+    """
+
+    turns: Ints
+    slots: Ints
+    lags: Ints
+    labels: list[Any]
+    how: list[str]
+    keys: list[str]

@@ -69,12 +69,18 @@ class OtherModel:
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn."""
         codes, scores = np.full(len(asked.labels), -1), np.full(len(asked.labels), np.nan)
+        shares: list[dict[Any, float]] = [{}] * len(codes)
         for i, (x, label) in enumerate(zip(asked.features, asked.labels, strict=True)):
             if asked.predicted[i]:
                 codes[i], scores[i] = self._predict(x)
+                shares[i] = self.last
             if label is not None:
+                self.code(label)
                 self.model.learn_one(x, label)
-        return Answer(codes, scores, None)
+        if not self.with_proba:
+            return Answer(codes, scores)
+        table = [[row.get(label, 0.0) for label in self.classes] for row in shares]
+        return Answer(codes, scores, np.array(table).reshape(len(codes), len(self.classes)))
 
     def _predict(self, x: dict[Any, Any]) -> tuple[int, float]:
         if not self.with_proba:

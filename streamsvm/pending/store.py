@@ -383,6 +383,14 @@ class Store:
             found[which] = values.reshape(len(which), width)
         return found
 
+    def probas(self, slots: Ints) -> list[Floats]:
+        """The probabilities left there by `remember`; of those that are gone, none."""
+        found = [np.zeros(0)] * len(slots)
+        for which, (values, lengths) in self.take(slots, lambda segment, rows: segment.probas.take(rows)):
+            for i, row in zip(which.tolist(), np.split(values, np.cumsum(lengths)[:-1]), strict=True):
+                found[i] = row
+        return found
+
     def let_go(self, slots: Ints) -> None:
         """These wait no longer: what was kept of them need not be."""
         for _, (segment, rows) in self.take(slots, lambda segment, rows: (segment, rows)):

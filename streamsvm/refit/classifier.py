@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.decide.learner import PredictsManySets, answers
+from streamsvm.decide.reasons import Explains
+from streamsvm.decide.sets import AllSets, Key, Members
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
@@ -49,7 +52,7 @@ _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 KEPT = 100
 
 
-class RefitClassifier(base.MiniBatchClassifier):
+class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
@@ -174,6 +177,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._trigger = self._trigger_settings.begin()
         self._panel = Panel(experts if hand_over == "vote" else 0)
         self._adoption = Adoption(self._solver) if hand_over == "adopt" else None
+        self._sets = AllSets()
         self._seen = 0
         self._n_refits = 0
         self._is_due = False
@@ -320,14 +324,14 @@ class RefitClassifier(base.MiniBatchClassifier):
         code = self._model._codes.get(y)
         if code is None or w != 1.0 or not self._model._pack(x) or not self._learn_packed(code, moment):
             rows, codes, weights = self._model._prepare([x], [y], [w], False)
-            self._run(rows, codes, weights, np.array([moment]), predict=False)
+            self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
 
     def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, which is remembered with those that follow; False where that cannot be done."""
         model, recent = self._model, self._recent_now()
         if self._adoption is not None and self._adoption.is_running:
             return False
-        if self._is_empty:
+        if self._is_empty and not self._sets:
             predicted = model._test_packed(code)
             if predicted < -1:
                 return False
@@ -336,7 +340,11 @@ class RefitClassifier(base.MiniBatchClassifier):
             proba = model._learn_packed(code)
             if proba is None:
                 return False
-            _, _, error = self._panel.vote_on_one(recent.values, proba, code)
+            if self._is_empty:
+                error = 0.0 if len(proba) and int(proba.argmax()) == code else 1.0
+            else:
+                _, proba, error = self._panel.vote_on_one(recent.values, proba, code)
+            self._sets.learn_one(proba, code)
         if recent.add(code, time, error) >= self._room:
             self._flush()
         return True
@@ -429,7 +437,22 @@ class RefitClassifier(base.MiniBatchClassifier):
             Where rows cannot be learned from; no row has been then.
         """
         event_times = _times(times, y)
-        self._run(*self._model._prepare(X, y, w, False), event_times, predict=False)
+        self._learn_rows(*self._model._prepare(X, y, w, False), event_times, predict=False)
+
+    def _learn_rows(
+        self,
+        rows: EncodedRows,
+        codes: Ints,
+        weights: Floats,
+        times: Floats | None,
+        predict: bool = True,
+        proba: bool = False,
+        sets: Key | None = None,
+    ) -> tuple[Ints, Floats, Members | None]:
+        """Predict and learn rows: the classes, all probabilities, and the sets that are wanted."""
+        n_proba = len(self._model._codes) if proba or self._sets else 0
+        found, _, shares = self._run(rows, codes, weights, times, predict, n_proba)
+        return found, shares, self._sets.run(shares, np.where(weights > 0.0, codes, -1), sets)
 
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives for rows.
@@ -474,9 +497,16 @@ class RefitClassifier(base.MiniBatchClassifier):
         BadRows
             Where rows cannot be used.
         """
+        proba = self._probabilities(X)
+        return frame_like(X, proba, self.classes_[: proba.shape[1]])
+
+    def _probabilities(self, X: Any) -> Floats:
         n = int(self._model._state.n_classes)
         _, _, proba = self._run(self._model._space.encode(X), n_proba=n)
-        return frame_like(X, proba, self.classes_[:n])
+        return proba
+
+    def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
+        return frame_like(X, values, list(classes))
 
     def peek_proba_many(self, X: Any) -> Floats:
         """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
@@ -496,7 +526,17 @@ class RefitClassifier(base.MiniBatchClassifier):
         _, _, proba = self._run(self._model._space.encode(X), predict=False, n_proba=n)
         return proba
 
-    def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False) -> Any:
+    def test_then_train(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        times: Any = None,
+        w: Any = None,
+        proba: bool = False,
+        coverage: float | None = None,
+        by_class: bool = False,
+    ) -> Any:
         """Predict each row, then learn it, exactly as a loop of `predict_one` and `learn_one` does.
 
         Parameters
@@ -523,12 +563,11 @@ class RefitClassifier(base.MiniBatchClassifier):
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
-        event_times = _times(times, y)
+        event_times, key = _times(times, y), self._sets_asked(coverage, by_class)
         rows, codes, weights = self._model._prepare(X, y, w, True)
-        n_proba = len(self._model._codes) if proba else 0
-        found, _, probabilities = self._run(rows, codes, weights, event_times, n_proba=n_proba)
+        found, shares, members = self._learn_rows(rows, codes, weights, event_times, proba=proba, sets=key)
         predicted = like(X, self._model._decode(found))
-        return (predicted, probabilities) if proba else predicted
+        return answers(predicted, shares if proba else None, members)
 
     @property
     def memory_size(self) -> int:
@@ -833,7 +872,9 @@ class RefitClassifier(base.MiniBatchClassifier):
             "carried": self._carried,
             "refits": self._notes,
             "forgotten": self._forgotten,
+            "sets": self._sets.header(),
         }
+        arrays |= self._sets.arrays()
         if self._adoption is not None:
             whole["adoption"], own = self._adoption.state()
             arrays |= archive.under("adoption", own)
@@ -883,6 +924,7 @@ class RefitClassifier(base.MiniBatchClassifier):
         self._is_due, self._carried = bool(header["is_due"]), dict(header["carried"])
         self._notes = [dict(note) for note in header["refits"]]
         self._forgotten = _counted([], header["forgotten"])
+        self._sets = AllSets.from_state(header.get("sets", []), archive.under("sets", parts.pop("sets", {})))
         self.refits, self.refit_totals()  # refuses notes that are none
         if self._adoption is not None:
             self._adoption.restore(header["adoption"], parts.pop("adoption", {}), model)

@@ -21,7 +21,7 @@ from streamsvm.run.locks import lock
 _CLASS = "Checkpoint"
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
-_LATE = "late"
+_IF_ANY = ("late", "decisions")
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Snapshot:
         What has been taken of the events after `source`, as `Begun.state` has it.
     late
         What waits for its label, where labels come later.
+    decisions
+        What decisions and alarms rest on, where there are any.
     """
 
     identity: dict[str, str]
@@ -52,6 +54,7 @@ class Snapshot:
     history: State
     begun: dict[str, Any] = field(default_factory=dict)
     late: State | None = None
+    decisions: State | None = None
 
 
 class Checkpoint:
@@ -140,7 +143,7 @@ class Checkpoint:
         """Replace the snapshot, atomically and durably."""
         header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun")}}
         arrays: dict[str, NDArray[Any]] = {}
-        for part in _STATES if snapshot.late is None else (*_STATES, _LATE):
+        for part in (*_STATES, *(name for name in _IF_ANY if getattr(snapshot, name) is not None)):
             header[part], held = getattr(snapshot, part)
             arrays |= {f"{part}/{name}": array for name, array in held.items()}
         try:
@@ -184,12 +187,12 @@ def read_snapshot(path: Path) -> Snapshot:
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")
     if not all(isinstance(header[name], dict) for name in ("identity", "sinks", *_STATES)):
         raise ValueError(f"{path} is not a whole checkpoint")
-    parts = tuple(f"{part}/" for part in (*_STATES, _LATE))
+    parts = tuple(f"{part}/" for part in (*_STATES, *_IF_ANY))
     check_names(arrays, {name for name in arrays if name.startswith(parts)})
     settings, source, sinks = (header[name] for name in _PLAIN)
     model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
-    late = (header[_LATE], _under(_LATE, arrays)) if _LATE in header else None
-    return Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}), late)
+    others = {part: (header[part], _under(part, arrays)) for part in _IF_ANY if part in header}
+    return Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}), **others)
 
 
 def _under(part: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""What mattered when: the relevance of the features, label autocorrelation, and who led, sampled over a run.
+"""What mattered when: the relevance of features, label autocorrelation, who led, and which classes came, over a run.
 
 Samples are taken between batches, at events that depend on the stream alone, so that a resumed run takes the same.
 """
@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 
 from streamsvm.models import decode_label, encode_label
 from streamsvm.run.abilities import Insight
+from streamsvm.run.names import feature, shown
 
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
+_MOST_CLASSES = 64  # whose events are counted
+_MOST_TOLD = 5  # changes of a kind
+_LEAST_PART, _LEAST_EVENTS = 0.05, 30  # of the relevance, and of a class, for a change to be told
 _FIRST_STEP = 250  # events between two samples, doubled whenever there are too many
 
 
@@ -41,6 +45,8 @@ class History:
     >>> names, values = history.relevance(2)
     >>> names, values.shape
     (['signal', 'noise'], (4, 2))
+    >>> history.changes(since=249)
+    []
     """
 
     def __init__(self) -> None:
@@ -49,23 +55,25 @@ class History:
         self._step, self._due = _FIRST_STEP, _FIRST_STEP
         self._leaders: list[str] = []
         self._relevances: list[dict[Hashable, float]] = []
+        self._seen: list[list[int]] = []
+        self.labels: list[Any] = []
 
-    def take(self, model: Any, events: int, judged: int) -> None:
-        """Take a sample if one is due, after so many events of which so many were judged."""
+    def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
+        """Take a sample if one is due, after so many events of which so many were judged; each label came so often."""
         if events < self._due:
             return
         self._due = (events // self._step + 1) * self._step
         if len(self.at) == _MOST_SAMPLES:
             self._thin(events)
         else:
-            self._add(model, judged)
+            self._add(model, judged, labels, seen)
 
-    def end(self, model: Any, judged: int) -> None:
+    def end(self, model: Any, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample of how the run ended, which is no part of what it goes on with."""
         if not self.at or judged - self.at[-1] >= self._step:
-            self._add(model, judged)
+            self._add(model, judged, labels, seen)
 
-    def _add(self, model: Any, judged: int) -> None:
+    def _add(self, model: Any, judged: int, labels: Sequence[Any], seen: Sequence[int]) -> None:
         found = Insight.of(model)
         if not found.relevance and not found.leaders:
             return
@@ -73,13 +81,69 @@ class History:
         self.trust.append((found.autocorrelation or {"trust": 0.0})["trust"])
         self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
         self._relevances.append(dict(list(found.relevance.items())[:_MOST_FEATURES]))
+        self.labels = list(labels[:_MOST_CLASSES])
+        self._seen.append(list(map(int, seen[:_MOST_CLASSES])))
 
     def _thin(self, events: int) -> None:
         """Keep every second sample, and take no more than half as many from now on, however large batches are."""
-        for samples in (self.at, self.trust, self._leaders, self._relevances):
+        for samples in (self.at, self.trust, self._leaders, self._relevances, self._seen):
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
         self._due = (events // self._step + 1) * self._step
+
+    def changes(self, since: int) -> list[str]:
+        """What is different from how it was when so many events had been judged, in words.
+
+        Features whose part of the relevance is at least twice, or at most half, what it was (and a twentieth of it
+        then or now); classes that came since, and those whose share of events since is twice or half what it was
+        before; another member that leads; label autocorrelation that is heard now, or no longer.
+
+        Parameters
+        ----------
+        since
+            Judged events; the last sample not after that is what is compared with, the first where there is none.
+        """
+        if len(self.at) < 2:
+            return []
+        then = max((i for i, at in enumerate(self.at[:-1]) if at <= since), default=0)
+        return [*self._moved_features(then), *self._moved_classes(then), *self._moved_votes(then)]
+
+    def _moved_features(self, then: int) -> list[str]:
+        before, now = _parts(self._relevances[then]), _parts(self._relevances[-1])
+        moved = [
+            (name, before.get(name, 0.0), now.get(name, 0.0))
+            for name in dict.fromkeys([*now, *before])
+            if _has_moved(before.get(name, 0.0), now.get(name, 0.0), _LEAST_PART)
+        ]
+        moved.sort(key=lambda one: -abs(one[2] - one[1]))
+        told = moved[:_MOST_TOLD]
+        return [
+            f"{shown(feature(name))} matters {'more' if new > old else 'less'}: {new:.0%} of the relevance, "
+            f"was {old:.0%}"
+            for name, old, new in told
+        ]
+
+    def _moved_classes(self, then: int) -> list[str]:
+        now = self._seen[-1]
+        before = self._seen[then] + [0] * (len(now) - len(self._seen[then]))
+        came = [shown(label) for label, old, new in zip(self.labels, before, now, strict=False) if new and not old]
+        told = [f"classes that came: {', '.join(came[:_MOST_TOLD])}"] if came else []
+        since = [new - old for old, new in zip(before, now, strict=True)]
+        if not sum(before) or sum(since) < _LEAST_EVENTS:
+            return told
+        for label, old, new in zip(self.labels, before, since, strict=False):
+            shares = old / sum(before), new / sum(since)
+            if old and _has_moved(*shares, _LEAST_EVENTS / sum(since)):
+                told.append(f"class {shown(label)} is {shares[1]:.2%} of events since, was {shares[0]:.2%}")
+        return told[: 1 + _MOST_TOLD]
+
+    def _moved_votes(self, then: int) -> list[str]:
+        told = []
+        if self._leaders[then] and self._leaders[-1] != self._leaders[then]:
+            told.append(f"{self._leaders[-1]} leads, was {self._leaders[then]}")
+        if (self.trust[then] > 0.0) != (self.trust[-1] > 0.0):
+            told.append(f"label autocorrelation is {'heard' if self.trust[-1] > 0.0 else 'no longer heard'}")
+        return told
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
         """The features that ever mattered most, and their relevance: a row for each sample, NaN where it is not known.
@@ -117,6 +181,7 @@ class History:
             "due": self._due,
             "leaders": self._leaders,
             "names": [encode_label(name) for name in names],
+            "labels": [encode_label(label) for label in self.labels],
         }
         arrays = {
             "at": np.array(self.at, np.int64),
@@ -124,6 +189,8 @@ class History:
             "counts": np.array([len(sample) for sample in self._relevances], np.int64),
             "features": np.array([code[name] for sample in self._relevances for name in sample], np.int64),
             "relevances": np.array([value for sample in self._relevances for value in sample.values()], np.float64),
+            "classes": np.array([len(sample) for sample in self._seen], np.int64),
+            "seen": np.array([n for sample in self._seen for n in sample], np.int64),
         }
         return header, arrays
 
@@ -145,7 +212,24 @@ class History:
             dict(zip([names[j] for j in row], relevance.tolist(), strict=True))
             for row, relevance in zip(codes, values, strict=True)
         ]
+        history.labels = [decode_label(label) for label in header.get("labels", [])]
+        history._seen = [[] for _ in history.at]
+        if "seen" in arrays:  # not in checkpoints of earlier versions
+            history._seen = [sample.tolist() for sample in _split(arrays["seen"], arrays["classes"])]
+        if len(history._seen) != len(history.at) or any(len(sample) > len(history.labels) for sample in history._seen):
+            raise ValueError("a history of classes that are not known")
         return history
+
+
+def _parts(relevance: dict[Hashable, float]) -> dict[Hashable, float]:
+    """Each feature's part of the whole."""
+    total = sum(relevance.values())
+    return {name: value / total for name, value in relevance.items()} if total > 0.0 else {}
+
+
+def _has_moved(old: float, new: float, least: float) -> bool:
+    """Whether a share is twice or half what it was, and at least so much then or now."""
+    return max(old, new) >= least and not 0.5 < (new + 1e-12) / (old + 1e-12) < 2.0
 
 
 def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> Sequence[NDArray[Any]]:

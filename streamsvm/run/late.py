@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
+from streamsvm.decide.sets import LabelSets
 from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
 from streamsvm.run.estimate import Estimate
-from streamsvm.run.learners import Answers, LateLearner, by_code
+from streamsvm.run.learners import Answers, LateLearner
 
 N_ORIGINS = 2  # numbers that tell where an event came from, at most
 _OCTAVES, _STEPS = 48, 8  # of lags: from a millisecond on, so many steps in which they double
@@ -96,9 +97,19 @@ class LateLearning:
         Whether it learns.
     window
         How many predictions the estimate of the accuracy looks back on.
+    sets
+        Sets of labels, where they are wanted.
     """
 
-    def __init__(self, learner: LateLearner, settings: LateSettings, *, learn: bool, window: int) -> None:
+    def __init__(
+        self,
+        learner: LateLearner,
+        settings: LateSettings,
+        *,
+        learn: bool,
+        window: int,
+        sets: LabelSets | None = None,
+    ) -> None:
         self.learner = learner
         self.store = Store(
             wait_ms=settings.wait_ms,
@@ -108,7 +119,7 @@ class LateLearning:
             relearns=settings.relearn,
             n_origins=N_ORIGINS,
         )
-        self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout)
+        self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, sets=sets)
         self.lags, self.estimate = Lags(), Estimate(window)
         self.budget = None if settings.budget is None else LabelBudget(settings.budget)
         self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -123,11 +134,12 @@ class LateLearning:
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
-        shares = [row for answer in answers for row in by_code(answer.codes, answer.probas)]
         self._watch(codes, scores, slots, joined)
         batch, keep = self.learner.settled(batch)
+        n = len(self.learner.classes)
+        more = (_rows([getattr(answer, name) for answer in answers], n, keep) for name in ("probas", "members"))
         self.asked = self._ask(scores[keep], slots[keep])
-        return Answers(batch, codes[keep], scores[keep], [shares[i] for i in keep] if shares else None), joined
+        return Answers(batch, codes[keep], scores[keep], *more), joined
 
     def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which events to ask the labels of; none of those with the key of another."""
@@ -220,6 +232,19 @@ class LateLearning:
         if arrays["lags"].shape != self.lags.counts.shape:
             raise ValueError("lags of other steps")
         self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]
+
+
+def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: list[int]) -> Any:
+    """Rows of several parts, over all classes that are known by now; None where there are none."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    found = np.zeros((sum(map(len, known)), n_classes), known[0].dtype)
+    at = 0
+    for part in known:
+        found[at : at + len(part), : part.shape[1]] = part
+        at += len(part)
+    return found[keep]
 
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

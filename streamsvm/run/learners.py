@@ -31,14 +31,28 @@ class Answers:
         The predictions as indices into the learner's `classes`, -1 for none.
     scores
         Their probabilities, NaN where unknown.
-    probabilities
-        Where they are wanted, those of the classes that are not 0, by index: one dict an event, None for none.
+    proba
+        Where they are known, those of all classes, shape (n, n_classes), 0 for classes that were not known yet, NaN for
+        events with none.
+    members
+        Where sets of labels are wanted, whether each class is in the set, of the same shape.
+    decisions, costs
+        Where there are costs, the decisions as indices, -1 for none, and what they have cost, NaN where unknown.
+    alarms
+        Where alarms are wanted, for which events there is one.
+    reasons
+        Where they are wanted, what most speaks for each prediction.
     """
 
     batch: Batch
     codes: NDArray[Any]
     scores: NDArray[np.float64]
-    probabilities: Sequence[dict[int, float] | None] | None = None
+    proba: NDArray[np.float64] | None = None
+    members: NDArray[np.bool_] | None = None
+    decisions: NDArray[np.int64] | None = None
+    costs: NDArray[np.float64] | None = None
+    alarms: NDArray[np.bool_] | None = None
+    reasons: Sequence[list[dict[str, Any]] | None] | None = None
 
 
 class LateLearner(Protocol):
@@ -120,7 +134,7 @@ class BatchLearner(OwnModel):
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:
-                return Answers(batch, codes, scores, by_code(codes, *all_) if self.proba else None)
+                return Answers(batch, codes, scores, *all_)
 
 
 class RowLearner:
@@ -134,13 +148,12 @@ class RowLearner:
     ----------
     model
         A River classifier.
-    scored, proba
-        Whether scores, and all probabilities, are wanted; where they are not, models that decide by themselves are not
-        asked for them.
+    scored
+        Whether probabilities are wanted; where they are not, models that decide by themselves are not asked for them.
     """
 
-    def __init__(self, model: Any, *, scored: bool, proba: bool = False) -> None:
-        self.model, self._proba = model, proba
+    def __init__(self, model: Any, *, scored: bool) -> None:
+        self.model = model
         self._binary = not model._multiclass
         self._code: dict[Any, int] = {}
         self.classes: list[Any] = []
@@ -163,13 +176,14 @@ class RowLearner:
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn; events that the model raises on are left out by `settled`."""
         n = len(asked.labels)
-        codes, scores = np.full(n, -1), np.full(n, np.nan)
+        codes, scores, shares = np.full(n, -1), np.full(n, np.nan), list[Shares]([None] * n)
         self._name(asked.labels)
         for i, (row, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
             try:
                 if asked.predicted[i]:
-                    prediction, scores[i] = self._predict(row)
+                    prediction, shares[i] = self._predict(row)
                     codes[i] = self._decode(prediction)
+                    scores[i] = _score(prediction, shares[i])
                 if label is not None:
                     self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
             except Exception as error:  # nobody knows what a foreign model raises on a strange event
@@ -178,23 +192,23 @@ class RowLearner:
                 else:
                     logger.warning("an event could not be learned: %s: %s", type(error).__name__, error)
             self._n_asked += int(asked.predicted[i])
-        return Answer(codes, scores)
+        return Answer(codes, scores, self._table(shares))
 
     def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
         """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
-        found = [self._shares(row) for row in rows]
-        if any(shares is None for shares in found):
+        try:
+            found = self._table([self.model.predict_proba_one(row) for row in rows])
+        except (NotImplementedError, AttributeError):
             return None
-        return np.array([[(shares or {}).get(code, 0.0) for code in range(len(self.classes))] for shares in found])
+        return found
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         """Test, then train, one event after the other; those that the model raises on are set aside."""
         self._name(batch.labels)
-        codes, scores, probabilities, bad = [], [], [], {}
+        codes, scores, all_shares, bad = [], [], list[Shares](), {}
         for i, (row, label) in enumerate(zip(batch.rows(), batch.labels, strict=True)):
             try:
-                prediction, score = self._predict(row)
-                shares = self._shares(row) if self._proba and prediction is not None else None
+                prediction, shares = self._predict(row)
                 if learn and label is not None:
                     self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
                 code = self._decode(prediction)
@@ -202,21 +216,20 @@ class RowLearner:
                 bad[i] = f"{type(error).__name__}: {error}"
             else:
                 codes.append(code)
-                scores.append(score if code >= 0 else float("nan"))
-                probabilities.append(shares)
+                scores.append(_score(prediction, shares) if code >= 0 else float("nan"))
+                all_shares.append(shares if code >= 0 else None)
         if bad:
             batch = batch.without(bad)
-        found = probabilities if self._proba else None
-        return Answers(batch, np.array(codes, np.int64), np.array(scores, np.float64), found)
+        return Answers(batch, np.array(codes, np.int64), np.array(scores, np.float64), self._table(all_shares))
 
-    def _shares(self, row: dict[Any, Any]) -> dict[int, float] | None:
-        """All probabilities; None where the model knows none."""
-        try:
-            shares = self.model.predict_proba_one(row)
-        except (NotImplementedError, AttributeError):
-            return None
-        codes = {self._decode(label): share for label, share in shares.items() if share}
-        return {code: codes[code] for code in sorted(codes) if code >= 0}
+    def _table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
+        """Probabilities by label as rows over all classes."""
+        coded = [None if row is None else {self._decode(label): p for label, p in row.items()} for row in shares]
+        found = np.full((len(coded), len(self.classes)), np.nan)
+        for row, by_code in zip(found, coded, strict=True):
+            if by_code is not None:
+                row[:] = [by_code.get(code, 0.0) for code in range(len(self.classes))]
+        return found
 
     def _name(self, labels: Sequence[Any]) -> None:
         """Number the labels before any prediction, which may say True where the labels say 1."""
@@ -247,47 +260,44 @@ class RowLearner:
             return int(prediction) if prediction < len(self.classes) else -1
         return self._encode(prediction)
 
-    def _predictor(self, scored: bool) -> Callable[[dict[Any, Any]], tuple[Any, float]]:
+    def _predictor(self, scored: bool) -> Callable[[dict[Any, Any]], tuple[Any, Shares]]:
         from river.base import Classifier
 
         model = self.model
         if _overrides(model, Classifier, "predict_one"):
             if scored and _overrides(model, Classifier, "predict_proba_one"):
                 return self._predict_twice
-            return lambda row: (model.predict_one(row), float("nan"))
+            return lambda row: (model.predict_one(row), None)
         return self._predict_once
 
-    def _predict_once(self, row: dict[Any, Any]) -> tuple[Any, float]:
-        """What River's own `predict_one` does, with the probability."""
+    def _predict_once(self, row: dict[Any, Any]) -> tuple[Any, Shares]:
+        """What River's own `predict_one` does, with the probabilities."""
         shares = self.model.predict_proba_one(row)
-        if not shares:
-            return None, float("nan")
-        prediction = max(shares, key=shares.get)
-        return prediction, shares[prediction]
+        return (max(shares, key=shares.get), shares) if shares else (None, None)
 
-    def _predict_twice(self, row: dict[Any, Any]) -> tuple[Any, float]:
+    def _predict_twice(self, row: dict[Any, Any]) -> tuple[Any, Shares]:
         prediction = self.model.predict_one(row)
         try:
-            score = self.model.predict_proba_one(row).get(prediction, float("nan"))
+            return prediction, self.model.predict_proba_one(row)
         except (NotImplementedError, AttributeError):  # a pipeline whose last step knows no probabilities
-            self._predict = lambda row: (self.model.predict_one(row), float("nan"))
-            score = float("nan")
-        return prediction, score
+            self._predict = lambda row: (self.model.predict_one(row), None)
+            return prediction, None
 
 
-def as_learner(model: Any, *, scored: bool, proba: bool = False) -> BatchLearner | RowLearner:
+Shares = dict[Any, float] | None
+"""Probabilities by label, where they are known."""
+
+
+def _score(prediction: Any, shares: Shares) -> float:
+    """The probability of what was predicted."""
+    return float("nan") if shares is None else shares.get(prediction, float("nan"))
+
+
+def as_learner(model: Any, *, scored: bool, proba: bool = True) -> BatchLearner | RowLearner:
     """The fastest way to drive a model; `scored` and `proba` say what of its answers will be used."""
     if isinstance(model, Batched):
         return BatchLearner(model, proba=proba)
-    return RowLearner(model, scored=scored, proba=proba)
-
-
-def by_code(codes: NDArray[Any], probabilities: NDArray[np.float64] | None) -> list[dict[int, float] | None]:
-    """Rows as dicts, without classes that were not known yet; these depend on where a batch ends."""
-    if probabilities is None:
-        return []
-    rows = zip(codes.tolist(), probabilities.tolist(), strict=True)
-    return [None if code < 0 else {c: p for c, p in enumerate(row) if p} for code, row in rows]
+    return RowLearner(model, scored=scored)
 
 
 def _overrides(model: Any, base: type, method: str) -> bool:

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.models import decode_labels, encode_label
+from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
+from streamsvm.run.measures import Measures
 
 CURVE_LINES = ("model", "no_change", "majority")
 """What the curve follows: the model, "the label before", and "the most frequent label so far"."""
 
-_BUCKETS = 1024
 _COUNTS = ("window", "taken", "events", "rejected", "unanswered", "last", "leader")
 _SHIFT = 32  # a pair of classes is kept as one integer: truth << 32 | prediction
 
@@ -55,68 +56,6 @@ class Scores:
     classes: list[ClassScore]
 
 
-class Curve:
-    """Hits over time, in at most 1024 buckets of equal width: when they run out, neighbours are merged.
-
-    Examples
-    --------
-    >>> curve = Curve()
-    >>> curve.add(np.array([[True, False, False], [True, True, False]]))
-    >>> x, share = curve.windowed(2)
-    >>> x.tolist(), share.tolist()
-    ([2], [[1.0, 0.5, 0.0]])
-    """
-
-    def __init__(self) -> None:
-        self.events = 0
-        self.width = 1
-        self._hits = np.zeros((_BUCKETS, len(CURVE_LINES)), np.int64)
-
-    def add(self, hits: NDArray[np.bool_]) -> None:
-        """Take the events of a batch: one row each, one column for each of `CURVE_LINES`."""
-        if not len(hits):
-            return
-        end = self.events + len(hits)
-        while end > self.width * _BUCKETS:
-            self._hits[: _BUCKETS // 2] = self._hits.reshape(_BUCKETS // 2, 2, -1).sum(axis=1)
-            self._hits[_BUCKETS // 2 :] = 0
-            self.width *= 2
-        first, last = self.events // self.width, (end - 1) // self.width
-        starts = np.maximum(np.arange(first, last + 1) * self.width - self.events, 0)
-        self._hits[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
-        self.events = end
-
-    def totals(self) -> NDArray[np.int64]:
-        """All hits, one number for each of `CURVE_LINES`."""
-        totals: NDArray[np.int64] = self._hits.sum(axis=0)
-        return totals
-
-    def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Shares of hits over a sliding window of about `window` events: the ends of the windows, and the shares."""
-        full = self.events // self.width
-        span = min(max(1, round(window / self.width)), max(full, 1))
-        sums = np.concatenate([np.zeros((1, len(CURVE_LINES)), np.int64), np.cumsum(self._hits[:full], axis=0)])
-        ends = np.arange(span, full + 1)
-        return ends * self.width, (sums[ends] - sums[ends - span]) / (span * self.width)
-
-    def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
-        """All of it."""
-        used = -(-self.events // self.width)
-        return {"events": self.events, "width": self.width}, self._hits[:used]
-
-    @classmethod
-    def from_state(cls, header: dict[str, Any], hits: NDArray[np.int64]) -> Curve:
-        """What `state` gave."""
-        curve = cls()
-        curve.events, curve.width = header["events"], header["width"]
-        if type(curve.events) is not int or type(curve.width) is not int or curve.width < 1:
-            raise ValueError(f"a curve of {curve.events!r} events in buckets of {curve.width!r}")
-        if hits.shape != (-(-curve.events // curve.width), len(CURVE_LINES)) or hits.dtype != np.int64:
-            raise ValueError(f"a curve of {curve.events} events, and hits of shape {hits.shape}")
-        curve._hits[: len(hits)] = hits
-        return curve
-
-
 class Metrics:
     """Counts of hits and confusions, with two baselines that any learner must be read against.
 
@@ -136,6 +75,8 @@ class Metrics:
         learner; labelled events without a prediction.
     curve, falls
         The accuracy over time, and where it fell.
+    measures
+        How good probabilities were, and what was decided by them.
 
     Examples
     --------
@@ -150,8 +91,9 @@ class Metrics:
     def __init__(self, window: int = 1000) -> None:
         self.window = window
         self.taken = self.events = self.rejected = self.unanswered = 0
-        self.curve = Curve()
+        self.curve = Curve(len(CURVE_LINES))
         self.falls = Falls()
+        self.measures = Measures(window)
         self._code = _Codes()
         self._pairs: Counter[int] = Counter()
         self._recent = np.zeros(0, np.bool_)
@@ -179,18 +121,37 @@ class Metrics:
         hits = int(self.curve.totals()[CURVE_LINES.index(name)])
         return hits / self.judged if self.judged else float("nan")
 
-    def update(self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any]) -> None:
-        """Take a batch: the labels (None where unknown) and the predictions as indices into `classes`, -1 for none."""
-        self.events += len(labels)
-        self.judge(labels, codes, classes)
+    def update(
+        self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any], **more: Any
+    ) -> None:
+        """Take a batch: the labels (None where unknown) and the predictions as indices into `classes`, -1 for none.
 
-    def judge(self, labels: Sequence[Any], codes: NDArray[np.integer[Any]], classes: Sequence[Any]) -> None:
-        """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`."""
+        `more` is what else is known of the predictions, as `judge` has it.
+        """
+        self.events += len(labels)
+        self.judge(labels, codes, classes, **more)
+
+    def judge(
+        self,
+        labels: Sequence[Any],
+        codes: NDArray[np.integer[Any]],
+        classes: Sequence[Any],
+        scores: NDArray[np.float64] | None = None,
+        proba: NDArray[np.float64] | None = None,
+        members: NDArray[np.bool_] | None = None,
+        costs: NDArray[np.float64] | None = None,
+        watched: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`.
+
+        Scores, probabilities, sets, costs and alarms are as `Measures.add` has them, over `classes`.
+        """
         if len(classes) >= len(self._of_model):
             self._of_model = np.array([*(self._code[c] for c in classes), -1])
+        more: list[Any] = [scores, proba, members, costs, watched]
         if None in labels:
             known = [i for i, label in enumerate(labels) if label is not None]
-            labels, codes = [labels[i] for i in known], codes[known]
+            labels, codes, more = [labels[i] for i in known], codes[known], _rows(more, known)
         if not labels:
             return
         truth = np.fromiter(map(self._code.__getitem__, labels), np.int64, len(labels))
@@ -199,13 +160,24 @@ class Metrics:
         answered = guess >= 0
         if not answered.all():
             self.unanswered += len(answered) - int(answered.sum())
-            truth, guess, hits = truth[answered], guess[answered], hits[answered]
+            truth, guess, hits, more = truth[answered], guess[answered], hits[answered], _rows(more, answered)
         pairs, counts = np.unique(truth << _SHIFT | guess, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             self._pairs[pair] += count
         self._recent = np.concatenate([self._recent, hits[:, 0]])[-self.window :]
         self.curve.add(hits)
         self.falls.add(hits[:, 0])
+        if more[0] is not None and len(truth):
+            self.measures.add(truth, guess, more[0], self._by_label(more[1]), self._by_label(more[2]), *more[3:])
+
+    def _by_label(self, values: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Columns of the model's classes as those of `labels`."""
+        n = 0 if values is None else values.shape[1]
+        if values is None or (self._of_model[:n] == np.arange(n)).all():
+            return values
+        found = np.zeros((len(values), len(self._code)), values.dtype)
+        found[:, self._of_model[:n]] = values
+        return found
 
     def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
         before = np.concatenate([[self.last], truth[:-1]])
@@ -279,6 +251,13 @@ class Metrics:
             rows,
         )
 
+    def ranked(self) -> list[tuple[Any, int]]:
+        """The classes whose ranking is looked at, by number, the rarest first; of two the rarer alone."""
+        counts = {code: int(self._seen[code]) for code in range(min(len(self._seen), self.measures.ranking.n_classes))}
+        rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], code))
+        names = list(self._code)
+        return [(names[code], code) for code in (rarest[:1] if len(rarest) == 2 else rarest)]
+
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All of it: a small part for JSON, in which labels keep their types, and arrays."""
         header = {name: getattr(self, name) for name in _COUNTS}
@@ -286,7 +265,9 @@ class Metrics:
         curve, hits = self.curve.state()
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
         arrays = {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
-        return header | {"curve": curve, "falls": self.falls.state()}, arrays
+        measures, own = self.measures.state()
+        arrays |= {f"measures.{name}": array for name, array in own.items()}
+        return header | {"curve": curve, "falls": self.falls.state(), "measures": measures}, arrays
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Metrics:
@@ -298,9 +279,14 @@ class Metrics:
             metrics._code[label]
         metrics._seen, metrics._recent = arrays["seen"], arrays["recent"]
         metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
-        metrics.curve = Curve.from_state(header["curve"], arrays["curve"])
+        metrics.curve = Curve.from_state(header["curve"], arrays["curve"], len(CURVE_LINES))
         metrics._check(arrays["pairs"])
         metrics.falls = Falls.from_state(header["falls"])
+        own = {name.removeprefix("measures."): a for name, a in arrays.items() if name.startswith("measures.")}
+        if "measures" in header:  # not in checkpoints of earlier versions
+            metrics.measures = Measures.from_state(header["measures"], own)
+        else:
+            metrics.measures = Measures(metrics.window)
         return metrics
 
     def _check(self, pairs: NDArray[Any]) -> None:
@@ -315,6 +301,11 @@ class Metrics:
             raise ValueError("counts of labels that are not known")
         if self._recent.dtype != bool or self._recent.ndim != 1 or len(self._recent) > self.window:
             raise ValueError("recent hits that do not fit their window")
+
+
+def _rows(values: list[Any], which: Any) -> list[Any]:
+    """Some rows of what is known."""
+    return [None if held is None else held[which] for held in values]
 
 
 def _occurrence(codes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import LateLearning
+from streamsvm.run.measures import COLUMNS, TIMED
 from streamsvm.run.metrics import CURVE_LINES
 from streamsvm.run.names import feature, shown
 from streamsvm.run.runner import Report
@@ -30,6 +31,7 @@ _MOST_FEATURES = len(_COLORS)
 _REFITS = {"votes": ("^", "#009e73"), "adopted": ("D", "#cc79a7"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
 _LITTLE = 0.1  # label autocorrelation has a panel where it was trusted more than that
+_DIAGRAM = 3.2  # inches, of the diagram of probabilities
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -47,9 +49,10 @@ def check_plot(path: str | os.PathLike[str]) -> None:
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
     """Draw the accuracy over a sliding window, the model's beside "no change" and "majority" over the same windows.
 
-    Dashed lines stand where a fall of accuracy was noticed, marks at the foot where a refit began. Below, where the
-    model tells them, which features mattered when, how far label autocorrelation was trusted, and which of its members
-    led.
+    Dashed lines stand where a fall of accuracy was noticed, marks at the foot where a refit began. Below, as far as
+    they are known, the losses of probabilities, coverage and size of sets of labels, costs, which features mattered
+    when, how far label autocorrelation was trusted, and which of its members led; last, how often predictions of each
+    probability were right.
     """
     from matplotlib import rc_context
 
@@ -67,15 +70,24 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     history = report.history
     names, relevance = history.relevance(_MOST_FEATURES)
     members, led = history.leaders()
-    heights = {"accuracy": 3.6}
+    heights = {"accuracy": 3.6} | dict.fromkeys(_timed(report), 1.4)
     heights |= ({"relevance": 2.6} if names else {}) | (
         {"autocorrelation": 0.8} if max(history.trust, default=0.0) > _LITTLE else {}
     )
     heights |= {"leaders": 0.3} if members else {}
-    figure = Figure(figsize=(9, 0.9 + 1.05 * sum(heights.values())), layout="constrained")
+    points = report.metrics.measures.reliability.points()
+    over_time, below = 0.9 + 1.05 * sum(heights.values()), _DIAGRAM if points else 0.0
+    figure = Figure(figsize=(9, over_time + below), layout="constrained")
     FigureCanvasAgg(figure)
-    panels: Any = figure.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
+    top: Any = figure
+    if points:
+        parts: Any = figure.subfigures(2, 1, height_ratios=[over_time, below])
+        top, bottom = parts
+        _draw_reliability(bottom, points, report.metrics.measures.reliability.error)
+    panels: Any = top.subplot_mosaic([[name] for name in heights], height_ratios=list(heights.values()), sharex=True)
     _draw_accuracy(panels["accuracy"], report)
+    for name, lines in _timed(report).items():
+        _draw_timed(panels[name], name, lines, report)
     if names:
         _draw_relevance(panels["relevance"], history.at, names, relevance)
     if "autocorrelation" in panels:
@@ -110,6 +122,55 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
     axes.set_ylabel(f"over the last {window:,} events")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    _dress(axes)
+
+
+def _timed(report: Report) -> dict[str, list[str]]:
+    """What is known over time of probabilities, and of what was decided by them: panels, and the lines in each."""
+    totals = dict(zip(COLUMNS, report.metrics.measures.curve.totals().tolist(), strict=True))
+    panels = {
+        "Losses of probabilities": ["log_loss", "brier"],
+        "Sets of labels": ["covered", "size"],
+        "Cost": ["cost"],
+        "Alarms": ["alarms"],
+    }
+    return {panel: lines for panel, lines in panels.items() if totals[TIMED[lines[0]][0]]}
+
+
+def _draw_timed(axes: Any, title: str, lines: list[str], report: Report) -> None:
+    """Means over a sliding window; their means over all stand beside their names."""
+    measures = report.metrics.measures
+    overall = measures.overall
+    names = {
+        "log_loss": f"log loss {overall.log_loss:.3f}",
+        "brier": f"Brier score {overall.brier:.3f}",
+        "covered": f"have the label {overall.coverage:.1%}",
+        "size": f"labels in a set {overall.size:.2f}",
+        "cost": f"of an event {overall.cost:.3g}",
+        "alarms": f"share of events {overall.alarms:.2%}",
+    }
+    for name, color in zip(lines, _COLORS, strict=False):
+        axes.plot(*measures.windowed(name, *TIMED[name]), label=names[name], color=color, linewidth=1.4)
+    axes.set_title(title, loc="left", fontsize=11)
+    _dress(axes)
+
+
+def _draw_reliability(figure: Any, points: list[tuple[float, float, int]], error: float) -> None:
+    """How often predictions of each probability were right; the larger a mark, the more of them there were."""
+    from matplotlib.ticker import PercentFormatter
+
+    axes = figure.subplots()
+    said, right, n = np.array(points).T
+    axes.plot([0, 1], [0, 1], label="as they say", color="#8a8a8a", linewidth=1.1, linestyle=(0, (4, 3)))
+    axes.plot(said, right, color=_COLORS[0], linewidth=1.2)
+    sizes = 12.0 + 120.0 * n / n.max()
+    axes.scatter(said, right, sizes, color=_COLORS[0], label=f"predictions, {error:.3f} off in the mean", zorder=3)
+    axes.set_title("Are probabilities what they say?", loc="left", fontsize=11)
+    axes.set_xlabel("probability of what was predicted")
+    axes.set_ylabel("how often it was right")
+    axes.set_xlim(min(0.5, said.min()) - 0.02, 1.02)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
 
 

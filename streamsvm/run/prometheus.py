@@ -8,6 +8,8 @@ from typing import Any
 
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import QUANTILES, LateLearning
+from streamsvm.run.measures import Ranked
+from streamsvm.run.metrics import Metrics
 from streamsvm.run.runner import Report
 
 
@@ -60,6 +62,7 @@ class Figures:
         yield self._gauge("streamsvm_accuracy", "Share of right predictions.", metrics.accuracy)
         yield self._gauge("streamsvm_recent_accuracy", "The same over the last events.", metrics.recent_accuracy)
         yield self._counter("streamsvm_model_seconds", "Seconds spent in the model.", report.learner_seconds)
+        yield from self._probabilities(metrics)
         if report.late is not None:
             yield from self._late(report.late)
         if report.refits is not None:
@@ -79,6 +82,45 @@ class Figures:
             yield lag
             stalls = "Times that no event came for long, 30 s with Kafka, although there was a lag."
             yield self._counter("streamsvm_stalls", stalls, report.stalls)
+
+    def _probabilities(self, metrics: Metrics) -> Iterator[Any]:
+        """How good probabilities are, over all and of late, as far as they are known."""
+        measures, codes = metrics.measures, [code for _, code in metrics.ranked()]
+        overall, late = measures.overall, measures.of_late
+        ranking = measures.ranking
+        ranked = Ranked.of(ranking, codes), Ranked.of(ranking, codes, ranking.of_late())
+        found: dict[str, tuple[Any, ...]] = {
+            "log_loss": ("Mean of -log p of the label.", overall.log_loss, late.log_loss),
+            "brier": ("Squared distance of probabilities from what came, 0 to 2.", overall.brier, late.brier),
+            "calibration_error": (
+                "How far probabilities of predictions are from the share of right ones.",
+                measures.reliability.error,
+                measures.recent_error,
+            ),
+            "roc_auc": ("Area under the ROC curve, of the rarer of two classes.", *(one.roc_auc for one in ranked)),
+            "average_precision": (
+                "Mean precision of alarms, of the rarer of two classes.",
+                *(one.average_precision for one in ranked),
+            ),
+            "coverage": ("Share of sets that have the label.", overall.coverage, late.coverage),
+            "set_size": ("Labels in a set, in the mean.", overall.size, late.size),
+            "cost": ("Of an event, in the mean.", overall.cost, late.cost),
+            "alarms": ("Share of events with an alarm.", overall.alarms, late.alarms),
+            "alarm_precision": ("Share of alarms that are right.", overall.precision, late.precision),
+            "alarm_recall": ("Share of the events of their class with an alarm.", overall.recall, late.recall),
+        }
+        for name, (meaning, *values) in found.items():
+            if values[0] == values[0]:
+                gauge = self._gauge(f"streamsvm_{name}", meaning, labels=["over"])
+                for over, value in zip(("all", "recent"), values, strict=True):
+                    gauge.add_metric([over], value)
+                yield gauge
+        if ranked[0].roc_auc == ranked[0].roc_auc:
+            recall = self._gauge("streamsvm_recall_at_alarms", "Recall at a share of alarms.", labels=["share", "over"])
+            for over, one in zip(("all", "recent"), ranked, strict=True):
+                for share, value in one.recall.items():
+                    recall.add_metric([f"{share:g}", over], value)
+            yield recall
 
     def _late(self, late: LateLearning) -> Iterator[Any]:
         """Of labels that come later."""

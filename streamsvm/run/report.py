@@ -9,12 +9,14 @@ from typing import Any
 from streamsvm.models import encode_label
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import QUANTILES
+from streamsvm.run.measures import TIMED, Figures, Ranked
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import feature, shown, span
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20
 _MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
+_MOST_POINTS = 64  # of a curve over time
 _LONGEST = 300  # characters of a reason or a place
 _ENDED = {"end of stream": "with the stream", "stopped": "on request", "error": "by an error"}
 
@@ -39,9 +41,11 @@ def summary(report: Report) -> dict[str, Any]:
         "balanced_accuracy": _figure(scores.balanced_accuracy) if metrics.judged else None,
         "kappa": _figure(scores.kappa) if metrics.judged else None,
         "baselines": {name: _figure(metrics.baseline(name)) for name in ("no_change", "majority")},
+        "probabilities": _probability_figures(metrics),
         "late": None if report.late is None else report.late.summary(),
         "classes": [_class_figures(row) for row in scores.classes],
         "notices": report.notices,
+        "changes": dict(zip(("since", "what"), report.changes(), strict=True)),
         "falls": [asdict(fall) for fall in metrics.falls.last],
         "leaders": report.leaders,
         "refits": None if report.refits is None else _refit_figures(report.refits),
@@ -66,8 +70,8 @@ def text(report: Report) -> str:
     """The figures of a run, to be read."""
     blocks = [_head(report)]
     if report.metrics.judged:
-        scores = report.metrics.scores()
-        blocks += [_measures(report, scores), _class_table(scores.classes)]
+        metrics, scores = report.metrics, report.metrics.scores()
+        blocks += [_measures(report, scores), _probabilities(metrics), _class_table(scores.classes)]
     else:
         blocks.append([_nothing(report.metrics)])
     blocks += [_late(report), _knowledge(report), _refit_lines(report.refits), report.notices, _set_aside(report)]
@@ -115,6 +119,97 @@ def _measures(report: Report, scores: Scores) -> list[str]:
     if metrics.accuracy < max(no_change, majority):
         lines.append("the model is below a baseline that looks at no feature")
     return lines
+
+
+def _probabilities(metrics: Metrics) -> list[str]:
+    """How good probabilities were, and what was decided by them, over all and of late."""
+    measures = metrics.measures
+    overall, late = measures.overall, measures.of_late
+    lines = []
+    if overall.log_loss == overall.log_loss:
+        lines += [
+            f"log loss           {overall.log_loss:.4f}   recently {late.log_loss:.4f}",
+            f"Brier score        {overall.brier:.4f}   recently {late.brier:.4f}",
+        ]
+    if (error := measures.reliability.error) == error:
+        lines.append(f"calibration error  {error:.4f}   recently {measures.recent_error:.4f}")
+    lines += _ranked(metrics)
+    if overall.coverage == overall.coverage:
+        lines.append(
+            f"coverage           {overall.coverage:.4f}   by sets of {overall.size:.2f} labels in the mean; recently "
+            f"{late.coverage:.4f}, {late.size:.2f}"
+        )
+    if overall.cost == overall.cost:
+        lines.append(f"cost               {overall.cost:.4f}   of an event; recently {late.cost:.4f}")
+    if overall.alarms == overall.alarms:
+        lines += [
+            f"alarms             {overall.alarms:.4f}   of all events; recently {late.alarms:.4f}",
+            f"  precision        {overall.precision:.4f}   recently {late.precision:.4f}",
+            f"  recall           {overall.recall:.4f}   recently {late.recall:.4f}",
+        ]
+    return lines
+
+
+def _ranked(metrics: Metrics) -> list[str]:
+    """How well classes are ranked."""
+    classes, ranking = metrics.ranked(), metrics.measures.ranking
+    codes = [code for _, code in classes]
+    found, late = Ranked.of(ranking, codes), Ranked.of(ranking, codes, ranking.of_late())
+    if found.roc_auc != found.roc_auc:
+        return []
+    of = f"of {shown(classes[0][0])}" if len(classes) == 1 else "in the mean over classes"
+    recall = ", ".join(f"{value:.3f} at {share:.0%} of alarms" for share, value in found.recall.items())
+    return [
+        f"ROC AUC            {found.roc_auc:.4f}   {of}; recently {late.roc_auc:.4f}",
+        f"average precision  {found.average_precision:.4f}   {of}; recently {late.average_precision:.4f}",
+        f"  recall           {recall}",
+    ]
+
+
+def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
+    """The same for programs, and over time; None where no probability was known."""
+    measures = metrics.measures
+    if measures.is_empty:
+        return None
+    classes, ranking = metrics.ranked(), metrics.measures.ranking
+    codes = [code for _, code in classes]
+    whole = _figures_of(measures.overall, measures.reliability.error, Ranked.of(ranking, codes))
+    spans = [_ranked_figures(Ranked.of(ranking, codes, span)) for span in ranking.spans] if codes else []
+    return whole | {
+        "recent": _figures_of(measures.of_late, measures.recent_error, Ranked.of(ranking, codes, ranking.of_late())),
+        "classes": [
+            {"label": encode_label(label), **_ranked_figures(Ranked.of(ranking, [code]))} for label, code in classes
+        ],
+        "reliability": [
+            {"probability": p, "right": right, "events": n} for p, right, n in measures.reliability.points()
+        ],
+        "over_time": {
+            "span": ranking.width,
+            "ranking": spans,
+            **{name: _points(*measures.windowed(name, *of)) for name, of in TIMED.items()},
+        },
+    }
+
+
+def _figures_of(found: Figures, error: float, ranked: Ranked) -> dict[str, Any]:
+    figures = {name: _figure(value) for name, value in asdict(found).items()}
+    return figures | {"calibration_error": _figure(error)} | _ranked_figures(ranked)
+
+
+def _ranked_figures(found: Ranked) -> dict[str, Any]:
+    """How well classes are ranked, for JSON."""
+    return {
+        "roc_auc": _figure(found.roc_auc),
+        "roc_auc_error": _figure(found.error),
+        "average_precision": _figure(found.average_precision),
+        "recall_at_alarms": {f"{share:g}": _figure(value) for share, value in found.recall.items()},
+    }
+
+
+def _points(ends: Any, values: Any) -> list[list[float]]:
+    """A curve thinned to at most 64 points."""
+    step = max(1, -(-len(ends) // _MOST_POINTS))
+    return [[int(end), float(value)] for end, value in zip(ends[::-step][::-1], values[::-step][::-1], strict=True)]
 
 
 def _falls(metrics: Metrics) -> list[str]:
@@ -200,6 +295,10 @@ def _knowledge(report: Report) -> list[str]:
         left_out = len(report.relevance) - len(first)
         more = f", and {left_out:,} more" if left_out > 0 else ""
         lines.append(f"features that matter most now (relevance): {', '.join(first)}{more}")
+    since, changes = report.changes()
+    if changes:
+        lines.append(f"changed since {since:,} of these events:")
+        lines += [f"  {change}" for change in changes]
     return lines
 
 

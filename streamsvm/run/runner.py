@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,12 +31,14 @@ from streamsvm.models import DAMAGED
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
+from streamsvm.run.deciding import Decisions, Wanted, of_two, rated, with_sets
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning, LateSettings
 from streamsvm.run.learners import Answers, Learner, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
+from streamsvm.run.reasons import step_with_reasons
 from streamsvm.run.rejects import Rejects
 
 # Of sinks, by their role.
@@ -127,6 +128,17 @@ class Report:
     rejects: Rejects = field(default_factory=Rejects)
     late: LateLearning | None = None
 
+    def changes(self, since: int | None = None) -> tuple[int, list[str]]:
+        """What changed since so many events had been judged, in words: see `History.changes`.
+
+        None: since the accuracy last fell by more than chance, else since the middle of the run. The moment is told
+        too.
+        """
+        falls = self.metrics.falls.last
+        if since is None:
+            since = falls[-1].judged if falls else self.metrics.judged // 2
+        return since, self.history.changes(since)
+
     @property
     def mostly_rejected(self) -> bool:
         """Whether more than half of all events were set aside."""
@@ -181,6 +193,8 @@ class Runner:
         How many events the recent accuracy looks back on.
     late
         How labels are joined, where the source is one of events and labels that come later.
+    wanted
+        What is wanted beside predictions, such as sets of labels.
     identity
         More settings that must be the same for a run to go on from a checkpoint, by name.
     observer
@@ -207,6 +221,7 @@ class Runner:
         joined: Sink | None = None,
         requests: Sink | None = None,
         late: LateSettings | None = None,
+        wanted: Wanted | None = None,
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
         learn: bool = True,
@@ -221,7 +236,7 @@ class Runner:
         self._lagging = source if isinstance(source, Lagging) else None
         roles = (("out", out), ("rejected", rejected), ("joined", joined), ("requests", requests))
         self.sinks = {role: sink for role, sink in roles if sink is not None}
-        self._settings = late
+        self._settings, self._wanted = late, wanted or Wanted()
         self._late: LateLearning | None = None
         self.checkpoint, self.save, self.learn = checkpoint, save, learn
         self._proba, self._names = proba and out is not None, ClassNames()
@@ -285,7 +300,8 @@ class Runner:
         self.report.relevance, self.report.leaders = found.relevance, found.leaders
         self.report.autocorrelation = found.autocorrelation
         self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
-        self.report.history.end(self.model, self.report.metrics.judged)
+        metrics = self.report.metrics
+        self.report.history.end(self.model, metrics.judged, metrics.labels, metrics.seen.tolist())
         rejected = self.sinks.get("rejected")
         self.report.rejected = None if rejected is None else rejected.name  # it may have had to take another
 
@@ -325,7 +341,7 @@ class Runner:
         self._process(rest)
         if isinstance(self.source, JoinedSource):
             self.source.most = self.max_events - metrics.taken
-        self.report.history.take(self.model, metrics.taken, metrics.judged)
+        self.report.history.take(self.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
         self._position, self._begun = batch.position, begun
 
     def _process(self, batch: Batch) -> None:
@@ -333,19 +349,28 @@ class Runner:
         batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
         if self._late is None:
-            answers, joined = self._learner.step(batch, self.learn), None
+            answers, joined = self._step(batch), None
+            answers = with_sets(answers, self._learner.classes, self._sets, learn=self.learn)
         else:
             answers, joined = self._late.step(batch)
+        answers = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
         report.answers = answers
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
-        metrics.update(kept.labels, codes, self._learner.classes)
+        more = {
+            "scores": answers.scores,
+            "proba": answers.proba,
+            "members": answers.members,
+            "costs": answers.costs,
+            "watched": self._decisions.watched(answers.alarms, kept.labels),
+        }
+        metrics.update(kept.labels, codes, self._learner.classes, **more)
         self._check_hope(kept)
         if len(kept):
-            self._write("out", prediction_table(answers, self._learner.classes, self._names))
+            self._write("out", prediction_table(answers, self._learner.classes, self._names if self._proba else None))
             if report.first_prediction_s is None:
                 report.first_prediction_s = time.perf_counter() - self._started
         if self._late is not None and len(self._late.asked):
@@ -359,11 +384,26 @@ class Runner:
             report.rejects.add(kept.rejected)
             self._warn_of_rejects(kept.rejected[-1].reason)
 
+    def _step(self, batch: Batch) -> Answers:
+        """Test, then train."""
+        if self._wanted.reasons:
+            return step_with_reasons(self._learner, batch, self.learn, self._wanted.reasons)
+        return self._learner.step(batch, self.learn)
+
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""
-        came = joined.came
-        labels = joined.labels if came.all() else list(compress(joined.labels, came.tolist()))
-        self.report.metrics.judge(labels, joined.codes[came], self._learner.classes)
+        came, classes = joined.came, self._learner.classes
+        which = np.flatnonzero(came).tolist()
+        labels = joined.labels if came.all() else [joined.labels[i] for i in which]
+        codes, scores = joined.codes[came], joined.scores[came]
+        more: dict[str, Any] = {"scores": scores}
+        if joined.probas:
+            more["proba"], members = rated([joined.probas[i] for i in which], len(classes))
+            more |= {} if self._sets is None else {"members": members}
+        elif len(classes) == 2:
+            more["proba"] = of_two(codes, scores)
+        more["costs"] = self._decisions.paid(more["proba"], labels, classes) if joined.probas else None
+        self.report.metrics.judge(labels, codes, classes, **more)
         if len(joined):
             self._write("joined", late.table(joined))
 
@@ -451,7 +491,10 @@ class Runner:
         sinks = {role: sink.position for role, sink in self.sinks.items()}
         states = self.model.state(), self.report.metrics.state(), self.report.history.state()
         late = None if self._late is None else self._late.state(self.checkpoint.pieces)
-        self.checkpoint.write(Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late))
+        decisions = self._decisions.state()
+        self.checkpoint.write(
+            Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late, decisions)
+        )
         if self._late is not None:
             self.checkpoint.keep_pieces(self._late.store.files)
         self._saved = (self.report.metrics.taken, time.perf_counter())
@@ -475,9 +518,14 @@ class Runner:
     def _use_model(self) -> None:
         """Drive the model, which is new or was taken up again."""
         scored = self._settings is not None or "out" in self.sinks
-        self._learner = as_learner(self.model, scored=scored, proba=self._proba)
+        self._sets, self._decisions = self._wanted.sets(self.model), Decisions(self._wanted)
+        # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
+        proba = self._proba or self._wanted.needs_probabilities or self._settings is None
+        self._learner = as_learner(self.model, scored=scored or self._wanted.needs_probabilities, proba=proba)
         if self._settings is not None:
-            self._late = LateLearning(self._learner, self._settings, learn=self.learn, window=self._window)
+            self._late = LateLearning(
+                self._learner, self._settings, learn=self.learn, window=self._window, sets=self._sets
+            )
             self.report.late = self._late
 
     def _check_seek(self) -> None:
@@ -495,6 +543,8 @@ class Runner:
             self._use_model()
             if self._late is not None:
                 self._late.restore(snapshot.late or ({}, {}), checkpoint.pieces)
+            if snapshot.decisions is not None:
+                self._decisions.restore(snapshot.decisions)
             self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
             self.source.seek(snapshot.source)
             for role, sink in self.sinks.items():
@@ -516,6 +566,7 @@ class Runner:
             **{f"--{role}": repr(sink.identity) for role, sink in self.sinks.items()},
             "learning": repr(self.learn),
             **({"--proba": "True"} if self._proba else {}),
+            **self._wanted.identity,
             **({} if self._settings is None else self._settings.identity),
             "--window": repr(window),
         }
@@ -546,11 +597,13 @@ def class_path(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-def prediction_table(answers: Answers, classes: Sequence[Any], class_names: ClassNames) -> dict[str, Sequence[Any]]:
+def prediction_table(
+    answers: Answers, classes: Sequence[Any], class_names: ClassNames | None
+) -> dict[str, Sequence[Any]]:
     """The records of a batch: where each event stood, its key if it has one, prediction, score, and label if known.
 
-    Where all probabilities are wanted they stand in one field, by class: which classes there will be nobody knows when
-    the columns are settled.
+    Where all probabilities are wanted (there are names of classes) they stand in one field, by class: which classes
+    there will be nobody knows when the columns are settled. So do sets of labels.
     """
     batch, scores = answers.batch, answers.scores
     names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
@@ -560,10 +613,19 @@ def prediction_table(answers: Answers, classes: Sequence[Any], class_names: Clas
     results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given}
     if batch.late is None:
         results["label"] = batch.labels
-    if answers.probabilities is not None:
-        fields = class_names.of(classes)
+    if answers.members is not None:
+        results["set"] = [[classes[c] for c in np.flatnonzero(row).tolist()] or None for row in answers.members]
+    if answers.decisions is not None:
+        results["decision"] = names[answers.decisions].tolist()
+    if answers.alarms is not None:
+        results["alarm"] = answers.alarms.tolist()
+    if answers.reasons is not None:
+        results["reasons"] = list(answers.reasons)
+    if class_names is not None and answers.proba is not None:
+        fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.proba).any(axis=1)
         results["proba"] = [
-            None if row is None else {fields[code]: p for code, p in row.items()} for row in answers.probabilities
+            {fields[code]: p for code, p in enumerate(row) if p} if is_known else None
+            for row, is_known in zip(answers.proba.tolist(), known.tolist(), strict=True)
         ]
     return {**batch.origins.columns, **keys, **results}
 

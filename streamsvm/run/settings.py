@@ -9,12 +9,16 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
+from connectors.columns import label_of
 from connectors.events import ConnectorError, Source
 from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
+from streamsvm.decide.alarms import check_alarms
+from streamsvm.decide.costs import Costs
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
+from streamsvm.run.deciding import Wanted
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import LateSettings
 from streamsvm.run.locks import held
@@ -46,6 +50,7 @@ def check(args: argparse.Namespace) -> None:
             raise SetupError(f"--{name.replace('_', '-')} needs --refit SOLVER")
     if args.proba and not args.out:
         raise SetupError("--proba needs --out: say where predictions go")
+    _check_wanted(args)
     if not args.learn and not args.load:
         raise SetupError("--no-learn only predicts: say with --load what")
     if args.follow and args.until_end:
@@ -125,6 +130,83 @@ def late_settings(args: argparse.Namespace) -> LateSettings | None:
         budget=args.label_budget,
         **{name: value for name, value in most.items() if value is not None},
     )
+
+
+def wanted_of(args: argparse.Namespace) -> Wanted:
+    """What is wanted beside predictions."""
+    alarms = None
+    if args.alarms:
+        kind, _, wanted = args.alarms.rpartition(":")
+        alarms = (kind or "share", _number("--alarms", wanted))
+    return Wanted(
+        coverage=args.coverage,
+        by_class=bool(args.coverage_by_class),
+        cost=_costs_of(args.cost) if args.cost else None,
+        class_weight=_weights_of(args.class_weight) if args.class_weight else None,
+        abstain=args.abstain,
+        alarms=alarms,
+        alarm_class=None if args.alarm_class is None else label_of(args.alarm_class),
+        reasons=args.explain or 0,
+    )
+
+
+def _check_wanted(args: argparse.Namespace) -> None:
+    """Refuse what does not fit together of what is wanted beside predictions."""
+    if args.coverage_by_class and args.coverage is None:
+        raise SetupError("--coverage-by-class needs --coverage SHARE")
+    if args.explain and not args.out:
+        raise SetupError("--explain needs --out: say where predictions go")
+    if args.explain and args.label_source:
+        raise SetupError("--explain is for labels that come with their events: leave it out, or --label-source")
+    if bool(args.alarms) != bool(args.alarm_class):
+        raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
+    wanted = wanted_of(args)
+    follows_labels = wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"
+    if args.label_source and follows_labels:
+        raise SetupError(
+            "--class-weight balanced, and --alarms of a recall or precision, follow labels that come with their "
+            "events: leave out --label-source, or give weights, or a share of alarms"
+        )
+    try:
+        Costs(wanted.cost, wanted.class_weight, wanted.abstain)
+        check_alarms(*(wanted.alarms or ("share", 0.5)))
+    except (TypeError, ValueError) as error:
+        raise SetupError(f"--cost, --class-weight, --abstain or --alarms: {error}") from error
+
+
+def _costs_of(text: str) -> dict[Any, dict[Any, float]]:
+    """A table of costs by label."""
+    table: dict[Any, dict[Any, float]] = {}
+    for pair, cost in _pairs("--cost", text, "TRUE:DECIDED=COST"):
+        true, colon, decided = pair.partition(":")
+        if not colon:
+            raise SetupError(f"--cost {text}: {pair} does not say for which decision: TRUE:DECIDED=COST")
+        table.setdefault(label_of(true), {})[label_of(decided)] = cost
+    return table
+
+
+def _weights_of(text: str) -> dict[Any, float] | str:
+    if text == "balanced":
+        return text
+    return {label_of(name): weight for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT")}
+
+
+def _pairs(option: str, text: str, form: str) -> list[tuple[str, float]]:
+    """Names with numbers, separated by commas."""
+    found = []
+    for part in text.split(","):
+        name, sign, value = part.rpartition("=")
+        if not sign:
+            raise SetupError(f"{option} {text}: {part} is not of the form {form}")
+        found.append((name.strip(), _number(option, value)))
+    return found
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SetupError(f"{option}: {text} is no number") from None
 
 
 def check_source(args: argparse.Namespace) -> None:

@@ -347,7 +347,8 @@ def test_scores_are_products_and_the_largest_is_found(k, d):
     model.learn_many(X, rng.integers(0, 3, 60))
     x = rng.normal(size=(1, d))
     _, proba = model.test_then_train(x, [None], proba=True)
-    f = model.model.decision_function(x)[0] if d else model.model.biases.max(axis=1)
+    beta = float(model._state.inverse_temperature)
+    f = beta * (model.model.decision_function(x)[0] if d else model.model.biases.max(axis=1))
     np.testing.assert_allclose(proba[0], np.exp(f) / np.exp(f).sum())
 
 

@@ -240,12 +240,26 @@ def test_a_label_that_cannot_be_saved_is_named_and_nothing_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8_000, 3))
+    y = X[:, 0] + 0.8 * rng.normal(size=len(X)) > 3.0  # 1 in 100
+    model = CPMClassifier()
+    _, proba = model.test_then_train(X, y, proba=True)
+    p = np.clip(proba[4_000:, model.classes_.index(True)], 1e-6, 1.0 - 1e-6)
+    own = np.where(y[4_000:], p, 1.0 - p)
+    odds = np.log(p / (1.0 - p)) / model._state.inverse_temperature  # at a temperature of 1
+    plain = 1.0 / (1.0 + np.exp(np.where(y[4_000:], -odds, odds)))
+    assert -np.log(own).mean() < 0.9 * -np.log(plain).mean()
+    assert model._state.inverse_temperature > 1.2
+
+
 def test_probabilities_are_the_softmax_of_f():
     X, y = numeric(4)
     model = CPMClassifier()
     model.learn_many(X, y)
     plain = model.model
-    f = plain.decision_function(X[:, plain.scaler.names])
+    f = float(model._state.inverse_temperature) * plain.decision_function(X[:, plain.scaler.names])
     e = np.exp(f - f.max(axis=1, keepdims=True))
     assert np.allclose(model.predict_proba_many(X), e / e.sum(axis=1, keepdims=True), atol=1e-12)
 

@@ -161,10 +161,9 @@ def test_reasons(model: Any) -> None:
     assert len(found["nearest"]) == 5
     assert found["nearest"][0]["label"] == "yes"
     assert abs(found["nearest"][0]["features"]["tells"] - 1.2) < 1.0  # in the units of the stream
-    with_, without = model.peek_proba_many([{"tells": 1.2, "says nothing": 0.3}, {"says nothing": 0.3}])
-    yes = model.classes_.index("yes")
-    odds = [float(np.log(row[yes] / row[1 - yes])) for row in (with_, without)]
-    assert changes["tells"] == pytest.approx(odds[0] - odds[1], abs=1e-6)
+    own = model.explain_one({"tells": 1.2, "says nothing": 0.3})
+    assert changes == {one.feature: pytest.approx(one.adds, abs=1e-9) for one in own.contributions}
+    assert found["base"] + sum(changes.values()) == pytest.approx(found["odds"], abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +349,7 @@ def test_the_loss_says_what_it_is_of() -> None:
     assert found["kind"] == "log loss of right or wrong"
     assert found["loss"] == pytest.approx(-(np.log(0.5) + np.log(0.4)) / 2)
     calibration = Calibration()
-    shares = [{0: 0.5, 1: 0.5}, {1: 0.3, 2: 0.6}, None]
+    shares = np.array([[0.5, 0.5, 0.0], [0.0, 0.3, 0.6], [np.nan] * 3])
     calibration.take(answers(["a", "b", None], [0, 2, 1], [0.5, 0.6, 0.7], shares), ["a", "b", "c"])
     found = calibration.figures()
     assert found is not None

@@ -259,3 +259,37 @@ def test_the_command_line_says_that_it_compiles_but_only_once(streamsvm: Streams
     assert "compiling" not in second.stderr
     figures = [line for line in first.stdout.splitlines() if line.startswith("accuracy")]
     assert figures == [line for line in second.stdout.splitlines() if line.startswith("accuracy")]
+
+
+class Knowing:
+    """A model that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.relevance = {"a": 1.0, "b": 0.1}
+        self.leader, self.trust = "linear", 0.0
+
+    def leaders(self) -> list[dict[str, Any]]:
+        return [{"member": self.leader}]
+
+    def autocorrelation_effect(self) -> dict[str, float]:
+        return {"trust": self.trust}
+
+
+def test_changes_are_told_in_words_also_after_a_resumption() -> None:
+    model, history = Knowing(), History()
+    history.take(model, 250, 250, ["up", "down"], [200, 50])
+    assert history.changes(0) == []
+    history.take(model, 500, 500, ["up", "down"], [400, 100])
+    model.relevance, model.leader, model.trust = {"a": 0.1, "b": 1.0, "c": 0.01}, "ranks", 0.7
+    history.take(model, 750, 750, ["up", "down", "odd"], [420, 290, 40])
+    history = History.from_state(*history.state())
+    assert history.changes(500) == [
+        "a matters less: 9% of the relevance, was 91%",
+        "b matters more: 90% of the relevance, was 9%",
+        "classes that came: odd",
+        "class up is 8.00% of events since, was 80.00%",
+        "class down is 76.00% of events since, was 20.00%",
+        "ranks leads, was linear",
+        "label autocorrelation is heard",
+    ]
+    assert history.changes(0) == history.changes(250) != []

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from river import dummy, metrics
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, precision_recall_fscore_support
 
-from streamsvm.run.metrics import CURVE_LINES, Curve, Metrics
+from streamsvm.run.curve import Curve
+from streamsvm.run.metrics import CURVE_LINES, Metrics
 
 LABELS = ["a", "b", 3, (1, "x"), 2.5]
 
@@ -119,7 +120,7 @@ def test_nothing_judged() -> None:
 def test_curve_halves_its_resolution_instead_of_growing() -> None:
     rng = np.random.default_rng(3)
     hits = rng.random((50_000, len(CURVE_LINES))) < [0.9, 0.5, 0.1]
-    curve = Curve()
+    curve = Curve(len(CURVE_LINES))
     for part in np.array_split(hits, 77):
         curve.add(part)
     assert curve.width == 64

@@ -11,20 +11,18 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from connectors.events import Batch, SparseRows
+from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance, explain
 from streamsvm.run.abilities import Remembering
 from streamsvm.run.learners import Answers, Learner
 from streamsvm.run.names import feature, shown
 
 _MOST_AT_ONCE, _MOST_SHOWN_AT_ONCE = 20, 40
 _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
-_MOST_ASKED = 64  # features that are left out, one after the other
 _MOST_SHOWN = 64
 _NEAREST = 5
 _LONGEST = 120
-_LEAST_PROBABILITY = 1e-9
 _MOST_S = 0.25  # of asking a model that takes one event at a time
 
 
@@ -94,64 +92,57 @@ class LastEvents:
 def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
     """Why a model as it is now would predict an event as it was predicted.
 
-    The examples nearest to it that the model has; and, for at most 64 features, the most relevant first, by how much
-    the log-odds of the predicted label against the next one change where the feature is left out. That is an
-    approximation of what each gives to the prediction: effects of several features together are in none of them.
+    The examples nearest to it that the model has; and what each feature adds to the log-odds of the predicted label
+    against the next one, as `streamsvm.decide.reasons` has it: of at most 64, the most relevant ones, by as many
+    variants of the event as there is time for.
     """
-    ordered = sorted(event.row, key=lambda name: -_relevance_of(name, event.row[name], relevance))
+    ordered = by_relevance(event.row, relevance)
     return {
         "event": event.line(),
         "features": [[shown(feature(name), _LONGEST), _value(event.row[name])] for name in ordered[:_MOST_SHOWN]],
         "left_out": max(0, len(ordered) - _MOST_SHOWN),
-        **_contributions(event, learner, ordered[:_MOST_ASKED]),
+        **_contributions(event, learner, ordered),
         **_nearest(event, learner),
     }
 
 
-def _contributions(event: Event, learner: Learner, names: list[Any]) -> dict[str, Any]:
-    without = [{other: value for other, value in event.row.items() if other != name} for name in names]
+def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[str, Any]:
     try:
-        found, asked = _probabilities(learner, [dict(event.row), *without])
+        began = time.perf_counter()
+        first = learner.peek([dict(event.row)])
+        seconds = max(time.perf_counter() - began, 1e-6)
+        if first is None or first.shape[1] < 2:
+            return {
+                "now": None,
+                "why_not": "the model knows no probabilities" if first is None else "there is one class",
+            }
+        evaluations = int(min(_MOST_S / seconds, EVALUATIONS))
+        found = explain(
+            lambda rows: np.asarray(learner.peek(rows)),
+            event.row,
+            list(learner.classes),
+            label=event.prediction,
+            ordered=ordered,
+            most=min(MOST, max(evaluations // 2 - 1, 0)),
+            evaluations=evaluations,
+        )
     except Exception as error:  # nobody knows what a foreign model raises
         return {"now": None, "why_not": f"the model cannot be asked: {shown(f'{type(error).__name__}: {error}', 200)}"}
-    if found is None or found.shape[1] < 2:
-        return {"now": None, "why_not": "the model knows no probabilities" if found is None else "there is one class"}
-    classes = list(learner.classes)
-    best = classes.index(event.prediction) if event.prediction in classes else int(found[0].argmax())
-    others = np.delete(np.arange(found.shape[1]), best)
-    following = int(others[found[0, others].argmax()])
-    logs = np.log(np.clip(found[:, [best, following]], _LEAST_PROBABILITY, 1.0))
-    odds = logs[:, 0] - logs[:, 1]
-    changes = [
-        [shown(feature(name), _LONGEST), _value(event.row[name]), float(odds[0] - odds[i])]
-        for i, name in enumerate(names[:asked], start=1)
-    ]
-    top = int(found[0].argmax())
+    assert found is not None  # there are two classes
+    top = int(first[0].argmax())
+    changes = [[shown(feature(one.feature), _LONGEST), _value(one.value), one.adds] for one in found.contributions]
     return {
         "now": {
-            "prediction": shown(classes[top]),
-            "score": float(found[0, top]),
-            "of": shown(classes[best]),
-            "against": shown(classes[following]),
+            "prediction": shown(list(learner.classes)[top]),
+            "score": float(first[0, top]),
+            "of": shown(found.label),
+            "against": shown(found.against),
         },
-        "contributions": sorted(changes, key=lambda change: -abs(change[2])),
-        "asked": asked,
+        "contributions": changes,
+        "base": found.base,
+        "odds": found.score,
+        "asked": sum(one.value is not None for one in found.contributions),
     }
-
-
-def _probabilities(learner: Learner, rows: list[dict[Any, Any]]) -> tuple[NDArray[np.float64] | None, int]:
-    """Of the rows, those with a feature left out as far as there is time; and how many of these there are."""
-    began = time.perf_counter()
-    first = learner.peek(rows[:1])
-    if first is None:
-        return None, 0
-    found, step = [first], len(rows) if time.perf_counter() - began < _MOST_S / len(rows) else 1
-    at = 1
-    while at < len(rows) and time.perf_counter() - began < _MOST_S:
-        more = learner.peek(rows[at : at + step])
-        found.append(first[:0] if more is None else more)
-        at = min(at + step, len(rows))
-    return np.concatenate(found), at - 1
 
 
 def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
@@ -177,12 +168,9 @@ def _nearest(event: Event, learner: Learner) -> dict[str, Any]:
     }
 
 
-def _relevance_of(name: Any, value: Any, relevance: Mapping[Any, float]) -> float:
-    """That of its column; of a category, which has a column for each string, that of the string it has."""
-    return relevance.get((name, value), 0.0) if isinstance(value, str) else relevance.get(name, 0.0)
-
-
 def _value(value: Any) -> float | str | None:
+    if value is None:
+        return None
     if isinstance(value, bool):
         return str(value)
     try:

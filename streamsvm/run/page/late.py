@@ -76,10 +76,11 @@ class Calibration:
         self, answers: Answers, classes: Any, known: list[int], scores: NDArray[Any], hits: NDArray[Any]
     ) -> NDArray[np.float64]:
         of_label = np.where(hits, scores, 1.0 - scores)
-        if answers.probabilities is not None:
+        if answers.proba is not None:
             self.kind, code = "log loss", {label: i for i, label in enumerate(classes)}
-            rows, labels = answers.probabilities[-_MOST_LOOKED_AT:], answers.batch.labels[-_MOST_LOOKED_AT:]
-            of_label = np.array([(rows[i] or {}).get(code.get(labels[i], -1), 0.0) for i in known])
+            rows, labels = answers.proba[-_MOST_LOOKED_AT:], answers.batch.labels[-_MOST_LOOKED_AT:]
+            at = [code.get(labels[i], len(code)) for i in known]
+            of_label = np.array([rows[i, c] if c < rows.shape[1] else 0.0 for i, c in zip(known, at, strict=True)])
         elif len(classes) > 2:
             self.kind = "log loss of right or wrong"
         return np.asarray(-np.log(np.clip(of_label, _LEAST_PROBABILITY, 1.0)))

@@ -1,0 +1,338 @@
+"""What decisions rest on: coverage and size of sets, average precision and cost of rare classes, and what it takes.
+
+    python -m simulations.benchmarks.decisions coverage   sets at .8, .9, .95 on all streams beside fixed conformal sets
+    python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000 beside River's
+    python -m simulations.benchmarks.decisions noise      calibration under label noise
+    python -m simulations.benchmarks.decisions cost       time an event with and without, in turns of 250 events
+    python -m simulations.benchmarks.decisions show       tables of what is kept
+
+Every event is predicted, then learned. River has conformal intervals for regression, and no sets for classification.
+`rare` takes about a quarter of an hour on one core, for River's forests; the others a minute or two each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulations import data, generators
+from simulations.keeping import keep, kept
+
+COVERAGES = (0.8, 0.9, 0.95)
+FIRST, WINDOW = 1_000, 500  # events that fixed sets rest on, and of which the least coverage is looked for
+MOST = 20_000
+
+DRIFTING = (
+    *("Agrawal sudden", "Agrawal gradual", "RBF incremental", "RBF recurring"),
+    *("hyperplane incremental", "SEA sudden", "sine recurring", "mixed gradual"),
+)
+# Events of the other class for one of the rare one, and how many events there are.
+RATIOS = {20: 5_000, 100: 8_000, 1_000: 20_000}
+SKIPPED = 500  # events before averages begin
+
+
+# Coverage ---------------------------------------------------------------------------------------------------------
+
+
+def streams() -> Iterator[tuple[str, Any, list[Any]]]:
+    """All streams: real ones in their order, and generated ones."""
+    for name in data.STREAMS:
+        yield name, *data.load_stream(name, MOST)
+    for name in generators.GENERATORS:
+        yield name, *generators.load(name, 0, MOST)
+
+
+def coverage() -> None:
+    """Sets of the blend beside fixed ones, by the same probabilities."""
+    from streamsvm import StreamSVMClassifier
+    from streamsvm.decide.sets import LabelSets
+
+    result = {}
+    for name, X, y in streams():
+        model = StreamSVMClassifier()
+        _, proba = model.test_then_train(X, y, proba=True)
+        codes = np.array([model.classes_.index(label) for label in y])
+        cells = {}
+        for wanted in COVERAGES:
+            found = {
+                "sets": LabelSets(wanted).run(proba, codes),
+                "by class": LabelSets(wanted, by_class=True).run(proba, codes),
+                "fixed": fixed(proba, codes, wanted),
+            }
+            cells[str(wanted)] = {kind: of_sets(members, codes, wanted) for kind, members in found.items()}
+        result[name] = {"events": len(y), "accuracy": _rounded(float((proba.argmax(axis=1) == codes).mean())), **cells}
+        print(name, cells["0.9"], flush=True)
+        keep("decisions-coverage", result, lines=True)
+
+
+def fixed(proba: NDArray[Any], codes: NDArray[Any], wanted: float) -> NDArray[np.bool_]:
+    """Split conformal sets: the threshold of the first events is kept, and the most probable class is in."""
+    own = proba[np.arange(len(codes)), codes][: min(FIRST, len(codes) // 4)]
+    least = np.quantile(own, 1.0 - min(wanted * (1.0 + 1.0 / len(own)), 1.0), method="lower")
+    members = (proba >= least) & (proba > 0.0)
+    members[np.arange(len(codes)), proba.argmax(axis=1)] = True
+    return members
+
+
+def of_sets(members: NDArray[np.bool_], codes: NDArray[Any], wanted: float) -> dict[str, float]:
+    """Coverage and mean size after the first events, the least coverage of a window, and of a class with 100 events."""
+    start = min(FIRST, len(codes) // 4)
+    hits = members[np.arange(len(codes)), codes][start:].astype(float)
+    windows = np.convolve(hits, np.ones(WINDOW) / WINDOW, "valid") if len(hits) >= WINDOW else np.array([hits.mean()])
+    own = codes[start:]
+    of_class = [hits[own == c].mean() for c in np.unique(own) if (own == c).sum() >= 100]
+    return {
+        "coverage": _rounded(hits.mean()),
+        "size": _rounded(members[start:].sum(axis=1).mean()),
+        "least": _rounded(windows.min()),
+        "least of a class": _rounded(min(of_class, default=float("nan"))),
+    }
+
+
+# Rare classes -----------------------------------------------------------------------------------------------------
+
+
+def thinned(name: str, ratio: int) -> tuple[list[dict[Any, Any]], list[int]]:
+    """A stream in which the rarer class is thinned to one in so many; the rest is as it was."""
+    from connectors import open_source
+
+    n = RATIOS[ratio]
+    rng, rows, labels = np.random.default_rng(ratio), [], []
+    slug = name.lower().replace(" ", "-")
+    rare: Any = None
+    for batch in open_source(f"synthetic:{slug}?n={3 * n}&seed=1"):
+        if rare is None:
+            names, counts = np.unique(np.array(batch.labels), return_counts=True)
+            rare, share = names[counts.argmin()], float(counts.min() / counts.sum())
+        for x, y in zip(batch.rows(), batch.labels, strict=True):
+            if y != rare or rng.random() < (1.0 - share) / share / ratio:
+                rows.append(x)
+                labels.append(int(y == rare))
+    return rows[:n], labels[:n]
+
+
+def peers() -> dict[str, Callable[[], Any]]:
+    """Who takes part."""
+    from river import forest, imblearn, linear_model, preprocessing
+
+    from streamsvm import CPMClassifier, StreamSVMClassifier
+
+    even = {0: 0.5, 1: 0.5}
+
+    def arf() -> Any:
+        return forest.ARFClassifier(n_models=10, seed=1)
+
+    return {
+        "StreamSVM": StreamSVMClassifier,
+        "CPM": CPMClassifier,
+        "LogisticRegression": lambda: preprocessing.StandardScaler() | linear_model.LogisticRegression(),
+        "ARF": arf,
+        "ARF undersampled": lambda: imblearn.RandomUnderSampler(arf(), desired_dist=even, seed=1),
+        "ARF oversampled": lambda: imblearn.RandomOverSampler(arf(), desired_dist=even, seed=1),
+    }
+
+
+def probabilities(model: Any, rows: list[dict[Any, Any]], y: list[int]) -> NDArray[np.float64]:
+    """Of the rare class, of each event before it is learned."""
+    if hasattr(model, "test_then_train"):
+        _, proba = model.test_then_train(rows, y, proba=True)
+        return proba[:, model.classes_.index(1)]
+    found = np.zeros(len(y))
+    for i, (x, label) in enumerate(zip(rows, y, strict=True)):
+        found[i] = model.predict_proba_one(x).get(1, 0.0)
+        model.learn_one(x, label)
+    return found
+
+
+def rare(only: list[str] | None = None) -> None:
+    """Average precision, log loss, and cost of decisions of least expected cost, where a miss costs what it is rare."""
+    from sklearn import metrics
+
+    from streamsvm.decide.costs import Costs
+
+    result = kept("decisions-rare")
+    for ratio in RATIOS:
+        for name in only or DRIFTING:
+            key = f"{name} 1:{ratio}"
+            if key in result:
+                continue
+            rows, y = thinned(name, ratio)
+            truth, cells = np.array(y), {}
+            for peer, make in peers().items():
+                start = time.perf_counter()
+                p = probabilities(make(), rows, y)
+                us = 1e6 * (time.perf_counter() - start) / len(y)
+                proba = np.column_stack([1.0 - p, p])
+                costs = Costs([[0.0, 1.0], [float(ratio), 0.0]]).run(proba, truth, [0, 1])[1][SKIPPED:]
+                own, said = truth[SKIPPED:], p[SKIPPED:]
+                cells[peer] = {
+                    "average precision": _rounded(metrics.average_precision_score(own, said)),
+                    "log loss": _rounded(metrics.log_loss(own, np.clip(said, 1e-6, 1.0 - 1e-6))),
+                    # 1 is what it costs to decide for one class always, whichever is cheaper.
+                    "cost": _rounded(costs.sum() / min(ratio * own.sum(), (1 - own).sum())),
+                    "us": _rounded(us),
+                }
+            result[key] = {"events": len(y), "rare": int(truth.sum()), **cells}
+            print(key, {peer: (cell["average precision"], cell["cost"]) for peer, cell in cells.items()}, flush=True)
+            keep("decisions-rare", result, ("river", "numpy", "numba", "scikit-learn"), lines=True)
+
+
+# Noise ------------------------------------------------------------------------------------------------------------
+
+
+def noise() -> None:
+    """The expected calibration error by the noisy labels, over all and over the last 5,000 events."""
+    from streamsvm import StreamSVMClassifier
+    from streamsvm.run.measures import Reliability
+
+    result = {}
+    for name in ("SEA sudden", "RBF incremental", "sine recurring", "Agrawal gradual"):
+        for share in (0.0, 0.2, 0.4):
+            X, y = generators.load(name, 0, MOST)
+            rng, classes = np.random.default_rng(0), sorted(set(y))
+            labels = [classes[rng.integers(len(classes))] if rng.random() < share else label for label in y]
+            model = StreamSVMClassifier()
+            predicted, proba = model.test_then_train(X, labels, proba=True)
+            right, scores = predicted == np.array(labels), proba.max(axis=1)
+            cell = {}
+            for part, over in ((slice(1, None), "all"), (slice(-5_000, None), "last 5,000")):
+                reliability = Reliability()
+                reliability.add(scores[part], np.asarray(right[part], bool))
+                cell[over] = _rounded(reliability.error)
+            result[f"{name}, {share:.0%}"] = cell
+            print(name, share, cell, flush=True)
+    keep("decisions-noise", result, lines=True)
+
+
+# Cost -------------------------------------------------------------------------------------------------------------
+
+
+def cost() -> None:
+    """Processor time with over without, in turns, so that whatever else the machine does meets both."""
+    from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+
+    X, y = data.load_stream("electricity", 6_000)
+    rows = data.rows_of(X)
+    makers: dict[str, Callable[[], Any]] = {
+        "StreamSVM": StreamSVMClassifier,
+        "StreamSVM low": lambda: StreamSVMClassifier(effort="low"),
+        "BSGD": BSGDClassifier,
+        "CPM": CPMClassifier,
+    }
+    result = {}
+    for name, make in makers.items():
+        cell = {}
+        for way, asked in (
+            ("sets, rows", {"coverage": 0.9}),
+            ("sets, loop", {"coverage": 0.9}),
+            ("costs, rows", {}),
+        ):
+            plain, other = make(), make()
+            step = _loop if way.endswith("loop") else _rows
+            seconds = {"plain": 0.0, "other": 0.0}
+            for start in range(0, len(y), 250):
+                part = slice(start, start + 250)
+                table = {key: column[part] for key, column in X.items()}
+                for who, model in (("plain", plain), ("other", other)):
+                    begin = time.process_time()
+                    if way.startswith("costs"):
+                        _decide(model, table, y[part], who == "other")
+                    else:
+                        step(model, table, rows[part], y[part], asked if who == "other" else {})
+                    if start >= 1_000:
+                        seconds[who] += time.process_time() - begin
+            cell[way] = {
+                "us": _rounded(1e6 * seconds["plain"] / (len(y) - 1_000)),
+                "ratio": _rounded(seconds["other"] / seconds["plain"]),
+            }
+        result[name] = cell
+        print(name, cell, flush=True)
+    keep("decisions-cost", result, lines=True)
+
+
+def _rows(model: Any, table: Any, rows: Any, y: list[Any], asked: dict[str, Any]) -> None:
+    model.test_then_train(table, y, **asked)
+
+
+def _loop(model: Any, table: Any, rows: list[Any], y: list[Any], asked: dict[str, Any]) -> None:
+    predict = model.predict_set_one if asked else model.predict_proba_one
+    for x, label in zip(rows, y, strict=True):
+        predict(x, **asked)
+        model.learn_one(x, label)
+
+
+def _decide(model: Any, table: Any, y: list[Any], deciding: bool) -> None:
+    from streamsvm import DecidingClassifier
+
+    if not deciding:
+        model.test_then_train(table, y)
+        return
+    if not hasattr(model, "decider"):
+        model.decider = DecidingClassifier(model, abstain=0.2)
+    model.decider.test_then_train(table, y)
+
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def coverage_table() -> str:
+    """Coverage and size at each level, over all streams."""
+    found = kept("decisions-coverage")
+    lines = [
+        "| asked for | sets | coverage | least of a window of 500 | labels in a set | least of a class |",
+        "|---|---|---|---|---|---|",
+    ]
+    for wanted in COVERAGES:
+        for kind in ("sets", "by class", "fixed"):
+            cells = [stream[str(wanted)][kind] for stream in found.values()]
+            coverages = [cell["coverage"] for cell in cells]
+            lines.append(
+                f"| {wanted:g} | {kind} | {np.mean(coverages):.3f} ({min(coverages):.3f} to {max(coverages):.3f}) "
+                f"| {min(cell['least'] for cell in cells):.3f} | {np.mean([cell['size'] for cell in cells]):.2f} "
+                f"| {np.nanmin([cell['least of a class'] for cell in cells]):.3f} |"
+            )
+    return "\n".join(lines)
+
+
+def rare_table() -> str:
+    """Means over the streams of each ratio."""
+    found = kept("decisions-rare")
+    names = [name for name in next(iter(found.values())) if name not in ("events", "rare")]
+    lines = [f"| | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for ratio in RATIOS:
+        cells = [cell for key, cell in found.items() if key.endswith(f":{ratio}")]
+        for measure, places in (("average precision", 3), ("cost", 3), ("log loss", 4)):
+            means = [float(np.mean([cell[name][measure] for cell in cells])) for name in names]
+            best = (max if measure == "average precision" else min)(means)
+            shown = [f"**{mean:.{places}f}**" if mean == best else f"{mean:.{places}f}" for mean in means]
+            lines.append(f"| 1:{ratio}, {measure} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def show() -> None:
+    """All tables."""
+    print(coverage_table(), rare_table(), sep="\n\n")
+    for name in ("noise", "cost"):
+        for key, cell in kept(f"decisions-{name}").items():
+            print(key, cell)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    programs = {"coverage": coverage, "rare": rare, "noise": noise, "cost": cost, "show": show}
+    parser.add_argument("what", choices=programs)
+    programs[parser.parse_args().what]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Decisions by what they cost: the one of least expected cost, from any probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.decide.sets import Floats, Ints
+from streamsvm.parameters import check_class_weight, check_number
+
+LARGEST = 1e9
+ABSTAINS = -1
+"""The decision to leave an event to somebody else."""
+
+
+class Costs:
+    """What decisions cost, and which one costs the least.
+
+    Probabilities are taken as they are, so they should be calibrated; learning is not touched. The decision d costs
+    sum_y p(y) weight(y) cost(y, d) by what is to be expected.
+
+    Parameters
+    ----------
+    cost
+        What it costs to decide for one label where another is true: a table by label, `{true: {decided: cost}}`, or a
+        square matrix with a row for each true label and a column for each decision, whose labels are 0, 1, 2, and so
+        on. What is not there costs 0 where it is right, else 1.
+    class_weight
+        What the costs of events of a class are multiplied by: a dict of weights, 1 for other labels; or "balanced", by
+        which each is inverse to how often the class came so far.
+    abstain
+        What it costs to decide for none; None: that cannot be.
+
+    Examples
+    --------
+    >>> costs = Costs({"fraud": {"fine": 10.0}, "fine": {"fraud": 1.0}}, abstain=0.4)
+    >>> proba = np.array([[0.99, 0.01], [0.95, 0.05], [0.3, 0.7]])
+    >>> costs.run(proba, np.array([0, 1, 0]), ["fine", "fraud"])
+    (array([ 0, -1,  1]), array([0. , 0.4, 1. ]))
+    """
+
+    def __init__(
+        self,
+        cost: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        abstain: float | None = None,
+    ) -> None:
+        self._table = _table(cost)
+        check_class_weight(class_weight, LARGEST)
+        if abstain is not None:
+            check_number("abstain", abstain, 0.0, LARGEST)
+        self._weights, self._is_balanced = class_weight, class_weight == "balanced"
+        self._abstain = np.inf if abstain is None else float(abstain)
+        self.counts = np.zeros(0, np.int64)
+        """How often each class came."""
+        self._matrix = np.zeros((0, 0))
+
+    def matrix(self, classes: Sequence[Any]) -> Floats:
+        """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions."""
+        n = len(classes)
+        if n > len(self._matrix):
+            found = 1.0 - np.eye(n)
+            for y, true in enumerate(classes):
+                row = self._table.get(true, {})
+                found[y] = [row.get(decided, found[y, d]) for d, decided in enumerate(classes)]
+                if isinstance(self._weights, Mapping):
+                    found[y] *= self._weights.get(true, 1.0)
+            self._matrix = found
+        return self._matrix[:n, :n]
+
+    def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, follow: bool = True) -> tuple[Ints, Floats]:
+        """The decision for each row, of which the label is taken (where it is not -1) before the next.
+
+        Parameters
+        ----------
+        proba
+            Probabilities, shape (n, n_classes), 0 for classes that are not known.
+        codes
+            The class of each event by number, -1 where it is not known.
+        classes
+            The labels.
+        follow
+            Whether labels are taken, rather than looked at only for what decisions have cost.
+
+        Returns
+        -------
+        decisions, costs
+            By the number of the class, -1 where it is to abstain or nothing is known; and what each has cost, NaN
+            where that is not known.
+        """
+        n, k = proba.shape
+        matrix = self.matrix(classes[:k])
+        counts = np.zeros(k, np.int64)
+        counts[: min(len(self.counts), k)] = self.counts[:k]
+        came = (codes[:, None] == np.arange(k)).astype(np.int64) * follow
+        before = counts + np.cumsum(came, axis=0) - came
+        weights = self._balanced(before)
+        expected = np.zeros((n, k))
+        for y in range(k):  # one after the other: how many rows there are changes no bit
+            expected += (proba[:, y] * weights[:, y])[:, None] * matrix[y]
+        expected[(proba <= 0.0) & (before == 0)] = np.inf
+        decisions = expected.argmin(axis=1) if k else np.zeros(n, np.int64)
+        least = expected[np.arange(n), decisions] if k else np.full(n, np.inf)
+        decisions = np.where((least <= self._abstain) & np.isfinite(least), decisions, ABSTAINS)
+        if follow:
+            self.counts = counts + came.sum(axis=0)
+        return decisions, self._paid(decisions, codes, matrix, weights)
+
+    def come(self, code: int) -> None:
+        """Take the label of an event."""
+        if code >= len(self.counts):
+            self.counts = np.concatenate([self.counts, np.zeros(code + 1 - len(self.counts), np.int64)])
+        self.counts[code] += 1
+
+    def _balanced(self, counts: Ints) -> Floats:
+        """The weight of each class for each row, by how often it had come."""
+        if not self._is_balanced:
+            return np.ones(counts.shape)
+        total, n_seen = counts.sum(axis=1, keepdims=True), (counts > 0).sum(axis=1, keepdims=True)
+        return np.where(counts > 0, total / np.maximum(n_seen * counts, 1), 1.0)
+
+    def _paid(self, decisions: Ints, codes: Ints, matrix: Floats, weights: Floats) -> Floats:
+        """What decisions have cost."""
+        paid = np.full(len(codes), np.nan)
+        known = np.flatnonzero((codes >= 0) & (codes < matrix.shape[0]))
+        y, d = codes[known], decisions[known]
+        right = np.where(d == ABSTAINS, 0, d)
+        paid[known] = np.where(d == ABSTAINS, self._abstain, matrix[y, right] * weights[known, y])
+        return np.where(np.isinf(paid), np.nan, paid)
+
+
+def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:
+    """Costs by label and decision, checked."""
+    if cost is None:
+        return {}
+    if isinstance(cost, Mapping):
+        table = {true: dict(row) if isinstance(row, Mapping) else row for true, row in cost.items()}
+        if not all(isinstance(row, dict) for row in table.values()):
+            raise TypeError(f"`cost` must be a table by label, {{true: {{decided: cost}}}}, or a matrix, got {cost!r}")
+    else:
+        try:
+            matrix: NDArray[Any] = np.asarray(cost, float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"`cost` must be a table by label or a matrix of numbers, got {cost!r}") from error
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"`cost` must be a square matrix, got shape {matrix.shape}")
+        table = {y: dict(enumerate(row)) for y, row in enumerate(matrix.tolist())}
+    for true, row in table.items():
+        for decided, value in row.items():
+            check_number(f"cost[{true!r}][{decided!r}]", value, 0.0, LARGEST)
+    return table

@@ -1,0 +1,186 @@
+"""A classifier that decides by what decisions cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from river import base
+
+from streamsvm.decide.costs import ABSTAINS, Costs
+from streamsvm.models import (
+    DAMAGED,
+    LOADABLE,
+    LOADABLE_LATER,
+    ArchiveError,
+    decode_label,
+    encode_label,
+    public,
+    read_archive,
+    write_archive,
+)
+
+
+class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+    """Any classifier that knows probabilities, whose predictions are the decisions of least expected cost.
+
+    Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one.
+
+    Parameters
+    ----------
+    model
+        The classifier.
+    cost, class_weight, abstain
+        What decisions cost, as `Costs` has it.
+
+    Examples
+    --------
+    >>> from streamsvm import DecidingClassifier, StreamSVMClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(4_000, 3))
+    >>> y = np.where(X[:, 0] + rng.normal(size=len(X)) > 2.0, "fraud", "fine")
+    >>> model = DecidingClassifier(StreamSVMClassifier(effort="low"), cost={"fraud": {"fine": 10.0}})
+    >>> decided = model.test_then_train(X, y)
+    >>> bool((decided[y == "fraud"] == "fraud").mean() > 0.5)
+    True
+    """
+
+    def __init__(
+        self,
+        model: base.Classifier,
+        cost: Any = None,
+        class_weight: dict[Any, float] | str | None = None,
+        abstain: float | None = None,
+    ) -> None:
+        self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
+        self._costs = Costs(cost, class_weight, abstain)
+        self._codes: dict[Hashable, int] = {}
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model, naive_bayes
+
+        yield {"model": linear_model.LogisticRegression(), "class_weight": "balanced"}
+        yield {"model": naive_bayes.GaussianNB(), "cost": [[0, 1], [5, 0]]}  # type: ignore[no-untyped-call]
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels known, in order of first arrival."""
+        return list(self._codes)
+
+    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+        """As the classifier has it."""
+        return self.model.predict_proba_one(x, **kwargs)
+
+    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+        """The label of least expected cost; None where none costs less than to abstain, or nothing is known."""
+        shares = self.predict_proba_one(x, **kwargs)
+        self._number(shares)
+        proba = np.array([[shares.get(label, 0.0) for label in self._codes]])
+        [decision], _ = self._costs.run(proba, np.full(1, -1), self.classes_, follow=False)
+        return None if decision == ABSTAINS else self.classes_[decision]
+
+    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
+        """Learn one event."""
+        self.model.learn_one(x, y, **kwargs)
+        self._number([y])
+        self._costs.come(self._codes[y])
+
+    def test_then_train(self, X: Any, y: Any, **options: Any) -> NDArray[Any]:
+        """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
+
+        Options are those of the classifier's `test_then_train`.
+        """
+        _, proba = self.model.test_then_train(X, y, proba=True, **options)  # type: ignore[attr-defined]
+        classes = self.model.classes_  # type: ignore[attr-defined]
+        self._number(classes)
+        labels = y.tolist() if hasattr(y, "tolist") else list(y)
+        codes = np.array([self._codes.get(label, -1) for label in labels], np.int64)
+        wide = np.zeros((len(labels), len(self._codes)))
+        wide[:, [self._codes[label] for label in classes]] = proba
+        decisions, _ = self._costs.run(wide, codes, self.classes_)
+        answers = np.empty(len(self._codes) + 1, object)
+        answers[: len(self._codes)] = self.classes_
+        return np.asarray(answers[decisions])  # -1 is the last: None
+
+    def _number(self, labels: Any) -> None:
+        for label in labels:
+            self._codes.setdefault(label, len(self._codes))
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
+        header, arrays = self.model.state()  # type: ignore[attr-defined]
+        cost = self.cost.tolist() if isinstance(self.cost, np.ndarray) else self.cost
+        whole = {
+            "class": type(self).__name__,
+            "model": header,
+            "cost": _encoded(cost),
+            "class_weight": _encoded(self.class_weight),
+            "abstain": self.abstain,
+            "classes": [encode_label(label) for label in self._codes],
+        }
+        return whole, {f"model.{name}": array for name, array in arrays.items()} | {"counts": self._costs.counts}
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The classifier whose `state` this is.
+
+        Raises
+        ------
+        ArchiveError
+            Where header or arrays are not those of one.
+        """
+        try:
+            name = header["model"]["class"]
+            kind = public(name) if name in LOADABLE_LATER else LOADABLE[name]
+            own = {key.removeprefix("model."): a for key, a in arrays.items() if key.startswith("model.")}
+            model = kind.from_state(header["model"], own)
+            self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
+            self._number(map(decode_label, header["classes"]))
+            counts = arrays["counts"]
+            if counts.ndim != 1 or counts.dtype != np.int64 or len(counts) > len(self._codes) or (counts < 0).any():
+                raise ArchiveError("counts of labels that are not known")
+            self._costs.counts = counts.copy()
+        except ArchiveError:
+            raise
+        except DAMAGED as error:
+            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit."""
+        write_archive(path, *self.state())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What was saved to a file."""
+        return cls.from_state(*read_archive(path))
+
+
+LOADABLE["DecidingClassifier"] = DecidingClassifier
+
+
+def _encoded(value: Any) -> Any:
+    """Tables by label for JSON, in which labels keep their types."""
+    if isinstance(value, Mapping):
+        return {"table": [[encode_label(key), _encoded(held)] for key, held in value.items()]}
+    return [list(map(float, row)) for row in value] if isinstance(value, list | tuple) else value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {decode_label(key): _decoded(held) for key, held in value["table"]}
+    return value

@@ -1,0 +1,104 @@
+"""Sets of labels around any of River's classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy as np
+from river import base
+
+from streamsvm.decide.learner import PredictsSets
+from streamsvm.decide.sets import AllSets, Floats
+
+
+class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+    """Any classifier that knows probabilities, with sets of labels that cover the true one as often as is wanted.
+
+    The learners of this package have `predict_set_one` themselves, at less cost, and where labels come later
+    `DelayedClassifier` has it for any classifier. Of this one the probabilities that an event was predicted with are
+    taken where it is learned next; others are asked for again.
+
+    Parameters
+    ----------
+    model
+        The classifier.
+
+    Examples
+    --------
+    >>> from river import datasets, linear_model, preprocessing
+    >>> from streamsvm import CoveringClassifier
+    >>> model = CoveringClassifier(preprocessing.StandardScaler() | linear_model.LogisticRegression())
+    >>> hits = 0
+    >>> for x, y in datasets.Phishing():
+    ...     hits += y in model.predict_set_one(x, coverage=0.95)
+    ...     model.learn_one(x, y)
+    >>> 0.94 < hits / 1_250 < 0.96
+    True
+    """
+
+    def __init__(self, model: base.Classifier) -> None:
+        self.model = model
+        self._sets = AllSets()
+        self._codes: dict[Hashable, int] = {}
+        self._asked: Any = None
+        self._proba: dict[Any, float] = {}
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model, naive_bayes
+
+        yield {"model": linear_model.LogisticRegression()}
+        yield {"model": naive_bayes.GaussianNB()}  # type: ignore[no-untyped-call]
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels learned, in order of first arrival."""
+        return list(self._codes)
+
+    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+        """As the classifier has it."""
+        return self.model.predict_one(x, **kwargs)
+
+    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+        """As the classifier has it."""
+        self._asked, self._proba = x, self.model.predict_proba_one(x, **kwargs)
+        return self._proba
+
+    def predict_set_one(
+        self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
+    ) -> set[Any]:
+        """Labels of which the true one is one, in a wanted share of events; see `LabelSets`.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the classifier knows no probabilities.
+        """
+        sets = self.label_sets(coverage, by_class)
+        self.predict_proba_one(x, **kwargs)
+        return {label for label, is_in in zip(self._codes, sets.run_one(self._row()), strict=True) if is_in}
+
+    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
+        """Learn one event, and take its label into the sets that were asked for."""
+        if self._sets:
+            if x is not self._asked:
+                self.predict_proba_one(x)
+            row, code = self._row(), self._codes.setdefault(y, len(self._codes))
+            self._sets.learn_one(row, code)
+        else:
+            self._codes.setdefault(y, len(self._codes))
+        self._asked = None
+        self.model.learn_one(x, y, **kwargs)
+
+    def _row(self) -> Floats:
+        """The probabilities of the labels that are known."""
+        return np.array([self._proba.get(label, 0.0) for label in self._codes])

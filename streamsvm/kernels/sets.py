@@ -1,0 +1,181 @@
+"""Sets of labels that cover the true one as often as is wanted, whatever the stream does.
+
+The score of a label is s = -log p, at most MOST. The set of an event has the labels whose score is at most a threshold
+
+    q = sum_k w_k q_k + MOST (D / SLACK)^3
+
+Each tracker q_k follows the quantile of the true label's score at a rate of its own, by the gradient of the pinball
+loss; their weights follow that loss of late, with a share that is dealt out anew (quantile tracking, and aggregation
+for unknown rates of drift). D is the debt: misses so far less those that were allowed. Where it comes to SLACK all
+labels are in the set, at -SLACK none, so that over any stretch of the stream, whatever comes, misses differ from those
+allowed by at most 2 (SLACK + 1), and by SLACK + 1 counted from the beginning. By class there is one threshold for each,
+which its own events move.
+
+Notes
+-----
+I. Gibbs and E. Candès, "Adaptive conformal inference under distribution shift", 2021, and "Conformal inference for
+online prediction with arbitrary distribution shifts", 2022 (the experts); A. Angelopoulos, E. Candès and R. Tibshirani,
+"Conformal PID control for time series prediction", 2023 (tracking in the space of scores, equations 3 and 4; the debt,
+equation 5); A. Angelopoulos, R. Barber and S. Bates, "Online conformal prediction with decaying step sizes", 2024 (the
+first steps).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.access import StateType
+from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.rows import MOST_EVENTS
+from streamsvm.kernels.state import Array, Declaration, Number, i64, records
+
+# The largest score, and how far misses may be from what is allowed.
+MOST, SLACK = 10.0, 50.0
+# The steps of the trackers; the first ones are longer.
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+FIRST_STEP, FIRST_POWER = 1.0, 0.6
+# How fast weights follow the losses, which are in units of their decayed mean, and what is dealt out anew.
+WEIGHT_RATE, DEALT, LOSS_RATE = 0.1, 0.001, 0.01
+
+_DEBT = (-SLACK - 1.0, SLACK + 1.0)
+
+SETS = Declaration(
+    "sets",
+    {
+        "miss": Number("the share of events whose label may be missing", start=0.1),
+        "by_class": Number("whether each class has a threshold of its own", i64),
+        "n_groups": Number("how many thresholds there are", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "n_known": Number("classes of which there was a label", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "groups": records(
+            ("groups",),
+            "the thresholds",
+            seen=Number("labels they rest on", saved=True, within=(0.0, MOST_EVENTS)),
+            debt=Number("misses less those allowed", saved=True, within=_DEBT),
+            loss=Number("the decayed mean loss", saved=True, within=(0.0, MOST)),
+            threshold=Number("the largest score that is in the set", saved=True, within=(-2.0 * MOST, 3.0 * MOST)),
+            least=Number("the probability that has that score", saved=True, within=(0.0, math.exp(3.0 * MOST))),
+        ),
+        "trackers": Array(("groups", "rates"), "their thresholds", saved=True, within=(0.0, MOST)),
+        "weights": Array(("groups", "rates"), "their weights", saved=True, within=(0.0, 1.0)),
+        "rates": Array(("rates",), "their steps"),
+    },
+)
+
+COVERING = Declaration(
+    "covering",
+    {
+        "proba": Array(("asked", "classes"), "the probabilities of all classes, row by row", lent=True),
+        "labels": Array(("asked",), "the class of each row that is known by now, -1 for others", i64, lent=True),
+        "members": Array(
+            ("answered", "classes"), "whether a class is in the set; no rows where nobody asks", np.bool_, lent=True
+        ),
+    },
+)
+
+
+@inlined
+def score(p):
+    """The score of a label that has this probability."""
+    return min(-math.log(p), MOST) if p > 0.0 else MOST
+
+
+@inlined
+def pinball(state, above):
+    """The loss of a threshold that a score is so far above."""
+    return above * (1.0 - state.miss) if above > 0.0 else -above * state.miss
+
+
+@inlined
+def combined(state, g):
+    """What the trackers say together."""
+    mixed = 0.0
+    for k in range(state.rates.size):
+        mixed += state.weights[g, k] * state.trackers[g, k]
+    return mixed
+
+
+@kernel
+def begin_groups(state, n):
+    """See that there are n thresholds: a new one begins where calibrated probabilities would have it."""
+    n_rates = state.rates.size
+    for g in range(state.n_groups, n):
+        for k in range(n_rates):
+            state.trackers[g, k], state.weights[g, k] = -math.log(state.miss), 1.0 / n_rates
+        set_threshold(state, g)
+    state.n_groups = max(state.n_groups, n)
+
+
+@inlined
+def set_threshold(state, g):
+    """Work out up to which score labels are in the set."""
+    group = state.groups[g]
+    group.threshold = combined(state, g) + MOST * (group.debt / SLACK) ** 3
+    # Scores end at MOST: a threshold from there on has all labels in the set, however improbable.
+    group.least = math.exp(-group.threshold) if group.threshold < MOST else 0.0
+
+
+@inlined
+def has(state, proba, i, c):
+    """Whether class c, if it is known, is in the set of row i."""
+    is_known = c < state.n_known or proba[i, c] > 0.0
+    return is_known and proba[i, c] >= state.groups[c if state.by_class > 0 else 0].least
+
+
+@inlined
+def fill(state, covering, i):
+    """The set of row i: the most probable class, and all that are probable enough; none where nothing is known."""
+    proba, members, best = covering.proba, covering.members, 0
+    for c in range(1, proba.shape[1]):
+        if proba[i, c] > proba[i, best]:
+            best = c
+    for c in range(proba.shape[1]):
+        members[i, c] = proba[i, best] > 0.0 and (c == best or has(state, proba, i, c))
+
+
+@kernel
+def learn(state, covering, i, label):
+    """Take the label of row i into its threshold."""
+    g = label if state.by_class > 0 else 0
+    group, trackers, weights = state.groups[g], state.trackers[g], state.weights[g]
+    s, missed, total = score(covering.proba[i, label]), not has(state, covering.proba, i, label), 0.0
+    group.seen += 1.0
+    group.debt += (1.0 if missed else 0.0) - state.miss
+    loss = pinball(state, s - combined(state, g))
+    group.loss += max(LOSS_RATE, 1.0 / group.seen) * (loss - group.loss)
+    first = FIRST_STEP * group.seen**-FIRST_POWER
+    for k in range(trackers.size):
+        weights[k] *= math.exp(-WEIGHT_RATE * min(pinball(state, s - trackers[k]) / max(group.loss, 1e-6), 20.0))
+        total += weights[k]
+        step = max(state.rates[k], first)
+        trackers[k] += step * (1.0 - state.miss) if s > trackers[k] else -step * state.miss
+        trackers[k] = min(max(trackers[k], 0.0), MOST)
+    for k in range(trackers.size):
+        weights[k] = (1.0 - DEALT) * weights[k] / total + DEALT / trackers.size
+    set_threshold(state, g)
+
+
+@kernel
+def run_sets(state, covering):
+    """The set of each row, before its label is taken.
+
+    The first label of a class, which could be in no set, moves nothing. Classes are numbered as their labels come.
+    """
+    for i in range(covering.labels.size):
+        if covering.members.shape[0] > 0:
+            fill(state, covering, i)
+        label = covering.labels[i]
+        if 0 <= label < state.n_known:
+            learn(state, covering, i, label)
+        state.n_known = max(state.n_known, label + 1)
+
+
+_SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
+
+ENTRIES = {
+    "begin_groups": Entry(begin_groups, (_SETS, types.int64)),
+    "run_sets": Entry(run_sets, (_SETS, _COVERING)),
+}

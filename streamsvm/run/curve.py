@@ -1,0 +1,86 @@
+"""Counts over a stream of any length, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BUCKETS = 1024
+
+
+class Curve:
+    """Counts over time, in at most 1024 buckets of equal width: when they run out, neighbours are merged.
+
+    Parameters
+    ----------
+    n_columns
+        How many things are counted.
+
+    Examples
+    --------
+    >>> curve = Curve(3)
+    >>> curve.add(np.array([[True, False, False], [True, True, False]]))
+    >>> x, share = curve.windowed(2)
+    >>> x.tolist(), share.tolist()
+    ([2], [[1.0, 0.5, 0.0]])
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self.events = 0
+        self.width = 1
+        self._hits = np.zeros((_BUCKETS, n_columns), np.int64)
+
+    def add(self, hits: NDArray[Any]) -> None:
+        """Take the events of a batch: one row each."""
+        if not len(hits):
+            return
+        end = self.events + len(hits)
+        while end > self.width * _BUCKETS:
+            self._hits[: _BUCKETS // 2] = self._hits.reshape(_BUCKETS // 2, 2, -1).sum(axis=1)
+            self._hits[_BUCKETS // 2 :] = 0
+            self.width *= 2
+        first, last = self.events // self.width, (end - 1) // self.width
+        starts = np.maximum(np.arange(first, last + 1) * self.width - self.events, 0)
+        self._hits[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
+        self.events = end
+
+    def totals(self) -> NDArray[np.int64]:
+        """All counts, one number a column."""
+        totals: NDArray[np.int64] = self._hits.sum(axis=0)
+        return totals
+
+    def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Means over a sliding window of about `window` events: the ends of the windows, and a row for each."""
+        ends, sums = self.sums(window)
+        return ends, sums / self._n_of(window)
+
+    def sums(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `windowed`, the counts themselves."""
+        full = self.events // self.width
+        span = self._n_of(window) // self.width
+        sums = np.concatenate([np.zeros((1, self._hits.shape[1]), np.int64), np.cumsum(self._hits[:full], axis=0)])
+        ends = np.arange(span, full + 1)
+        return ends * self.width, sums[ends] - sums[ends - span]
+
+    def _n_of(self, window: int) -> int:
+        """How many events there are in a window of about so many."""
+        return min(max(1, round(window / self.width)), max(self.events // self.width, 1)) * self.width
+
+    def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
+        """All of it."""
+        used = -(-self.events // self.width)
+        return {"events": self.events, "width": self.width}, self._hits[:used]
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], hits: NDArray[np.int64], n_columns: int) -> Curve:
+        """What `state` gave."""
+        curve = cls(n_columns)
+        curve.events, curve.width = header["events"], header["width"]
+        if type(curve.events) is not int or type(curve.width) is not int or curve.width < 1:
+            raise ValueError(f"a curve of {curve.events!r} events in buckets of {curve.width!r}")
+        if hits.shape != (-(-curve.events // curve.width), n_columns) or hits.dtype != np.int64:
+            raise ValueError(f"a curve of {curve.events} events, and hits of shape {hits.shape}")
+        curve._hits[: len(hits)] = hits
+        return curve

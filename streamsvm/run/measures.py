@@ -1,0 +1,418 @@
+"""How good probabilities were, and what was decided by them: over all, of late, and over time, in bounded memory.
+
+Losses are counted in whole units of 2^-24, so that sums are exact and do not depend on how a stream is cut into
+batches. How well a class is ranked is read from histograms of its probability, in bins of equal width of its log-odds:
+the areas are off by no more than half of what is tied within bins, which `Ranking.error` tells.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.run.curve import Curve
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+COLUMNS = (
+    "rated",
+    "log_loss",
+    "brier",
+    "sets",
+    "covered",
+    "size",
+    "costed",
+    "cost",
+    "watched",
+    "alarms",
+    "right",
+    "events",
+)
+"""What is counted of each judged event; the first of each group is how many there were."""
+UNIT = float(1 << 24)
+TIMED: dict[str, tuple[str, float]] = {
+    "log_loss": ("rated", UNIT),
+    "brier": ("rated", UNIT),
+    "covered": ("sets", 1.0),
+    "size": ("sets", 1.0),
+    "cost": ("costed", UNIT),
+    "alarms": ("watched", 1.0),
+}
+"""What is shown over time: of which count it is the mean, and in which units."""
+BINS = 20
+ALARMS = (0.01, 0.05)
+"""At which shares of alarms recall is measured."""
+_LEAST = float(np.finfo(np.float64).eps)  # as scikit-learn has it
+_RANKED = 8  # classes that are ranked, where there are no more
+_STEPS, _WIDEST = 512, 16.0  # of log-odds: so many bins from -16 to 16
+_SPANS = 16  # of the stream, each with histograms of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What events amount to, NaN where there is nothing to tell.
+
+    Parameters
+    ----------
+    log_loss, brier
+        Means of -log p of the label, and of the squared distance of the probabilities from what came (0 to 2).
+    coverage, size
+        How often the label was in its set, and how many labels sets had in the mean.
+    cost
+        Of an event, in the mean.
+    alarms, precision, recall
+        Of all events the share with an alarm, of alarms those that are right, and of the events of their class those
+        with an alarm.
+    """
+
+    log_loss: float
+    brier: float
+    coverage: float
+    size: float
+    cost: float
+    alarms: float
+    precision: float
+    recall: float
+
+    @classmethod
+    def of(cls, sums: NDArray[Any]) -> Figures:
+        """Those of sums by column."""
+        named = dict(zip(COLUMNS, sums.tolist(), strict=True))
+
+        def mean(name: str, count: str, unit: float = 1.0) -> float:
+            return named[name] / named[count] / unit if named[count] else math.nan
+
+        return cls(
+            mean("log_loss", "rated", UNIT),
+            mean("brier", "rated", UNIT),
+            mean("covered", "sets"),
+            mean("size", "sets"),
+            mean("cost", "costed", UNIT),
+            mean("alarms", "watched"),
+            mean("right", "alarms"),
+            mean("right", "events"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """How well a class is told from the others by its probability, in the mean over classes where there are several.
+
+    Parameters
+    ----------
+    roc_auc, error
+        The area under the ROC curve, and how far that may be off for bins.
+    average_precision
+        The precision of alarms, in the mean over the class's events.
+    recall
+        The share of its events that are among the most probable ones, by the share of all events that these are.
+    """
+
+    roc_auc: float
+    error: float
+    average_precision: float
+    recall: dict[float, float]
+
+    @classmethod
+    def of(cls, ranking: Ranking, classes: list[int], spans: slice = slice(None)) -> Ranked:
+        """Of these classes, as far as any event of them came."""
+
+        def mean(values: list[float]) -> float:
+            known = [value for value in values if value == value]
+            return sum(known) / len(known) if known else math.nan
+
+        return cls(
+            mean([ranking.roc_auc(c, spans) for c in classes]),
+            mean([ranking.error(c, spans) for c in classes]),
+            mean([ranking.average_precision(c, spans) for c in classes]),
+            {share: mean([ranking.recall_at(c, share, spans) for c in classes]) for share in ALARMS},
+        )
+
+
+class Ranking:
+    """Histograms of the probability of each class, of events that are of it and of others, over the stream.
+
+    Examples
+    --------
+    >>> ranking = Ranking()
+    >>> ranking.add(np.array([0, 1, 1, 0]), np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.6, 0.4]]))
+    >>> ranking.roc_auc(1), ranking.average_precision(1), round(ranking.recall_at(1, 0.25), 2)
+    (1.0, 1.0, 0.5)
+    """
+
+    def __init__(self) -> None:
+        self.n_classes = self.events = 0
+        self.width = 256
+        self._counts = np.zeros((_SPANS, 0, 2, _STEPS), np.int64)
+
+    def add(self, truth: Ints, proba: Floats) -> None:
+        """Take events: the number of each one's class, and the probabilities of all, shape (n, n_classes)."""
+        self.n_classes = max(self.n_classes, proba.shape[1], int(truth.max(initial=-1)) + 1)
+        if self.n_classes > _RANKED:
+            self.events = 0
+            self._counts = np.zeros((_SPANS, 0, 2, _STEPS), np.int64)
+            return
+        if self.n_classes > self._counts.shape[1]:
+            # A class that was not known had no probability: whatever came before is in the lowest bin.
+            grown = np.zeros((_SPANS, self.n_classes, 2, _STEPS), np.int64)
+            grown[:, : self._counts.shape[1]] = self._counts
+            if self._counts.shape[1]:
+                grown[:, self._counts.shape[1] :, 0, 0] = self._counts[:, :1].sum(axis=(2, 3))
+            self._counts = grown
+        span = self._spans(len(truth))
+        with np.errstate(divide="ignore"):
+            odds = np.log(proba) - np.log1p(-np.minimum(proba, 1.0))
+        steps = np.clip((odds + _WIDEST) * (_STEPS / (2.0 * _WIDEST)), 0, _STEPS - 1).astype(np.int64)
+        for c in range(self.n_classes):
+            at = steps[:, c] if c < proba.shape[1] else np.zeros(len(truth), np.int64)
+            np.add.at(self._counts[:, c], (span, (truth == c).astype(np.int64), at), 1)
+
+    def _spans(self, n: int) -> Ints:
+        """In which spans of the stream the next n events are."""
+        while self.events + n > self.width * _SPANS:
+            half = _SPANS // 2
+            self._counts[:half] = self._counts[::2] + self._counts[1::2]
+            self._counts[half:] = 0
+            self.width *= 2
+        spans: Ints = (self.events + np.arange(n)) // self.width
+        self.events += n
+        return spans
+
+    @property
+    def spans(self) -> list[slice]:
+        """All spans of the stream that have begun, to be asked about."""
+        return [slice(i, i + 1) for i in range(-(-self.events // self.width))] if self._counts.shape[1] else []
+
+    def of_late(self) -> slice:
+        """The last span that is whole, and what has come since."""
+        n = -(-self.events // self.width)
+        return slice(max(n - 2, 0), n)
+
+    def _split(self, c: int, spans: slice) -> tuple[Ints, Ints]:
+        """Of class c and of others, how many events are in each bin, the most probable first."""
+        if c >= self._counts.shape[1]:
+            return np.zeros(_STEPS, np.int64), np.zeros(_STEPS, np.int64)
+        others, own = self._counts[spans, c].sum(axis=0)[:, ::-1]
+        return own, others
+
+    def roc_auc(self, c: int, spans: slice = slice(None)) -> float:
+        """How often an event of class c has a larger probability of it than one of another class, ties as half."""
+        own, others = self._split(c, spans)
+        n = int(own.sum()) * int(others.sum())
+        above = np.cumsum(own) - 0.5 * own
+        return float(above @ others) / n if n else math.nan
+
+    def error(self, c: int, spans: slice = slice(None)) -> float:
+        """How far `roc_auc` may be off for the width of the bins."""
+        own, others = self._split(c, spans)
+        n = int(own.sum()) * int(others.sum())
+        return 0.5 * float((own * others).sum()) / n if n else math.nan
+
+    def average_precision(self, c: int, spans: slice = slice(None)) -> float:
+        """The precision of alarms for class c, in the mean over its events, as they are alarmed one after the other."""
+        own, others = self._split(c, spans)
+        n, alarms = int(own.sum()), np.cumsum(own + others)
+        used = alarms > 0
+        return float((own[used] * np.cumsum(own)[used] / alarms[used]).sum()) / n if n else math.nan
+
+    def recall_at(self, c: int, share: float, spans: slice = slice(None)) -> float:
+        """How many events of class c are among the share of all events that are the most probable to be."""
+        own, others = self._split(c, spans)
+        n, total = int(own.sum()), int((own + others).sum())
+        if not n:
+            return math.nan
+        alarms = np.concatenate([[0], np.cumsum(own + others)])
+        return float(np.interp(share * total, alarms, np.concatenate([[0], np.cumsum(own)]))) / n
+
+    def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
+        """All of it."""
+        n = -(-self.events // self.width)
+        return {"events": self.events, "width": self.width, "n_classes": self.n_classes}, self._counts[:n]
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], counts: NDArray[np.int64]) -> Ranking:
+        """What `state` gave."""
+        ranking = cls()
+        ranking.events, ranking.width, ranking.n_classes = (header[key] for key in ("events", "width", "n_classes"))
+        numbers = (ranking.events, ranking.width, ranking.n_classes)
+        if any(type(number) is not int or number < 0 for number in numbers) or ranking.width < 1:
+            raise ValueError(f"a ranking of {numbers}")
+        n_classes = ranking.n_classes if ranking.n_classes <= _RANKED else 0
+        if counts.shape != (-(-ranking.events // ranking.width), n_classes, 2, _STEPS) or len(counts) > _SPANS:
+            raise ValueError(f"a ranking of {numbers}, and counts of shape {counts.shape}")
+        ranking._counts = np.zeros((_SPANS, *counts.shape[1:]), np.int64)
+        ranking._counts[: len(counts)] = counts
+        return ranking
+
+
+class Reliability:
+    """How often predictions of each probability were right, in 20 bins of equal width.
+
+    Examples
+    --------
+    >>> reliability = Reliability()
+    >>> reliability.add(np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, True, True, False]))
+    >>> round(reliability.error, 3)
+    0.1
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros((3, BINS), np.int64)
+        """How many there were, how many of them were right, and the sum of their probabilities, in units."""
+
+    def add(self, scores: Floats, right: NDArray[np.bool_]) -> None:
+        """Take predictions: their probabilities, and whether they were right."""
+        bins = np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
+        for row, values in zip(self.counts, (np.ones(len(bins), np.int64), right, _units(scores)), strict=True):
+            np.add.at(row, bins, values.astype(np.int64))
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error: how far probabilities are from the share of right ones, in the mean."""
+        n, right, scores = self.counts
+        return float(np.abs(right - scores / UNIT).sum() / n.sum()) if n.any() else math.nan
+
+    def points(self) -> list[tuple[float, float, int]]:
+        """For each bin that has any, the mean probability, the share of right ones, and how many there were."""
+        n, right, scores = self.counts[:, self.counts[0] > 0]
+        return list(zip((scores / UNIT / n).tolist(), (right / n).tolist(), n.tolist(), strict=True))
+
+
+class Measures:
+    """All measures of probabilities and of what was decided by them.
+
+    Parameters
+    ----------
+    window
+        How many judged events those of late look back on.
+
+    Attributes
+    ----------
+    curve
+        Sums by `COLUMNS` over time.
+    reliability, ranking
+        Of the predicted label, and of the probabilities of each class.
+    """
+
+    def __init__(self, window: int = 1000) -> None:
+        self.window = window
+        self.curve = Curve(len(COLUMNS))
+        self.reliability, self.ranking = Reliability(), Ranking()
+        self._recent = np.zeros((0, len(COLUMNS)), np.int64)
+        self._scores = np.zeros((0, 2))
+
+    def add(
+        self,
+        truth: Ints,
+        guess: Ints,
+        scores: Floats,
+        proba: Floats | None = None,
+        members: NDArray[np.bool_] | None = None,
+        costs: Floats | None = None,
+        watched: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take judged events.
+
+        Parameters
+        ----------
+        truth, guess
+            The class of each, and the one that was predicted, by number; -1 where the label has none.
+        scores
+            The probability of what was predicted, NaN where it is not known.
+        proba
+            Those of all classes, shape (n, n_classes); NaN where they are not known.
+        members
+            Whether each class was in the set, of the same shape.
+        costs
+            What each event has cost, NaN where that is not known.
+        watched
+            For which events there was an alarm, and which were of its class, shape (n, 2).
+        """
+        n, right = len(truth), guess == truth
+        rows = np.zeros((n, len(COLUMNS)), np.int64)
+        if proba is not None and proba.shape[1]:
+            self._rate(rows[:, :3], truth, proba)
+        if members is not None and members.shape[1]:
+            own = members[np.arange(n), np.maximum(truth, 0) % members.shape[1]]
+            rows[:, 3], rows[:, 5] = 1, members.sum(axis=1)
+            rows[:, 4] = own & (truth >= 0) & (truth < members.shape[1])
+        if costs is not None:
+            rows[:, 6], rows[:, 7] = ~np.isnan(costs), _units(np.nan_to_num(costs))
+        if watched is not None:
+            alarms, own = watched.T
+            rows[:, 8:] = np.column_stack([np.ones(n), alarms, alarms & own, own])
+        self.curve.add(rows)
+        self._recent = np.concatenate([self._recent, rows])[-self.window :]
+        known = ~np.isnan(scores)
+        self.reliability.add(scores[known], right[known])
+        self._scores = np.concatenate([self._scores, np.column_stack([scores, right])])[-self.window :]
+
+    def _rate(self, rows: Ints, truth: Ints, proba: Floats) -> None:
+        known = ~np.isnan(proba).any(axis=1)
+        p, y = proba[known], truth[known]
+        inside = (y >= 0) & (y < p.shape[1])
+        own = np.where(inside, p[np.arange(len(y)), np.where(inside, y, 0)], 0.0)
+        brier = np.cumsum(p * p, axis=1)[:, -1] - 2.0 * own + 1.0  # in this order, however many zeros there are
+        rows[known] = np.column_stack([np.ones(len(y)), _units(-np.log(np.maximum(own, _LEAST))), _units(brier)])
+        self.ranking.add(y, p)
+
+    @property
+    def overall(self) -> Figures:
+        """Of all events."""
+        return Figures.of(self.curve.totals())
+
+    @property
+    def of_late(self) -> Figures:
+        """Of the last `window` judged events."""
+        return Figures.of(self._recent.sum(axis=0))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no probability was known, and nothing was decided."""
+        return not self.reliability.counts[0].any() and not self.curve.totals().any()
+
+    @property
+    def recent_error(self) -> float:
+        """The expected calibration error of the last `window` judged events."""
+        recent, known = Reliability(), ~np.isnan(self._scores[:, 0])
+        recent.add(self._scores[known, 0], self._scores[known, 1] > 0.0)
+        return recent.error
+
+    def windowed(self, name: str, count: str, unit: float = 1.0) -> tuple[Ints, Floats]:
+        """One of `COLUMNS` over time, as a mean over so many events of the stream as the window has."""
+        ends, sums = self.curve.sums(min(self.window, max(1, self.curve.events // 10)))
+        n, total = sums[:, COLUMNS.index(count)], sums[:, COLUMNS.index(name)]
+        used = n > 0
+        return ends[used], total[used] / n[used] / unit
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All of it."""
+        curve, sums = self.curve.state()
+        ranking, counts = self.ranking.state()
+        arrays: dict[str, NDArray[Any]] = {"recent": self._recent, "scores": self._scores}
+        arrays |= {"curve": sums, "ranking": counts, "reliability": self.reliability.counts}
+        return {"window": self.window, "curve": curve, "ranking": ranking}, arrays
+
+    @classmethod
+    def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Measures:
+        """What `state` gave."""
+        measures = cls(header["window"])
+        measures.curve = Curve.from_state(header["curve"], arrays["curve"], len(COLUMNS))
+        measures.ranking = Ranking.from_state(header["ranking"], arrays["ranking"])
+        measures._recent, measures._scores = arrays["recent"], arrays["scores"]
+        shapes = arrays["reliability"].shape, measures._recent.shape[1:], measures._scores.shape[1:]
+        if shapes != ((3, BINS), (len(COLUMNS),), (2,)):
+            raise ValueError(f"measures of shapes {shapes}")
+        measures.reliability.counts = arrays["reliability"].copy()
+        return measures
+
+
+def _units(values: Floats) -> Ints:
+    """Losses as whole numbers."""
+    units: Ints = np.round(values * UNIT).astype(np.int64)
+    return units

@@ -1,0 +1,61 @@
+"""Why each event of a run is predicted as it is, by the model that predicts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Batch
+from streamsvm.decide.reasons import Explains, Reasons, explain
+from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.names import feature
+
+EVALUATIONS = 128
+
+
+def reasons_for(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
+    """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class."""
+    if isinstance(learner.model, Explains):
+        return learner.model.explain_one(x, EVALUATIONS, nearest=0)
+    if learner.peek([x]) is None:
+        return None
+    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes), evaluations=EVALUATIONS)
+
+
+def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
+    """Test, then train, event by event, and say before each what most speaks for its prediction."""
+    parts, reasons, bad = [], [], {}
+    for i, x in enumerate(batch.rows()):
+        try:
+            found = reasons_for(learner, x)
+        except Exception:  # an event that the model cannot take is set aside by `step`, which says why
+            found = None
+        answers = learner.step(batch.part(i, i + 1), learn)
+        if answers.batch.rejected:
+            bad[i] = answers.batch.rejected[-1].reason
+        else:
+            parts.append(answers)
+            reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, most))
+    codes, scores = (np.array([getattr(part, name)[0] for part in parts]) for name in ("codes", "scores"))
+    proba = _wide([part.proba for part in parts], len(learner.classes))
+    return Answers(batch.without(bad), codes.astype(np.int64), scores.astype(np.float64), proba, reasons=reasons)
+
+
+def _told(reasons: Reasons, most: int) -> list[dict[str, Any]]:
+    """The first reasons for a field of results."""
+    return [
+        {"feature": feature(one.feature), "value": one.value, "adds": one.adds} for one in reasons.contributions[:most]
+    ]
+
+
+def _wide(rows: list[NDArray[np.float64] | None], n_classes: int) -> NDArray[np.float64] | None:
+    """Probabilities of single events as rows over all classes that are known by now."""
+    if not rows or any(row is None for row in rows):
+        return None
+    found = np.zeros((len(rows), n_classes))
+    for i, row in enumerate(rows):
+        if row is not None:
+            found[i, : row.shape[1]] = row[0]
+    return found

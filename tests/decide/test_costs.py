@@ -1,0 +1,156 @@
+"""Decisions by cost, against brute force, and alarms; all the same in batches, a loop, saved and resumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import naive_bayes
+
+from streamsvm import CPMClassifier, DecidingClassifier, StreamSVMClassifier, load
+from streamsvm.decide.alarms import Alarms
+from streamsvm.decide.costs import Costs
+from tests.learners import dicts, ring
+
+matrices = st.lists(st.lists(st.floats(0.0, 9.0), min_size=3, max_size=3), min_size=3, max_size=3)
+
+
+@settings(max_examples=100)
+@given(
+    matrices, st.one_of(st.none(), st.floats(0.0, 3.0)), st.one_of(st.none(), st.floats(0.1, 5.0)), st.integers(0, 99)
+)
+def test_decisions_are_those_of_brute_force(cost: Any, abstain: Any, weight: Any, seed: int) -> None:
+    proba = np.random.default_rng(seed).dirichlet([0.5] * 3, 20)
+    truth = np.random.default_rng(seed).integers(-1, 3, 20)
+    weights = None if weight is None else {1: weight}
+    decisions, costs = Costs(cost, weights, abstain).run(proba, truth, [0, 1, 2])
+    w = [1.0, 1.0 if weight is None else weight, 1.0]
+    for p, y, decision, paid in zip(proba, truth, decisions, costs, strict=True):
+        options = {d: sum(p[c] * w[c] * cost[c][d] for c in range(3)) for d in range(3)}
+        if abstain is not None:
+            options[-1] = abstain
+        assert options[int(decision)] == pytest.approx(min(options.values()))
+        expected = np.nan if y < 0 else abstain if decision < 0 else w[y] * cost[y][decision]
+        assert paid == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_table_says_only_what_differs_and_balanced_weights_follow_the_stream() -> None:
+    table = Costs({"fraud": {"fine": 10.0}})
+    assert table.matrix(["fine", "fraud", "odd"]).tolist() == [[0, 1, 1], [10, 0, 1], [1, 1, 0]]
+    balanced = Costs(class_weight="balanced")
+    codes = np.array([0] * 95 + [1] * 5)
+    decisions, _ = balanced.run(np.full((100, 2), [0.9, 0.1]), codes, ["fine", "fraud"])
+    assert decisions[-1] == 1  # 0.9 / 95 < 0.1 / 4
+    assert decisions[50] == 0
+    assert balanced.counts.tolist() == [95, 5]
+
+
+def test_nothing_is_decided_for_a_class_that_is_not_known() -> None:
+    free = Costs([[0, 0, 0]] * 3)
+    decisions, _ = free.run(np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([-1, -1]), [0, 1, 2])
+    assert decisions.tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[0, 1, 2], [1, 0, 2]],), "square matrix"),
+        (({"a": 1.0},), "table by label"),
+        (({"a": {"b": -1.0}},), r"cost\['a'\]\['b'\]"),
+        ((None, "even"), "class_weight"),
+        ((None, None, -1.0), "abstain"),
+    ],
+)
+def test_what_is_no_cost_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Costs(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings_"),
+    [
+        (CPMClassifier(), {"class_weight": "balanced", "abstain": 0.8}),
+        (StreamSVMClassifier(effort="low", budget=10), {"cost": {True: {False: 5.0}}}),
+    ],
+    ids=["balanced", "table"],
+)
+def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resumed(model, settings_, tmp_path) -> None:
+    X, y = ring(300)
+    y &= np.arange(300) % 3 == 0
+    looped, batched = (DecidingClassifier(model.clone(), **settings_) for _ in range(2))
+    expected = []
+    for x, label in zip(dicts(X), y.tolist(), strict=True):
+        expected.append(looped.predict_one(x))
+        looped.learn_one(x, label)
+    found = []
+    for a, b in ((0, 1), (1, 120), (120, 300)):
+        found += batched.test_then_train(X[a:b], y[a:b]).tolist()
+        batched.save(tmp_path / "model")
+        batched = load(tmp_path / "model")
+    assert found == expected
+    assert batched.clone()._costs.counts.size == 0
+    assert found != model.clone().test_then_train(X, y).tolist()
+
+
+def test_the_blend_takes_costs_and_learns_as_without() -> None:
+    X, y = ring(200)
+    model = StreamSVMClassifier(effort="low", budget=10, cost={True: {False: 9.0}})
+    assert isinstance(model, DecidingClassifier)
+    plain = StreamSVMClassifier(effort="low", budget=10)
+    model.test_then_train(X, y)
+    plain.test_then_train(X, y)
+    x = dicts(X)[0]
+    assert model.predict_proba_one(x) == plain.predict_proba_one(x)
+
+
+def test_any_classifier_of_river_may_decide() -> None:
+    model = DecidingClassifier(naive_bayes.GaussianNB(), abstain=0.01)
+    for x, label in zip(dicts(ring(100)[0]), ring(100)[1].tolist(), strict=True):
+        model.learn_one(x, label)
+    assert model.predict_one({0: 0.9, 1: 0.9}) is None
+
+
+# Alarms -----------------------------------------------------------------------------------------------------------
+
+
+def rare(n: int, seed: int = 0) -> tuple[Any, Any]:
+    """Calibrated probabilities of a rare class, whose level rises tenfold in the middle."""
+    rng = np.random.default_rng(seed)
+    level = np.where(np.arange(n) < n // 2, -6.0, -3.7)
+    p = 1.0 / (1.0 + np.exp(-(level + 2.0 * rng.normal(size=n))))
+    return p, (rng.random(n) < p).astype(np.int64)
+
+
+def test_a_share_of_alarms_is_kept_through_drift() -> None:
+    p, _ = rare(40_000)
+    raised = Alarms("share", 0.01).run(p, np.full(len(p), -1))
+    for start in range(2_000, 40_000, 2_000):
+        assert 0.003 < raised[start : start + 2_000].mean() < 0.02
+    assert p[raised].mean() > 5 * p.mean()
+
+
+def test_a_recall_is_reached_and_a_precision_too() -> None:
+    p, y = rare(60_000)
+    raised = Alarms("recall", 0.8).run(p, y)
+    assert abs(raised[y == 1].mean() - 0.8) < 0.03
+    assert raised.mean() < 0.5
+    raised = Alarms("precision", 0.4).run(p, y)
+    assert abs(y[raised].mean() - 0.4) < 0.05
+    assert not Alarms("precision", 0.9).run(np.full(500, 0.1), np.zeros(500, np.int64)).any()
+
+
+@pytest.mark.parametrize("kind", ["share", "recall", "precision"])
+def test_alarms_are_the_same_however_a_stream_is_cut_and_resumed(kind: str) -> None:
+    p, y = rare(3_000)
+    y[::7] = -1
+    whole = Alarms(kind, 0.3).run(p, y)
+    alarms, found = Alarms(kind, 0.3), []
+    for part in np.split(np.arange(3_000), (1, 63, 64, 700, 2_000)):
+        found.append(alarms.run(p[part], y[part]))
+        state, alarms = alarms.state(), Alarms(kind, 0.3)
+        alarms.restore(state)
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+    assert 0 < whole.sum() < 3_000

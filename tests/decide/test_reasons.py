@@ -1,0 +1,136 @@
+"""Reasons: contributions against exact Shapley values, that they add up, and that asking leaves no trace."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley
+from streamsvm.refit import Every
+from tests.learners import snapshot
+
+
+def worth(masks: Any) -> Any:
+    """A game in which players count together."""
+    m = np.asarray(masks, float)
+    pairs = sum(m[:, i] * m[:, j] * (i + 2 * j) for i in range(m.shape[1]) for j in range(i))
+    return 1.0 + m @ np.arange(1.0, m.shape[1] + 1.0) - 0.1 * pairs
+
+
+def by_definition(n: int) -> list[float]:
+    """The mean gain over all orders."""
+    gains = np.zeros(n)
+    orders = list(permutations(range(n)))
+    for order in orders:
+        mask = np.zeros((1, n), bool)
+        for i in order:
+            before = worth(mask)[0]
+            mask[0, i] = True
+            gains[i] += worth(mask)[0] - before
+    return list(gains / len(orders))
+
+
+def test_few_features_are_exact() -> None:
+    values, errors, base = shapley(worth, 5)
+    np.testing.assert_allclose(values, by_definition(5))
+    assert (base, errors.tolist()) == (1.0, [0.0] * 5)
+
+
+@pytest.mark.parametrize("evaluations", [1, 64, 1_000])
+def test_many_are_near_within_their_error_and_add_up(evaluations: int) -> None:
+    asked = []
+    exact, _, _ = shapley(worth, 12, evaluations=2**12)
+    values, errors, base = shapley(lambda masks: asked.append(len(masks)) or worth(masks), 12, evaluations)
+    assert base + values.sum() == pytest.approx(worth(np.ones((1, 12)))[0])
+    assert sum(asked) <= max(evaluations, 2 * 12)
+    if evaluations == 1_000:
+        assert (np.abs(values - exact) < 4 * errors + 1e-9).all()
+        assert np.abs(values - exact).max() < 0.2
+
+
+def test_what_adds_up_by_itself_takes_one_permutation() -> None:
+    values, _, _ = shapley(lambda masks: masks @ np.arange(20.0), 20, evaluations=1)
+    np.testing.assert_allclose(values, np.arange(20.0), atol=1e-12)
+
+
+def stream(n: int, d: int) -> tuple[list[dict[str, Any]], list[str]]:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, d))
+    rows = [
+        dict(zip([f"x{j}" for j in range(d)], row, strict=True)) | {"site": f"s{i % 3}"}
+        for i, row in enumerate(X.tolist())
+    ]
+    y = np.select([X[:, 0] * X[:, 1] > 0.5, X[:, 0] > 0.0], ["both", "up"], "down")
+    return rows, y.tolist()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        StreamSVMClassifier(budget=30),
+        StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
+        BSGDClassifier(budget=30),
+        CPMClassifier(),
+        RefitClassifier(StreamSVMClassifier(effort="low", budget=20), "newton", trigger=Every(200), delay=64),
+    ],
+    ids=["blend", "linear", "bsgd", "cpm", "refits"],
+)
+@pytest.mark.parametrize("d", [4, 14])
+def test_contributions_are_the_log_odds_and_asking_leaves_no_trace(model: Any, d: int) -> None:
+    model = model.clone()
+    rows, y = stream(400, d)
+    model.run_batch(rows, y)
+    before = snapshot(model)
+    for x in (rows[7], rows[7] | {"x1": None, "x2": float("nan"), "new": 3.0}):
+        reasons = model.explain_one(x, evaluations=128)
+        proba = model.peek_proba_many([x])[0]
+        a, b = np.argsort(-proba)[:2]
+        assert (reasons.label, reasons.against) == (model.classes_[a], model.classes_[b])
+        assert reasons.score == pytest.approx(np.log(proba[a] / proba[b]), abs=1e-6)
+        assert reasons.base + sum(one.adds for one in reasons.contributions) == pytest.approx(reasons.score, abs=1e-9)
+        assert {one.feature for one in reasons.contributions} >= {"x0", "site"}
+        assert all(one.value == x[one.feature] for one in reasons.contributions)
+        assert reasons.nearest == (model.nearest(x, 3) if hasattr(model, "nearest") else [])
+    assert snapshot(model) == before
+
+
+def test_linear_members_are_exact_and_planes_are_what_they_are() -> None:
+    rows, y = stream(600, 14)
+    X = np.array([[row[f"x{j}"] for j in range(14)] for row in rows])
+    model = CPMClassifier(n_faces=1)
+    model.test_then_train(X, y)
+    x = dict(enumerate(X[3].tolist()))
+    own, sampled = model.explain_one(x), explain(model.peek_proba_many, x, model.classes_, evaluations=64)
+    assert sampled is not None
+    expected = {one.feature: one.adds for one in own.contributions}
+    assert expected == {one.feature: pytest.approx(one.adds, abs=1e-6) for one in sampled.contributions}
+
+
+def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
+    asked = []
+
+    def peek(rows: list[dict[Any, Any]]) -> Any:
+        asked.append(len(rows))
+        s = np.array([sum(row.values()) for row in rows])
+        p = 1.0 / (1.0 + np.exp(-s))
+        return np.column_stack([1.0 - p, p])
+
+    x = {j: 0.001 * j for j in range(100)}
+    reasons = explain(peek, x, ["no", "yes"], ordered=list(range(99, -1, -1)))
+    assert reasons is not None
+    assert len(reasons.contributions) == MOST + 1
+    together = next(one for one in reasons.contributions if one.feature == OTHERS)
+    assert together.adds == pytest.approx(sum(0.001 * j for j in range(36)))
+    assert sum(asked) < 1_000
+
+
+def test_there_is_no_reason_before_there_are_two_labels() -> None:
+    model = BSGDClassifier()
+    assert model.explain_one({"a": 1.0}) is None
+    model.learn_one({"a": 1.0}, "only")
+    assert model.explain_one({"a": 1.0}) is None
+    assert CPMClassifier().explain_one({"a": 1.0}) is None

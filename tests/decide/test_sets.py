@@ -1,0 +1,135 @@
+"""Sets of labels: what they cover, whatever the probabilities and the stream do, and that all paths give the same."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.decide.sets import LabelSets
+from streamsvm.kernels.sets import SLACK
+from streamsvm.models import ArchiveError
+from streamsvm.refit import Every
+from tests.learners import dicts, ring
+
+MAKERS = [
+    CPMClassifier,
+    partial(BSGDClassifier, budget=10),
+    partial(StreamSVMClassifier, budget=10),
+    partial(RefitClassifier, CPMClassifier(), "newton", trigger=Every(150), delay=64),
+]
+
+
+def stream(n: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities that are right about the labels; each class has come once."""
+    rng = np.random.default_rng(seed)
+    proba = rng.dirichlet(np.full(n_classes, 0.4), n)
+    codes = (proba.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    return proba, codes
+
+
+def covered(sets: LabelSets, proba: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    return sets.run(proba, codes)[np.arange(len(codes)), codes]
+
+
+@settings(max_examples=60)
+@given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
+def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
+    """The adversary knows the probabilities, and is wrong as often as it likes, for stretches of the stream."""
+    parts = data.draw(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 2), st.integers(0, 99)), min_size=1))
+    proba = np.concatenate([np.random.default_rng(seed).dirichlet([0.3, 0.3, 0.3], n) for n, _, seed in parts])
+    rank = np.concatenate([np.full(n, rank) for n, rank, _ in parts])
+    codes = np.argsort(-proba, axis=1)[np.arange(len(rank)), rank]
+    missed = ~covered(LabelSets(coverage, by_class, n_known=3), proba, codes)
+    for group in range(3) if by_class else (None,):
+        debt = np.concatenate([[0.0], np.cumsum((missed - (1.0 - coverage))[(codes == group) | (not by_class)])])
+        assert debt.max() <= SLACK + 1
+        rise = (debt - np.minimum.accumulate(debt)).max()
+        assert by_class or rise <= 2 * (SLACK + 1)
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+def test_coverage_is_kept_through_sudden_drift_where_a_fixed_threshold_loses_it(coverage):
+    proba, codes = stream(9_000, 4)
+    codes[3_000:6_000] = (codes[3_000:6_000] + 1) % 4  # what is probable is no longer so
+    sets = LabelSets(coverage)
+    found = covered(sets, proba, codes)
+    least = np.quantile(proba[np.arange(1_000), codes[:1_000]], 1.0 - coverage)
+    fixed = proba[np.arange(9_000), codes] >= least
+    for start in range(500, 9_000, 500):
+        assert abs(found[start : start + 500].mean() - coverage) < 0.05
+    assert fixed[3_000:6_000].mean() < coverage - 0.3
+
+
+def test_rare_classes_are_covered_where_sets_are_by_class():
+    rng = np.random.default_rng(0)
+    codes = (rng.random(40_000) < 0.02).astype(np.int64)
+    p = 1.0 / (1.0 + np.exp(4.0 - 2.0 * codes - rng.normal(size=len(codes))))
+    proba = np.column_stack([1.0 - p, p])
+    rare = codes == 1
+    assert covered(LabelSets(0.9, n_known=2), proba, codes)[rare].mean() < 0.3
+    assert abs(covered(LabelSets(0.9, True, n_known=2), proba, codes)[rare].mean() - 0.9) < 0.03
+
+
+def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
+    sets = LabelSets(0.5, n_known=2)
+    assert sets.of(np.array([[0.6, 0.4], [0.4, 0.6], [0.0, 0.0]])).tolist() == [
+        [True, False],
+        [False, True],
+        [False, False],
+    ]
+    assert sets.of(np.zeros((1, 0))).shape == (1, 0)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("by_class", [False, True])
+def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class):
+    X, y = ring(450, seed=1)
+    X[::50, 0] = np.nan
+    labels = np.where(np.arange(450) > 200, y.astype(int), 2 * y).tolist()  # a class that comes late
+    labels[30] = None
+    looped, batched, saved = make(), make(), make()
+    expected = []
+    for x, label in zip(dicts(X), labels, strict=True):
+        expected.append(looped.predict_set_one(x, 0.8, by_class))
+        if label is not None:
+            looped.learn_one(x, label)
+    asked = {"coverage": 0.8, "by_class": by_class}
+    for a, b in ((0, 7), (7, 200), (200, 330), (330, 450)):
+        _, proba, members = batched.test_then_train(X[a:b], labels[a:b], proba=True, **asked)
+        assert members.shape == proba.shape
+        assert [{batched.classes_[c] for c in np.flatnonzero(row)} for row in members] == expected[a:b]
+        saved.test_then_train(X[a:b], labels[a:b], **asked)
+        saved = copy.deepcopy(type(saved).from_state(*saved.state()))
+    last = [model.predict_set_many(X[:40], 0.8, by_class) for model in (batched, saved, looped)]
+    np.testing.assert_array_equal(last[0], last[1])
+    np.testing.assert_array_equal(last[0], last[2])
+    for one, other in zip(batched._sets.arrays().items(), looped._sets.arrays().items(), strict=True):
+        np.testing.assert_array_equal(one[1], other[1], err_msg=one[0])
+
+
+def test_a_learner_that_is_asked_for_no_sets_keeps_none():
+    model = CPMClassifier()
+    model.learn_one({"a": 1.0}, "x")
+    assert model._fast_learn is model._fast
+    assert not any(name.startswith("sets") for name in model.state()[1])
+
+
+@pytest.mark.parametrize(("coverage", "by_class"), [(0.0, False), (1.0, False), ("0.9", False), (0.9, 1)])
+def test_what_is_no_coverage_is_refused_by_name(coverage, by_class):
+    with pytest.raises((TypeError, ValueError), match="by_class" if by_class else "coverage"):
+        CPMClassifier().predict_set_one({"a": 1.0}, coverage, by_class)
+
+
+def test_sets_of_a_damaged_archive_are_refused():
+    model = CPMClassifier()
+    model.test_then_train(np.eye(2), [0, 1], coverage=0.9)
+    header, arrays = model.state()
+    for name, value in (("sets.0.groups.debt", [1e9]), ("sets.0.n_groups", 3), ("sets.0.weights", [[2.0] * 5])):
+        with pytest.raises(ArchiveError):
+            CPMClassifier.from_state(header, arrays | {name: np.array(value, arrays[name].dtype)})

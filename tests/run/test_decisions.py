@@ -1,0 +1,87 @@
+"""Decisions by cost, and alarms, in a run: what is written and measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.run.conftest import write_stream
+
+
+def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: Any) -> None:
+    write_stream(tmp_path / "in.csv", 600)
+    asked = ["run", "in.csv", "--label", "y", "--model", "cpm", "--checkpoint", "ck", "--checkpoint-every", "50"]
+    asked += [
+        "--cost",
+        "UP:DOWN=3",
+        "--abstain",
+        "0.3",
+        "--alarms",
+        "0.1",
+        "--alarm-class",
+        "UP",
+        "--summary",
+        "s.json",
+    ]
+    assert streamsvm(*asked, "--out", "o.jsonl", "--max-events", "333").returncode == 0
+    done = streamsvm(*asked, "--out", "o.jsonl", "--plot", "p.svg")
+    assert done.returncode == 0, done.stderr
+    assert "of an event; recently" in done.stdout
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    costs, watched = [], []
+    for row in rows[1:]:
+        if row["label"] is not None:
+            wrong = 3.0 if row["label"] == "UP" else 1.0
+            costs.append(0.3 if row["decision"] is None else wrong * (row["decision"] != row["label"]))
+            watched.append((row["alarm"], row["label"] == "UP"))
+    figures = json.loads((tmp_path / "s.json").read_text())["probabilities"]
+    assert figures["cost"] == pytest.approx(np.mean(costs), abs=1e-6)
+    alarms, own = np.array(watched).T
+    assert figures["alarms"] == pytest.approx(alarms.mean())
+    assert figures["recall"] == pytest.approx((alarms & own).sum() / own.sum())
+    assert {row["decision"] for row in rows} == {"UP", "DOWN", None}
+    whole = ["o.jsonl" if part == "ck" else part for part in asked]
+    at = whole.index("--checkpoint")
+    assert streamsvm(*whole[:at], *whole[at + 4 :], "--out", "whole.jsonl").returncode == 0
+    assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "o.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--cost", "UP=3"), "TRUE:DECIDED=COST"),
+        (("--cost", "UP:DOWN=much"), "much is no number"),
+        (("--class-weight", "UP"), "LABEL=WEIGHT"),
+        (("--alarms", "0.1"), "--alarm-class"),
+        (("--alarms", "luck:0.1", "--alarm-class", "UP"), "'share', 'recall', 'precision'"),
+        (("--abstain", "-1"), "at least 0"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, options: Any, message: str) -> None:
+    write_stream(tmp_path / "in.csv", 10)
+    done = streamsvm("run", "in.csv", "--label", "y", *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
+    write_stream(tmp_path / "in.csv", 200, broken=True)
+    asked = ("run", "in.csv", "--label", "y", "--model", "bsgd")
+    assert streamsvm(*asked, "--out", "plain.jsonl", "--save", "plain").returncode == 0
+    done = streamsvm(*asked, "--out", "o.jsonl", "--save", "told", "--explain", "2")
+    assert done.returncode == 0, done.stderr
+    rows, plain = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("o.jsonl", "plain.jsonl")
+    )
+    assert [{k: v for k, v in row.items() if k != "reasons"} for row in rows] == plain
+    assert (tmp_path / "told").read_bytes() == (tmp_path / "plain").read_bytes()
+    assert (tmp_path / "o.jsonl.rejected.jsonl").read_bytes() == (tmp_path / "plain.jsonl.rejected.jsonl").read_bytes()
+    assert rows[0]["reasons"] is None
+    assert len(rows[-1]["reasons"]) == 2
+    leading = [row["reasons"][0]["feature"] for row in rows[60:] if row["reasons"]]
+    assert max("abc", key=leading.count) in "ab"
+    assert set(rows[-1]["reasons"][0]) == {"feature", "value", "adds"}
+    assert "--explain needs --out" in streamsvm(*asked, "--explain", "2").stderr

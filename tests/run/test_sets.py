@@ -1,0 +1,178 @@
+"""Sets of labels in a run: what is written and measured, with labels at once and later, for any model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from river import linear_model, naive_bayes, preprocessing
+
+from connectors import open_sink, open_source
+from connectors.joined import JoinedSource
+from streamsvm import CoveringClassifier, CPMClassifier, DelayedClassifier, StreamSVMClassifier
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.deciding import Wanted
+from streamsvm.run.late import LateSettings
+from streamsvm.run.report import summary, text
+from streamsvm.run.runner import Runner
+from tests.run.conftest import write_stream
+
+N = 1_500
+
+
+def write(folder: Path, delay: Any) -> None:
+    """Events of three classes, one of which comes late, the labels later, and both in one."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(N, 3)).round(4)
+    score = np.where(np.arange(N) < N // 2, X[:, 0], X[:, 1]) + 0.7 * rng.normal(size=N)
+    y = np.where((np.arange(N) > 300) & (X[:, 2] > 1.0), "odd", np.where(score > 0, "up", "down"))
+    rows = [f"k{i},{10 * i},{','.join(map(str, x))}" for i, x in enumerate(X.tolist())]
+    labels = sorted((10 * i + int(d), i) for i, d in enumerate(np.broadcast_to(delay, N)))
+    (folder / "events.csv").write_text("\n".join(["id,t,a,b,c", *rows]) + "\n")
+    (folder / "labels.csv").write_text("\n".join(["id,t,y", *(f"k{i},{t},{y[i]}" for t, i in labels)]) + "\n")
+    (folder / "both.csv").write_text("\n".join(["id,t,a,b,c,y", *(f"{r},{y[i]}" for i, r in enumerate(rows))]) + "\n")
+
+
+def late(folder: Path, size: int = 256) -> JoinedSource:
+    options: dict[str, Any] = {"key": "id", "time": "t", "batch_size": size}
+    labels = open_source(str(folder / "labels.csv"), label="y", bare=True, **options)
+    return JoinedSource(open_source(str(folder / "events.csv"), **options), labels)
+
+
+def run(model: Any, source: Any, out: Path, *, by_class: bool = False, **options: Any) -> Any:
+    checkpoint = options.get("checkpoint")
+    sink = open_sink(str(out), resume=checkpoint is not None and checkpoint.exists)
+    report = Runner(model, source, out=sink, wanted=Wanted(0.8, by_class), **options).run()
+    sink.close()
+    return report
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CPMClassifier(),
+        StreamSVMClassifier(effort="low", budget=10),
+        preprocessing.StandardScaler() | naive_bayes.GaussianNB(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, by_class: bool) -> None:
+    write(tmp_path, 1)
+    source = open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t", batch_size=100)
+    report = run(model.clone(), source, tmp_path / "o.jsonl", by_class=by_class)
+    found = rows_of(tmp_path / "o.jsonl")
+    own = hasattr(model, "predict_set_one")
+    twin = model.clone() if own else CoveringClassifier(model.clone())
+    source = open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t")
+    hits = []
+    for batch in source:
+        for x, y, row in zip(batch.rows(), batch.labels, found[len(hits) :], strict=False):
+            assert set(row["set"] or ()) == twin.predict_set_one(x, 0.8, by_class)
+            hits.append(y in (row["set"] or ()))
+            twin.learn_one(x, y)
+    figures = summary(report)["probabilities"]
+    assert figures["coverage"] == pytest.approx(np.mean(hits[1:]), abs=1e-9)
+    assert figures["size"] == pytest.approx(np.mean([len(row["set"]) for row in found[1:]]), abs=1e-9)
+    assert abs(figures["coverage"] - 0.8) < 0.1
+    assert "by sets of" in text(report)
+
+
+@pytest.mark.parametrize("delay", [1, 900])
+def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path, delay: int) -> None:
+    """What is issued for an event is what is measured; thresholds follow labels as they find their events."""
+    write(tmp_path, delay)
+    parts = {
+        size: run(CPMClassifier(), late(tmp_path, size), tmp_path / f"{size}.jsonl", late=LateSettings())
+        for size in (7, 256)
+    }
+    assert (tmp_path / "7.jsonl").read_bytes() == (tmp_path / "256.jsonl").read_bytes()
+    found, figures = rows_of(tmp_path / "7.jsonl"), summary(parts[7])["probabilities"]
+    assert figures == summary(parts[256])["probabilities"]
+    truth = [line.split(",")[-1] for line in (tmp_path / "both.csv").read_text().splitlines()[1:]]
+    judged = [(row["set"], y) for row, y in zip(found, truth, strict=True) if row["set"]]
+    assert figures["coverage"] == pytest.approx(np.mean([y in labels for labels, y in judged]), abs=1e-9)
+    twin, events = DelayedClassifier(CPMClassifier()), late(tmp_path)
+    n = 0
+    for batch in events:
+        before = list(batch.late.before)
+        for j, (x, key, time) in enumerate(zip(batch.rows(), batch.keys, batch.times, strict=True)):
+            while before and before[0] <= j:
+                _learn(twin, batch.late, len(batch.late) - len(before))
+                before.pop(0)
+            assert twin.predict_set_one(x, 0.8, key=key, time=time / 1000.0) == set(found[n]["set"] or ())
+            n += 1
+        for _ in list(before):
+            _learn(twin, batch.late, len(batch.late) - len(before))
+            before.pop(0)
+    assert n == N
+
+
+def _learn(model: DelayedClassifier, late: Any, i: int) -> None:
+    model.learn_one(late.keys[i], late.labels[i], time=late.times[i] / 1000.0)
+
+
+def test_labels_at_once_and_labels_a_moment_later_give_the_same_sets(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    both = open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
+    run(CPMClassifier(), both, tmp_path / "both.jsonl")
+    run(CPMClassifier(), late(tmp_path), tmp_path / "late.jsonl", late=LateSettings())
+    one, other = (rows_of(tmp_path / f"{name}.jsonl") for name in ("both", "late"))
+    assert [row["set"] for row in one] == [row["set"] for row in other]
+
+
+@pytest.mark.parametrize("delay", [0, 900])
+def test_a_run_that_was_killed_goes_on_with_its_sets(tmp_path: Path, delay: int) -> None:
+    write(tmp_path, delay or 1)
+
+    def source() -> Any:
+        return late(tmp_path) if delay else open_source(str(tmp_path / "both.csv"), label="y", key="id", time="t")
+
+    settings = {"late": LateSettings()} if delay else {}
+    reports = {}
+    for name, stops in (("whole", [None]), ("broken", [1, 333, 900, None])):
+        for stop in stops:
+            with Checkpoint(tmp_path / name, every_events=100, every_s=None) as checkpoint:
+                out = tmp_path / f"{name}.jsonl"
+                reports[name] = run(CPMClassifier(), source(), out, checkpoint=checkpoint, max_events=stop, **settings)
+    assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "broken.jsonl").read_bytes()
+    one, other = (summary(report)["probabilities"] for report in reports.values())
+    assert one == other
+
+
+def test_sets_stay_with_a_model_that_is_saved(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+
+    def source() -> Any:
+        return open_source(str(tmp_path / "both.csv"), label="y", key="id", ignore="t")
+
+    report = run(CPMClassifier(), source(), tmp_path / "o.jsonl", save=tmp_path / "model")
+    saved = CPMClassifier.load(tmp_path / "model")
+    x = {"a": 0.1, "b": 0.0, "c": 0.0}
+    assert saved._sets.header() == [[0.8, False]]
+    assert saved.predict_set_one(x, 0.8) == report.learner.model.predict_set_one(x, 0.8)
+
+
+def test_sets_from_the_command_line(streamsvm: Any, tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 300)
+    asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--out", "o.csv")
+    done = streamsvm(*asked, "--coverage", "0.9", "--coverage-by-class", "--plot", "p.png", "--summary", "s.json")
+    assert done.returncode == 0, done.stderr
+    assert '"[""UP"",""DOWN""]"' in (tmp_path / "o.csv").read_text() or '"[""UP""]"' in (tmp_path / "o.csv").read_text()
+    assert 0.5 < json.loads((tmp_path / "s.json").read_text())["probabilities"]["coverage"] <= 1.0
+    assert "between 0 and 1" in streamsvm(*asked, "--coverage", "90").stderr
+    assert "--coverage-by-class needs --coverage" in streamsvm(*asked, "--coverage-by-class").stderr
+
+
+def test_a_model_of_river_that_knows_no_probabilities_has_none(tmp_path: Path) -> None:
+    write_stream(tmp_path / "in.csv", 100)
+    source = open_source(str(tmp_path / "in.csv"), label="y", ignore="site")
+    report = run(linear_model.Perceptron(), source, tmp_path / "o.jsonl")
+    assert summary(report)["probabilities"]["log_loss"] is not None or report.metrics.judged
