@@ -17,6 +17,7 @@ from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
+from streamsvm.run.errors import SetupError
 from streamsvm.run.estimate import Estimate
 from streamsvm.run.learners import Answers, LateLearner, by_code
 
@@ -40,6 +41,8 @@ class LateSettings:
         What may wait, in number and memory.
     budget
         Of which share of the events labels are asked for; None asks for none.
+    folder
+        Where events wait on disk; None for memory alone.
     """
 
     wait_ms: int | None = None
@@ -48,11 +51,12 @@ class LateSettings:
     most: int = 1_000_000
     most_bytes: int = 1 << 30
     budget: float | None = None
+    folder: Path | None = None
 
     @property
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree in."""
-        return {f"late {name}": repr(value) for name, value in asdict(self).items()}
+        return {f"late {name}": repr(value) for name, value in asdict(self).items() if name != "folder"}
 
 
 class Lags:
@@ -99,6 +103,8 @@ class LateLearning:
     """
 
     def __init__(self, learner: LateLearner, settings: LateSettings, *, learn: bool, window: int) -> None:
+        if settings.folder is not None and learner.keeps_objects:
+            raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
         self.learner = learner
         self.store = Store(
             wait_ms=settings.wait_ms,
@@ -107,6 +113,7 @@ class LateLearning:
             keeps_objects=learner.keeps_objects,
             relearns=settings.relearn,
             n_origins=N_ORIGINS,
+            folder=settings.folder,
         )
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout)
         self.lags, self.estimate = Lags(), Estimate(window)
