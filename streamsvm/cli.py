@@ -317,6 +317,13 @@ def _add_late(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="so much memory they may take (default 1073741824); what had its label is forgotten first",
     )
+    group.add_argument(
+        "--pending-dir",
+        type=_text,
+        metavar="DIR",
+        help="let events wait on disk, in files of this directory that have no name and end with the run; some 100 "
+        "bytes of each stay in memory",
+    )
 
 
 def _add_model(run: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
     python -m simulations.benchmarks.pending              all
     python -m simulations.benchmarks.pending memory       ten million events of 20 numbers that wait
+    python -m simulations.benchmarks.pending disk         the same on disk
     python -m simulations.benchmarks.pending checkpoint   the time of checkpoints at a million
     python -m simulations.benchmarks.pending throughput   runs from files, labels 1,000 events late, and with the event
 
@@ -31,15 +32,16 @@ from streamsvm.pending.models import OwnModel
 from streamsvm.pending.store import Store
 
 COLUMNS, CHUNK = 20, 2_048
-MANY, SAVED, RUN, ROUNDS = 10_000_000, 1_000_000, 100_000, 5
+MANY, ANSWERED, SAVED, RUN, ROUNDS = 10_000_000, 100_000, 1_000_000, 100_000, 5
 
 
 class Waiting:
     """Events of 20 numbers that wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._rng = np.random.default_rng(0)
-        self.join = Join(Store(most=1 << 60, most_bytes=1 << 60, n_origins=2), OwnModel(StreamSVMClassifier("low")))
+        store = Store(most=1 << 60, most_bytes=1 << 60, n_origins=2, folder=folder)
+        self.join = Join(store, OwnModel(StreamSVMClassifier("low")))
         self._n = 0
         self.add(1_000, answered=True)
 
@@ -57,21 +59,40 @@ class Waiting:
             self.join.step(events, late, keys if answered else [])
         self._n += n
 
+    def answer(self, n: int) -> float:
+        """The processor's seconds a label, where so many come of events at random."""
+        chosen = self._rng.choice(self._n - 1_000, n, replace=False) + 1_000
+        began, none = time.process_time(), np.zeros(0, np.int64)
+        for start in range(0, n, CHUNK):
+            keys = [f"order-{i}" for i in chosen[start : start + CHUNK].tolist()]
+            late = LateLabels([True] * len(keys), [], [self._n] * len(keys), np.zeros(len(keys), np.int64))
+            self.join.step(Events([], [], none, np.zeros((0, 2), np.int64)), late, keys)
+        return (time.process_time() - began) / n
 
-def memory() -> dict[str, float]:
-    """Of ten million events that wait, by the store's own count and in the whole process."""
-    waiting = Waiting()
+
+def memory(folder: Path | None = None) -> dict[str, float]:
+    """Of ten million events that wait: by the store's own count, in the whole process, and the time that they take."""
+    waiting = Waiting(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
     waiting.add(MANY)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    store = waiting.join.store
-    return {
+    seconds = time.process_time() - began
+    peak, store = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, waiting.join.store
+    found = {
         "events": store.n_waiting,
         "bytes an event": round(store.n_bytes / store.n_waiting, 1),
         "store GB": round(store.n_bytes / 1e9, 3),
         "process GB": round(peak * 1024 / 1e9, 3),
         "process before GB": round(before * 1024 / 1e9, 3),
+        "us an event": round(1e6 * seconds / MANY, 2),
     }
+    return found | {"us a label": round(1e6 * waiting.answer(ANSWERED), 2)}
+
+
+def disk() -> dict[str, float]:
+    """The same where events wait on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        return memory(Path(folder))
 
 
 def checkpoint() -> dict[str, float]:
@@ -132,7 +153,12 @@ def _run(folder: str, model: str, source: str) -> Callable[[int], float]:
     return run
 
 
-PARTS: dict[str, Callable[[], Any]] = {"memory": memory, "checkpoint": checkpoint, "throughput": throughput}
+PARTS: dict[str, Callable[[], Any]] = {
+    "memory": memory,
+    "disk": disk,
+    "checkpoint": checkpoint,
+    "throughput": throughput,
+}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         So much memory they may take.
     relearn_corrections
         Whether a second label of an event, where it is another one, is learned too; the first is not unlearned.
+    folder
+        A directory where events wait on disk, for classifiers of this package; some 100 bytes of each stay in memory.
+        None: they wait in memory.
 
     Examples
     --------
@@ -80,9 +84,10 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         most: int = 1_000_000,
         most_bytes: int = 1 << 30,
         relearn_corrections: bool = False,
+        folder: str | None = None,
     ) -> None:
         self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
-        self.most_bytes, self.relearn_corrections = most_bytes, relearn_corrections
+        self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
@@ -238,6 +243,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
                 most_bytes=self.most_bytes,
                 keeps_objects=isinstance(self._asked, OtherModel),
                 relearns=self.relearn_corrections,
+                folder=None if self.folder is None else Path(self.folder),
             )
             self._join = Join(store, self._asked, on_timeout=self.on_timeout)
         return self._join

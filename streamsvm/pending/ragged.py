@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ class Growing:
     def __init__(self, dtype: Any, values: NDArray[Any] | None = None) -> None:
         self._held = np.zeros(0, dtype) if values is None else values
         self._size = len(self._held)
+        self._is_on_disk = False
 
     def __len__(self) -> int:
         return self._size
@@ -36,8 +39,21 @@ class Growing:
 
     @property
     def n_bytes(self) -> int:
-        """The memory that is in use."""
-        return int(self._size * self._held.itemsize)
+        """The memory that is in use; on disk there is none."""
+        return 0 if self._is_on_disk else int(self._size * self._held.itemsize)
+
+    def spill(self, folder: Path) -> None:
+        """Let the values stand in a file, mapped into memory as they are read; nothing is added any more.
+
+        The file has no name, and is gone with the array.
+        """
+        if self._is_on_disk or not self._size:
+            return
+        with tempfile.TemporaryFile(dir=folder) as file:
+            self.values.tofile(file)
+            file.flush()
+            self._held = np.memmap(file, self._held.dtype, "r", shape=(self._size,)).view(np.ndarray)
+        self._is_on_disk = True
 
     def add(self, values: NDArray[Any]) -> None:
         """Take more values."""
@@ -89,6 +105,12 @@ class Ragged:
             self._ends.add(len(self._data) + np.cumsum(lengths))
         self._data.add(data)
         self._n += n
+
+    def spill(self, folder: Path) -> None:
+        """Let the rows stand in a file; none is added any more."""
+        self._data.spill(folder)
+        if self._ends is not None:
+            self._ends.spill(folder)
 
     @property
     def dtype(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -156,6 +157,9 @@ class Rows(Protocol):
     def without(self, rows: NDArray[np.bool_]) -> Rows:
         """The same, but that the rows marked are not there any more."""
 
+    def spill(self, folder: Path) -> None:
+        """Let the rows stand in files; none is added any more."""
+
 
 class PackedRows(Rows):
     """Rows in arrays, for learners of this package."""
@@ -181,6 +185,10 @@ class PackedRows(Rows):
         self._kinds.add(kinds)
         self._words.add(packed.words, words)
         self._texts.add(np.frombuffer(b"".join(packed.texts), np.uint8), texts)
+
+    def spill(self, folder: Path) -> None:
+        for part in (self._kinds, self._words, self._texts):
+            part.spill(folder)
 
     def take(self, rows: Ints) -> Features:
         kinds = self._kinds.values[rows].astype(np.int64)
@@ -238,6 +246,9 @@ class ObjectRows(Rows):
         for place, row in zip(at.tolist(), features, strict=True):
             rows[place] = dict(row)
         self._rows += rows
+
+    def spill(self, folder: Path) -> None:
+        raise TypeError("rows that are objects wait in memory")
 
     def take(self, rows: Ints) -> list[Any]:
         return [self._rows[i] for i in rows.tolist()]

@@ -105,6 +105,12 @@ class Segment:
             setattr(self, name, rows.empty(self.gone))
         return True
 
+    def spill(self, folder: Path) -> None:
+        """Let what waits stand in files; no slot is added any more."""
+        self.rows.spill(folder)
+        for part in self.ragged().values():
+            part.spill(folder)
+
 
 class Store:
     """Events that wait for their labels, and labels that wait for their events.
@@ -125,6 +131,9 @@ class Store:
         Whether rows are kept after their label came, for as long as they are remembered.
     n_origins
         How many numbers tell where an event came from.
+    folder
+        Where rows, keys and what is remembered wait on disk, in files without a name: these are not counted among the
+        bytes. What is known of each slot, some 100 bytes, stays in memory. None for memory alone.
     """
 
     def __init__(
@@ -136,7 +145,10 @@ class Store:
         keeps_objects: bool = False,
         relearns: bool = False,
         n_origins: int = 0,
+        folder: Path | None = None,
     ) -> None:
+        if folder is not None and keeps_objects:
+            raise ValueError("rows that are objects wait in memory alone: leave out the folder")
         prepare(tuple(kernels.ENTRIES.values()))
         self.most_bytes, self.relearns = most_bytes, relearns
         self.labels: list[Any] = []
@@ -150,7 +162,7 @@ class Store:
         self._ledger.most = most
         if wait_ms is not None:
             self._ledger.wait = wait_ms
-        self.n_origins = n_origins
+        self.n_origins, self.folder = n_origins, folder
         self._scores, self._origins = np.zeros(0), np.zeros((0, n_origins), np.int64)
         self._left = np.zeros((2, LEAVING), np.int64)
         table, digests = np.zeros(1, np.int64), np.zeros((0, 2), np.uint64)
@@ -316,6 +328,7 @@ class Store:
         if not self._segments or len(self._segments[-1]) >= SEGMENT:
             for closed in self._segments[-1:]:
                 closed.clear()
+                self._spill(closed)
                 self._n_closed_bytes += closed.n_bytes
             self._segments.append(Segment(first, ObjectRows() if self._keeps_objects else PackedRows(self._layouts)))
         segment = self._segments[-1]
@@ -326,6 +339,10 @@ class Store:
         gone = np.ones(n, bool)
         gone[at] = False
         segment.gone = np.concatenate([segment.gone, gone])
+
+    def _spill(self, closed: Segment) -> None:
+        if self.folder is not None:
+            closed.spill(self.folder)
 
     @property
     def _n_added(self) -> int:
@@ -397,6 +414,7 @@ class Store:
             segment.gone[rows] = True
             before = segment.n_bytes
             if segment.clear() and segment is not self._segments[-1]:
+                self._spill(segment)
                 self._n_closed_bytes += segment.n_bytes - before
 
     # Bounds -----------------------------------------------------------------------------------------------------------
@@ -535,6 +553,8 @@ class Store:
         if {len(segment.rows), *map(len, segment.ragged().values())} != {n}:
             raise ValueError(f"a segment of {n} slots that has others")
         segment.clear()
+        if segment.is_saved:
+            self._spill(segment)
         self._segments.append(segment)
 
     def _check(self, n: int, numbers: Mapping[str, int]) -> None:

@@ -18,6 +18,7 @@ from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
+from streamsvm.run.errors import SetupError
 from streamsvm.run.estimate import Estimate
 from streamsvm.run.learners import Answers, LateLearner
 
@@ -41,6 +42,8 @@ class LateSettings:
         What may wait, in number and memory.
     budget
         Of which share of the events labels are asked for; None asks for none.
+    folder
+        Where events wait on disk; None for memory alone.
     """
 
     wait_ms: int | None = None
@@ -49,11 +52,12 @@ class LateSettings:
     most: int = 1_000_000
     most_bytes: int = 1 << 30
     budget: float | None = None
+    folder: Path | None = None
 
     @property
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree in."""
-        return {f"late {name}": repr(value) for name, value in asdict(self).items()}
+        return {f"late {name}": repr(value) for name, value in asdict(self).items() if name != "folder"}
 
 
 class Lags:
@@ -110,6 +114,8 @@ class LateLearning:
         window: int,
         sets: LabelSets | None = None,
     ) -> None:
+        if settings.folder is not None and learner.keeps_objects:
+            raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
         self.learner = learner
         self.store = Store(
             wait_ms=settings.wait_ms,
@@ -118,6 +124,7 @@ class LateLearning:
             keeps_objects=learner.keeps_objects,
             relearns=settings.relearn,
             n_origins=N_ORIGINS,
+            folder=settings.folder,
         )
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, sets=sets)
         self.lags, self.estimate = Lags(), Estimate(window)

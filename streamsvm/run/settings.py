@@ -7,6 +7,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from connectors.columns import label_of
@@ -34,7 +35,7 @@ STREAM_OPTIONS = (
 )
 _LATE_OPTIONS = (
     *("join", "wait", "on_timeout", "joined", "relearn_corrections", "max_pending", "max_pending_bytes"),
-    *("label_budget", "requests"),
+    *("label_budget", "requests", "pending_dir"),
 )
 _CREDENTIALS = ("password", "secret", "token", "sasl", "ssl")
 
@@ -98,6 +99,8 @@ def _check_late(args: argparse.Namespace) -> None:
         raise SetupError(f"SOURCE and --label-source are the same stream {args.source}: leave out --label-source")
     if args.timeout_class is not None and args.wait is None:
         raise SetupError("--on-timeout CLASS needs --wait TIME: say how long an event waits for its label")
+    if args.pending_dir and not (os.path.isdir(args.pending_dir) and os.access(args.pending_dir, os.W_OK)):
+        raise SetupError(f"--pending-dir {args.pending_dir}: is no directory that can be written to")
     if bool(args.label_budget) != bool(args.requests):
         raise SetupError(
             "--label-budget SHARE and --requests SINK go together: of how many labels, and where they are asked for"
@@ -128,6 +131,7 @@ def late_settings(args: argparse.Namespace) -> LateSettings | None:
         on_timeout=args.timeout_class,
         relearn=bool(args.relearn_corrections),
         budget=args.label_budget,
+        folder=Path(args.pending_dir) if args.pending_dir else None,
         **{name: value for name, value in most.items() if value is not None},
     )
 

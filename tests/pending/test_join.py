@@ -236,10 +236,14 @@ def test_a_join_does_what_its_slow_twin_does(
     assert totals["early"] == sum(slot["fate"] == "early" for slot in twin.slots)
 
 
-@pytest.mark.parametrize("segment", [1, 7])
+@pytest.mark.parametrize(("segment", "on_disk"), [(1, False), (7, False), (7, True)])
 def test_segments_that_are_closed_and_kept_on_disk(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, segment: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, segment: int, on_disk: bool
 ) -> None:
+    folder = tmp_path / "waiting" if on_disk else None
+    if folder is not None:
+        folder.mkdir()
+    tmp_path = tmp_path / "checkpoint"
     monkeypatch.setattr(stores, "SEGMENT", segment)
     rng = np.random.default_rng(0)
     ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(900)]
@@ -249,7 +253,7 @@ def test_segments_that_are_closed_and_kept_on_disk(
     echo, codes, joined, n_before, counts = Echo(), [], [], 0, None
     state: Any = None
     for start in range(0, len(ops), 90):
-        join = Join(Store(wait_ms=50, most=20, n_origins=1), echo, on_timeout="no")
+        join = Join(Store(wait_ms=50, most=20, n_origins=1, folder=folder), echo, on_timeout="no")
         if state is not None:
             join.store.restore(*state, tmp_path)
             join.counts, join.n_before = counts, n_before  # type: ignore[assignment,attr-defined]
@@ -262,6 +266,32 @@ def test_segments_that_are_closed_and_kept_on_disk(
     assert codes == twin.predicted
     assert joined == twin.joined
     assert echo.log == twin.log
+
+
+def test_what_waits_on_disk_takes_no_memory_and_leaves_nothing_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(stores, "SEGMENT", 1_000)
+    in_memory, on_disk = Store(), Store(folder=tmp_path)
+    for store in (in_memory, on_disk):
+        join = Join(store, Echo())
+        for start in range(0, 5_000, 500):
+            n = np.arange(start, start + 500)
+            events = Events(
+                {f"{c}": n * 1.0 for c in ("x", *range(50))}, [f"k{i}" for i in n], n, np.zeros((500, 0), int)
+            )
+            join.step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
+    assert on_disk.n_bytes < 0.5 * in_memory.n_bytes
+    slots = np.array([4_999, 3, 2_500])
+    assert on_disk.keys(slots) == in_memory.keys(slots) == ["k4999", "k3", "k2500"]
+    for column, same in zip(on_disk.rows(slots).values(), in_memory.rows(slots).values(), strict=True):
+        np.testing.assert_array_equal(column, same)
+    assert not list(tmp_path.iterdir())
+
+
+def test_objects_do_not_wait_on_disk(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wait in memory"):
+        Store(keeps_objects=True, folder=tmp_path)
 
 
 def test_sparse_rows_come_back_as_they_were() -> None:

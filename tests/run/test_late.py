@@ -165,7 +165,8 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
 
 def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path: Path, streamsvm: Streamsvm) -> None:
     write(tmp_path, delays=np.full(N, 1000), site=True)
-    asking = ("--model", "cpm", "--label-budget", "0.1", "--summary", "late.json")
+    (tmp_path / "waiting").mkdir()
+    asking = ("--model", "cpm", "--label-budget", "0.1", "--pending-dir", "waiting", "--summary", "late.json")
     whole = streamsvm("run", *JOIN, *asking, "--out", "whole.csv", "--requests", "asked.csv")
     assert whole.returncode == 0, whole.stderr
     for most in (("--max-events", 1701), ()):
@@ -200,6 +201,8 @@ def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path:
         ((*JOIN, "--on-timeout", "down"), "needs --wait"),
         ((*JOIN, "--label-budget", "0.1"), "go together"),
         ((*JOIN, "--requests", "asked.csv"), "go together"),
+        ((*JOIN, "--pending-dir", "nowhere"), "is no directory"),
+        ((*JOIN, "--pending-dir", ".", "--model", "river.naive_bayes.GaussianNB"), "models of this package"),
         (
             (*JOIN, "--wait", "1s", "--on-timeout", "up", "--label-budget", "0.1", "--requests", "asked.csv"),
             "leave one of them out",
