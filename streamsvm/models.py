@@ -146,12 +146,15 @@ class Polytopes:
         Shape (n_classes, n_faces).
     scaler
         From raw rows to scaled ones.
+    inverse_temperature
+        Probabilities are the softmax of so many f_c.
     """
 
     classes: list[Any]
     faces: NDArray[np.float64]
     biases: NDArray[np.float64]
     scaler: Scaler
+    inverse_temperature: float = 1.0
 
     def __post_init__(self) -> None:
         c, k, d = self.faces.shape
@@ -162,6 +165,8 @@ class Polytopes:
             )
         if not (np.isfinite(self.faces).all() and np.isfinite(self.biases).all()):
             raise ValueError("faces and biases must be finite")
+        if not 0.0 < self.inverse_temperature < np.inf:
+            raise ValueError(f"`inverse_temperature` must be a positive number, got {self.inverse_temperature}")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
         """The same function of raw rows in which no value is missing or cut, by another scaling, not ranks.
@@ -174,7 +179,7 @@ class Polytopes:
         own = self.scaler
         ratio = np.divide(own.scale, scaler.scale, out=np.zeros_like(scaler.scale), where=scaler.scale > 0.0)
         biases = self.biases + self.faces @ ((scaler.shift - own.shift) * own.scale)
-        return Polytopes(self.classes, self.faces * ratio, biases, scaler)
+        return replace(self, faces=self.faces * ratio, biases=biases, scaler=scaler)
 
     def decision_function(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """f of every class, shape (n, n_classes), for raw rows of shape (n, d), NaN where missing.

@@ -389,7 +389,7 @@ def test_polytopes_predict_as_the_learner_they_come_from(scaling):
     model = CPMClassifier(scaling=scaling, scaling_window=50)
     model.learn_many(X, y)
     polytopes = model.model
-    f = polytopes.decision_function(X)
+    f = polytopes.inverse_temperature * polytopes.decision_function(X)
     proba = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(proba, model.predict_proba_many(X), rtol=1e-9)
     assert polytopes.predict(X) == model.predict_many(X).tolist()

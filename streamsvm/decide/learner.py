@@ -27,7 +27,15 @@ class PredictsSets:
         """The probability of each label."""
 
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
-        """The sets of a coverage, for those who run a learner by `run_batch`, which leaves them alone."""
+        """The sets of a coverage, for those who run a learner by `run_batch`, which leaves them alone.
+
+        Parameters
+        ----------
+        coverage
+            The share of labels that are to be in their sets.
+        by_class
+            Whether it is to hold for each class by itself.
+        """
         found = self._sets.get(coverage, by_class)
         if found is None:
             found = self._sets.of(coverage, by_class, self.classes_)

@@ -247,7 +247,7 @@ class CPMClassifier(base.OnlineClassifier):
         b = int(np.where(np.arange(len(scores)) == a, -np.inf, scores).argmax())
         z = model.scaler(row[None])[0]
         planes = [int((model.faces[c] @ z + model.biases[c]).argmax()) for c in (a, b)]
-        beta = float(self._state.inverse_temperature)
+        beta = model.inverse_temperature
         adds = beta * (model.faces[a, planes[0]] - model.faces[b, planes[1]]) * z
         found: dict[Any, float] = {}
         for j, (name, is_indicator) in enumerate(zip(model.scaler.names, model.scaler.is_indicator, strict=True)):
@@ -276,7 +276,8 @@ class CPMClassifier(base.OnlineClassifier):
         else:
             weights = weights * classes.scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
-        return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler())
+        beta = float(self._state.inverse_temperature)
+        return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler(), beta)
 
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
@@ -309,6 +310,9 @@ class CPMClassifier(base.OnlineClassifier):
             self._code(label)
         self._grow()
         kernels.open_classes(self._state, n_classes)
+        self._state.inverse_temperature = min(
+            max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE
+        )
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 
