@@ -117,6 +117,11 @@ class Alarms:
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `state` gave.
 
+        Parameters
+        ----------
+        arrays
+            What `state` gave.
+
         Raises
         ------
         ValueError

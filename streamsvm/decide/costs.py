@@ -59,7 +59,13 @@ class Costs:
         self._matrix = np.zeros((0, 0))
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
-        """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions."""
+        """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions.
+
+        Parameters
+        ----------
+        classes
+            The labels, in order of first arrival: those of earlier calls come first.
+        """
         n = len(classes)
         if n > len(self._matrix):
             found = 1.0 - np.eye(n)
@@ -110,7 +116,13 @@ class Costs:
         return decisions, self._paid(decisions, codes, matrix, weights)
 
     def come(self, code: int) -> None:
-        """Take the label of an event."""
+        """Take the label of an event.
+
+        Parameters
+        ----------
+        code
+            The number of its class, 0 or more.
+        """
         if code >= len(self.counts):
             self.counts = np.concatenate([self.counts, np.zeros(code + 1 - len(self.counts), np.int64)])
         self.counts[code] += 1

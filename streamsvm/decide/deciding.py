@@ -80,11 +80,37 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
         return list(self._codes)
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """As the classifier has it."""
+        """As the classifier has it.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Passed on to the classifier.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the classifier knows no probabilities.
+        """
         return self.model.predict_proba_one(x, **kwargs)
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
-        """The label of least expected cost; None where none costs less than to abstain, or nothing is known."""
+        """The label of least expected cost; None where none costs less than to abstain, or nothing is known.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Passed on to the classifier.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the classifier knows no probabilities.
+        """
         shares = self.predict_proba_one(x, **kwargs)
         self._number(shares)
         proba = np.array([[shares.get(label, 0.0) for label in self._codes]])
@@ -92,7 +118,17 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
         return None if decision == ABSTAINS else self.classes_[decision]
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one event."""
+        """Learn one event.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label.
+        kwargs
+            Passed on to the classifier.
+        """
         self.model.learn_one(x, y, **kwargs)
         self._number([y])
         self._costs.come(self._codes[y])
@@ -100,7 +136,24 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
     def test_then_train(self, X: Any, y: Any, **options: Any) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
 
-        Options are those of the classifier's `test_then_train`.
+        Parameters
+        ----------
+        X
+            n rows, as the classifier takes them.
+        y
+            n labels; where None or NaN the row is only decided on.
+        options
+            Passed on to the classifier's `test_then_train`: `times` and `w`.
+
+        Returns
+        -------
+        ndarray of objects, shape (n,)
+            The label of least expected cost; None where none costs less than to abstain, or nothing is known.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used; nothing has been learned then.
         """
         _, proba = self.model.test_then_train(X, y, proba=True, **options)  # type: ignore[attr-defined]
         classes = self.model.classes_  # type: ignore[attr-defined]
@@ -138,6 +191,11 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The classifier whose `state` this is.
 
+        Parameters
+        ----------
+        header, arrays
+            What `state` gave, or what was read from a file.
+
         Raises
         ------
         ArchiveError
@@ -161,12 +219,38 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit."""
+        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
+
+        Parameters
+        ----------
+        path
+            The file, which is replaced where there is one.
+
+        Raises
+        ------
+        TypeError
+            Where a label, a feature name or a parameter cannot be saved, before anything is written.
+        OSError
+            Where it cannot be written; what was there before stays.
+        """
         write_archive(path, *self.state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What was saved to a file."""
+        """What was saved to a file.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, of a newer version, or holds something else.
+        FileNotFoundError
+            Where there is none.
+        """
         return cls.from_state(*read_archive(path))
 
 

@@ -66,6 +66,8 @@ class PredictsSets:
             `streamsvm.decide.sets.LabelSets` for how close to it the sets come, whatever the stream does.
         by_class
             Whether it is to hold for the events of each class by themselves.
+        kwargs
+            Passed on to `predict_proba_one`.
 
         Returns
         -------
@@ -91,10 +93,24 @@ class PredictsManySets(PredictsSets):
     def predict_set_many(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Any:
         """The sets `predict_set_one` gives, as a table of which labels are in them.
 
+        Parameters
+        ----------
+        X
+            n rows, as for `learn_many`.
+        coverage
+            The share of labels that are to be in their sets, between 0 and 1, as for `predict_set_one`.
+        by_class
+            Whether it is to hold for the events of each class by themselves.
+
         Returns
         -------
         array of bool or frame
             Of shape (n, n_classes), over `classes_`; a frame of X's kind with a column for each label.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
         """
         sets = self.label_sets(coverage, by_class)
         proba = self._probabilities(X)

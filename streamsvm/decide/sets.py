@@ -41,6 +41,9 @@ class LabelSets:
     by_class
         Whether that is to hold for the events of each class by themselves, each of which has its own threshold then:
         rare classes are covered, too, at the price of larger sets.
+    n_known
+        How many classes are known from the beginning: their first events are not left out, and they may be in a set
+        even where their probability is 0.
 
     Notes
     -----
@@ -114,7 +117,20 @@ class LabelSets:
         self._run(proba, codes, np.zeros((0, proba.shape[1]), np.bool_))
 
     def run(self, proba: Floats, codes: Ints) -> Members:
-        """The set of each row, of which the label is taken (where it is not -1) before the next row."""
+        """The set of each row, of which the label is taken (where it is not -1) before the next row.
+
+        Parameters
+        ----------
+        proba
+            Probabilities, shape (n, n_classes), 0 for classes that are not known.
+        codes
+            The class of each event, by its number in order of arrival, -1 where it is not known.
+
+        Returns
+        -------
+        array of bool
+            Whether each class is in the set, shape (n, n_classes), as `of` has it.
+        """
         members = np.zeros(proba.shape, np.bool_)
         self._run(proba, codes, members)
         return members
@@ -124,7 +140,20 @@ class LabelSets:
         _step()(self._state, _covering(proba, codes, members))
 
     def run_one(self, proba: Floats | Sequence[float], code: int = -1) -> Members:
-        """As `run` for one event: its probabilities, and its set, are of shape (n_classes,)."""
+        """As `run` for one event: its probabilities, and its set, are of shape (n_classes,).
+
+        Parameters
+        ----------
+        proba
+            Probabilities, shape (n_classes,), 0 for classes that are not known.
+        code
+            The class of the event, by its number in order of arrival, -1 where it is not known.
+
+        Returns
+        -------
+        array of bool
+            Whether each class is in the set, shape (n_classes,); it may be written over by the next call.
+        """
         n = len(proba)
         if n != self._n_single:
             self._grow(n)
@@ -150,6 +179,11 @@ class LabelSets:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `state` gave.
+
+        Parameters
+        ----------
+        arrays
+            What `state` gave.
 
         Raises
         ------

@@ -65,11 +65,32 @@ class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: 
         return list(self._codes)
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
-        """As the classifier has it."""
+        """As the classifier has it.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Passed on to the classifier.
+        """
         return self.model.predict_one(x, **kwargs)
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
-        """As the classifier has it."""
+        """As the classifier has it.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        kwargs
+            Passed on to the classifier.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the classifier knows no probabilities.
+        """
         self._asked, self._proba = x, self.model.predict_proba_one(x, **kwargs)
         return self._proba
 
@@ -77,6 +98,22 @@ class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: 
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
         """Labels of which the true one is one, in a wanted share of events; see `LabelSets`.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        coverage
+            That share, between 0 and 1. It follows the labels that are learned from the first call on.
+        by_class
+            Whether it is to hold for the events of each class by themselves.
+        kwargs
+            Passed on to the classifier.
+
+        Returns
+        -------
+        set
+            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
 
         Raises
         ------
@@ -88,7 +125,17 @@ class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: 
         return {label for label, is_in in zip(self._codes, sets.run_one(self._row()), strict=True) if is_in}
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one event, and take its label into the sets that were asked for."""
+        """Learn one event, and take its label into the sets that were asked for.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label.
+        kwargs
+            Passed on to the classifier.
+        """
         if self._sets:
             if x is not self._asked:
                 self.predict_proba_one(x)

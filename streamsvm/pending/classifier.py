@@ -157,6 +157,13 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
         """The sets of a coverage, of which there is one here: it says what is kept with the events that wait.
 
+        Parameters
+        ----------
+        coverage
+            The share of labels that are to be in their sets, between 0 and 1.
+        by_class
+            Whether it is to hold for each class by itself.
+
         Raises
         ------
         ValueError
@@ -181,7 +188,35 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         time: Any = None,
         **kwargs: Any,
     ) -> set[Any]:
-        """Labels of which the true one is one, in a wanted share of events; key and time as for `predict_one`."""
+        """Labels of which the true one is one, in a wanted share of events; key and time as for `predict_one`.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        coverage
+            That share, between 0 and 1: the same one at each call, as `label_sets` has it.
+        by_class
+            Whether it is to hold for the events of each class by themselves; the same at each call, too.
+        key
+            What its label will come with, as for `predict_one`.
+        time
+            The event's time, in seconds or as a datetime; by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
+
+        Returns
+        -------
+        set
+            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
+
+        Raises
+        ------
+        ValueError
+            Where sets of another coverage were asked for before.
+        NotImplementedError
+            Where the classifier knows no probabilities.
+        """
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
         self.label_sets(coverage, by_class)

@@ -551,12 +551,15 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
             n weights, or None for 1 each.
         proba
             Whether to return the probabilities too.
+        coverage, by_class
+            Where a coverage is given, also return sets of labels, as `predict_set_one` has them.
 
         Returns
         -------
-        labels or (labels, probabilities)
-            Predicted labels, shape (n,), None where nothing had been learned, and probabilities over `classes_` as it
-            is afterwards, shape (n, n_classes), 0 for classes not known yet.
+        labels or (labels, probabilities) or (labels, sets) or (labels, probabilities, sets)
+            Predicted labels, shape (n,), None where nothing had been learned; probabilities over `classes_` as it is
+            afterwards, shape (n, n_classes), 0 for classes not known yet; whether each class is in the set, of that
+            shape.
 
         Raises
         ------

@@ -131,8 +131,15 @@ class Report:
     def changes(self, since: int | None = None) -> tuple[int, list[str]]:
         """What changed since so many events had been judged, in words: see `History.changes`.
 
-        None: since the accuracy last fell by more than chance, else since the middle of the run. The moment is told
-        too.
+        Parameters
+        ----------
+        since
+            Judged events; None: those before the accuracy last fell by more than chance, else half of them all.
+
+        Returns
+        -------
+        since, changes
+            The moment that was looked back to, in judged events; and what changed.
         """
         falls = self.metrics.falls.last
         if since is None:
