@@ -31,7 +31,7 @@ def _pyplot() -> Any:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    pyplot.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}
+    pyplot.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     return pyplot
 
 

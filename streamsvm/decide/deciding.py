@@ -133,7 +133,7 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
         self._number([y])
         self._costs.come(self._codes[y])
 
-    def test_then_train(self, X: Any, y: Any, **options: Any) -> NDArray[Any]:
+    def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
 
         Parameters
@@ -142,8 +142,8 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
             n rows, as the classifier takes them.
         y
             n labels; where None or NaN the row is only decided on.
-        options
-            Passed on to the classifier's `test_then_train`: `times` and `w`.
+        times, w
+            Event times and weights, as the classifier's `test_then_train` takes them.
 
         Returns
         -------
@@ -155,7 +155,7 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
-        _, proba = self.model.test_then_train(X, y, proba=True, **options)  # type: ignore[attr-defined]
+        _, proba = self.model.test_then_train(X, y, times=times, w=w, proba=True)  # type: ignore[attr-defined]
         classes = self.model.classes_  # type: ignore[attr-defined]
         self._number(classes)
         labels = y.tolist() if hasattr(y, "tolist") else list(y)

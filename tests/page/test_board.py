@@ -117,7 +117,7 @@ def test_a_run_with_questions_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyP
     Runner(watched, open_source(DRIFTING), observer=look_and_ask).run()
     board.close()
     answered = [answer.result() for answer in answers if not answer.cancelled()]
-    assert len(answered) >= 50
+    assert len(answered) >= 10
     (header, arrays), (header2, arrays2) = alone.state(), watched.state()
     for refit in [*header["refits"], *header2["refits"], header["forgotten"], header2["forgotten"]]:
         refit.pop("seconds", None)  # which depend on clocks
