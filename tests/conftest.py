@@ -24,7 +24,9 @@ hypothesis.settings.load_profile("streamsvm")
 def pytest_configure(config: pytest.Config) -> None:
     """Compile in as many processes as there are cores, before several workers each compile the same."""
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
-        subprocess.run([sys.executable, "-m", "streamsvm", "warmup", "--quiet"], cwd=ROOT, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "streamsvm", "warmup", "--quiet"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+        )
 
 
 @pytest.fixture(scope="session")

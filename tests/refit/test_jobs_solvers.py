@@ -79,7 +79,7 @@ print(outcomes == own_outcomes, own_outcomes[0])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-@pytest.mark.parametrize("solver", ["RandomForestClassifier(300, random_state=0)", "'newton'", "'trees'"])
+@pytest.mark.parametrize("solver", ["RandomForestClassifier(100, random_state=0)", "'newton'", "'trees'"])
 def test_a_child_process_solves_anew_what_is_under_way(solver):
     command = [sys.executable, "-c", FORKING.replace("SOLVER", solver)]
     done = subprocess.run(
