@@ -80,14 +80,15 @@ def test_what_is_no_cost_is_refused(arguments: Any, message: str) -> None:
 def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resumed(model, settings_, tmp_path) -> None:
     X, y = ring(300)
     y &= np.arange(300) % 3 == 0
+    w = np.where(X[:, 0] > 0.0, 1.0, 0.5)
     looped, batched = (DecidingClassifier(model.clone(), **settings_) for _ in range(2))
     expected = []
-    for x, label in zip(dicts(X), y.tolist(), strict=True):
+    for x, label, weight in zip(dicts(X), y.tolist(), w.tolist(), strict=True):
         expected.append(looped.predict_one(x))
-        looped.learn_one(x, label)
+        looped.learn_one(x, label, w=weight)
     found = []
     for a, b in ((0, 1), (1, 120), (120, 300)):
-        found += batched.test_then_train(X[a:b], y[a:b]).tolist()
+        found += batched.test_then_train(X[a:b], y[a:b], w=w[a:b]).tolist()
         batched.save(tmp_path / "model")
         batched = load(tmp_path / "model")
     assert found == expected
