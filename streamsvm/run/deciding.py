@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -50,6 +50,16 @@ class Wanted:
         given = {name: value for name, value in asdict(self).items() if value not in (None, False, 0)}
         names = {"by_class": "coverage-by-class", "reasons": "explain"}
         return {f"--{names.get(name, name).replace('_', '-')}": repr(value) for name, value in given.items()}
+
+    @property
+    def named(self) -> dict[Any, str]:
+        """Labels that it speaks of, and by which option."""
+        found: dict[Any, str] = {}
+        if isinstance(self.cost, Mapping):
+            found |= {label: "--cost" for true, costs in self.cost.items() for label in (true, *costs)}
+        if isinstance(self.class_weight, Mapping):
+            found |= dict.fromkeys(self.class_weight, "--class-weight")
+        return found if self.alarms is None else found | {self.alarm_class: "--alarm-class"}
 
     @property
     def decides(self) -> bool:

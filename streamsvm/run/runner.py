@@ -476,6 +476,10 @@ class Runner:
     def _finish(self) -> None:
         self._flush()
         self._snapshot()
+        known = set(self._learner.classes)
+        for label, option in self._wanted.named.items():
+            if known and label not in known:
+                logger.warning("%s speaks of %r, which was the label of no event", option, label)
 
     def _save(self) -> None:
         if self.save is None:

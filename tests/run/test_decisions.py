@@ -49,6 +49,15 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
     assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "o.jsonl").read_bytes()
 
 
+def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> None:
+    write_stream(tmp_path / "in.csv", 100)
+    asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--quiet")
+    done = streamsvm(*asked, "--cost", "UP:DOWM=3", "--alarms", "0.1", "--alarm-class", "DOWN")
+    assert done.returncode == 0
+    assert "--cost speaks of 'DOWM', which was the label of no event" in done.stderr
+    assert done.stderr.count("speaks of") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
