@@ -18,10 +18,11 @@ import stat
 import struct
 import zipfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,67 @@ LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier")
 
 class ArchiveError(ValueError):
     """A file that is not an archive, is damaged, or was written by a newer version."""
+
+
+class Archived:
+    """What is kept as one archive: a class says what its `state` is, and makes one of it by `from_state`."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, as a header and arrays: `from_state` continues from it bit for bit."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """What `state` was asked of.
+
+        Parameters
+        ----------
+        header, arrays
+            What `state` gave, or what was read from a file.
+
+        Raises
+        ------
+        ArchiveError
+            Where header or arrays are not those of one.
+        """
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
+
+        Labels and feature names may be bool, int, float, str, None, and tuples of these.
+
+        Parameters
+        ----------
+        path
+            The file, which is replaced where there is one.
+
+        Raises
+        ------
+        TypeError
+            Where a label, a feature name or a parameter cannot be saved, before anything is written.
+        OSError
+            Where it cannot be written; what was there before stays.
+        """
+        write_archive(path, *self.state())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """What was saved to a file.
+
+        Parameters
+        ----------
+        path
+            The file.
+
+        Raises
+        ------
+        ArchiveError
+            Where the file is damaged, of a newer version, or holds something else.
+        FileNotFoundError
+            Where there is none.
+        """
+        return cls.from_state(*read_archive(path))
 
 
 def public(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Self
 
@@ -15,16 +14,15 @@ from streamsvm.models import (
     DAMAGED,
     LOADABLE,
     LOADABLE_LATER,
+    Archived,
     ArchiveError,
     decode_label,
     encode_label,
     public,
-    read_archive,
-    write_archive,
 )
 
 
-class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier that knows probabilities, whose predictions are the decisions of least expected cost.
 
     Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one.
@@ -217,41 +215,6 @@ class DecidingClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-ar
         except DAMAGED as error:
             raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
         return self
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
-
-        Parameters
-        ----------
-        path
-            The file, which is replaced where there is one.
-
-        Raises
-        ------
-        TypeError
-            Where a label, a feature name or a parameter cannot be saved, before anything is written.
-        OSError
-            Where it cannot be written; what was there before stays.
-        """
-        write_archive(path, *self.state())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What was saved to a file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Raises
-        ------
-        ArchiveError
-            Where the file is damaged, of a newer version, or holds something else.
-        FileNotFoundError
-            Where there is none.
-        """
-        return cls.from_state(*read_archive(path))
 
 
 LOADABLE["DecidingClassifier"] = DecidingClassifier

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
@@ -27,14 +26,13 @@ from streamsvm.kernels.state import State, at_most
 from streamsvm.models import (
     DAMAGED,
     LOADABLE,
+    Archived,
     ArchiveError,
     Scaler,
     check_names,
     decode_label,
     decode_labels,
     encode_label,
-    read_archive,
-    write_archive,
 )
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.frames import frame_like, labels_of, like, weight_of, weights_of
@@ -53,7 +51,7 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
+class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClassifier):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -282,7 +280,6 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         kwargs
             Taken and not looked at, as River passes what comes with an event.
 
-
         Raises
         ------
         TypeError, ValueError
@@ -310,7 +307,6 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
             Features by name.
         kwargs
             Taken and not looked at.
-
 
         Raises
         ------
@@ -389,12 +385,10 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         X
             n rows, as for `learn_many`.
 
-
         Returns
         -------
         series or ndarray of objects, shape (n,)
             A series of the frame's kind where X is a frame; None where nothing has been learned.
-
 
         Raises
         ------
@@ -412,12 +406,10 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         X
             n rows, as for `learn_many`.
 
-
         Returns
         -------
         frame or ndarray of float64, shape (n, n_classes)
             Its columns are `classes_`. There are none as long as nothing has been learned.
-
 
         Raises
         ------
@@ -439,12 +431,10 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
 
         A prediction may leave one, as label autocorrelation takes note of which events wait for their labels.
 
-
         Parameters
         ----------
         X
             n rows, as for `learn_many`.
-
 
         Returns
         -------
@@ -746,45 +736,6 @@ class OnlineClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
                 for name, before, seen, *again in header["watched"]
             },
         )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the learner to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
-
-        Labels and feature names may be bool, int, float, str, None, and tuples of these.
-
-        Parameters
-        ----------
-        path
-            The file, which is replaced where there is one.
-
-        Raises
-        ------
-        TypeError
-            For other labels or names, before anything is written.
-        OSError
-            Where it cannot be written; what was there before stays.
-        """
-        header, arrays = self.state()
-        write_archive(path, header, arrays)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The learner that was saved to a file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Raises
-        ------
-        ArchiveError
-            Where the file is damaged, of a newer version, or holds something else.
-        FileNotFoundError
-            Where there is none.
-        """
-        header, arrays = read_archive(path)
-        return cls.from_state(header, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.

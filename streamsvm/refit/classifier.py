@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
@@ -19,7 +18,7 @@ from streamsvm.decide.sets import AllSets, Key, Members
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
-from streamsvm.models import DAMAGED, LOADABLE, ArchiveError, LinearModel, read_archive, write_archive
+from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, LinearModel
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
@@ -52,7 +51,7 @@ _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 KEPT = 100
 
 
-class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
+class RefitClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClassifier):
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
@@ -372,7 +371,6 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         kwargs
             Taken and not looked at, as River passes what comes with an event.
 
-
         Raises
         ------
         TypeError, ValueError
@@ -392,7 +390,6 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
             Features by name.
         kwargs
             Taken and not looked at.
-
 
         Raises
         ------
@@ -462,12 +459,10 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         X
             n rows, as for `learn_many`.
 
-
         Returns
         -------
         series or ndarray of objects, shape (n,)
             A series of the frame's kind where X is a frame; None where nothing has been learned.
-
 
         Raises
         ------
@@ -485,12 +480,10 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         X
             n rows, as for `learn_many`.
 
-
         Returns
         -------
         frame or ndarray of float64, shape (n, n_classes)
             Its columns are `classes_`. There are none as long as nothing has been learned.
-
 
         Raises
         ------
@@ -515,7 +508,6 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         ----------
         X
             n rows, as for `learn_many`.
-
 
         Returns
         -------
@@ -940,37 +932,6 @@ class RefitClassifier(Explains, PredictsManySets, base.MiniBatchClassifier):
         if parts:
             raise ArchiveError(f"there are arrays of {sorted(parts)[0]!r}, which have no place here")
         return self
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
-
-        Parameters
-        ----------
-        path
-            The file, which is replaced where there is one.
-
-        Raises
-        ------
-        TypeError
-            Where a label, a feature name or a parameter cannot be saved, before anything is written.
-        """
-        write_archive(path, *self.state())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What was saved to a file.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Raises
-        ------
-        ArchiveError
-            Where the file is damaged, of a newer version, or holds something else.
-        """
-        return cls.from_state(*read_archive(path))
 
 
 LOADABLE["RefitClassifier"] = RefitClassifier
