@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,8 @@ class Command:
         Files that it appends to; they may be the same.
     more
         Variables added to the environment.
+    most_bytes
+        Writing beyond so many bytes of a file fails, as on a disk that is full.
     """
 
     def __init__(
@@ -55,8 +58,9 @@ class Command:
         stdout: str | Path = os.devnull,
         stderr: str | Path = os.devnull,
         more: Mapping[str, str] | None = None,
+        most_bytes: int = resource.RLIM_INFINITY,
     ) -> None:
-        asked = ([*map(str, arguments)], cwd, (stdin, stdout, stderr), more or {})
+        asked = ([*map(str, arguments)], cwd, (stdin, stdout, stderr), more or {}, most_bytes)
         self._process = _forks.Process(target=_run, args=asked)
         self._process.start()
 
@@ -98,21 +102,25 @@ class Command:
 
 
 def completed(
-    *arguments: Any, cwd: Path, input: str = "", timeout: float = 120.0, check: bool = False
+    *arguments: Any, cwd: Path, input: str = "", timeout: float = 120.0, check: bool = False, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as `subprocess.run` does."""
+    """Run a command to its end, as `subprocess.run` does; `how` as `Command` has it."""
     with tempfile.TemporaryDirectory() as folder:
         stdin, stdout, stderr = (Path(folder, name) for name in ("in", "out", "err"))
         stdin.write_text(input, encoding="utf-8")
-        with Command(*arguments, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr) as process:
+        files = {"stdin": stdin, "stdout": stdout, "stderr": stderr} | how
+        with Command(*arguments, cwd=cwd, **files) as process:
             code = process.wait(timeout)
-        result = subprocess.CompletedProcess([*map(str, arguments)], code, stdout.read_text(), stderr.read_text())
+        said = stdout.read_text() if stdout.exists() else ""
+        result = subprocess.CompletedProcess([*map(str, arguments)], code, said, stderr.read_text())
     if check:
         result.check_returncode()
     return result
 
 
-def _run(arguments: list[str], cwd: Path, files: tuple[str | Path, ...], more: Mapping[str, str]) -> None:
+def _run(
+    arguments: list[str], cwd: Path, files: tuple[str | Path, ...], more: Mapping[str, str], most_bytes: int
+) -> None:
     from streamsvm.__main__ import main
 
     for number, file in enumerate(files):
@@ -124,4 +132,5 @@ def _run(arguments: list[str], cwd: Path, files: tuple[str | Path, ...], more: M
     os.chdir(cwd)
     sys.path.insert(0, str(cwd))  # as `python -m` does
     sys.argv[1:] = arguments
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
     sys.exit(main())

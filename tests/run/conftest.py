@@ -23,10 +23,10 @@ def _compiled() -> None:
 
 @pytest.fixture
 def streamsvm(tmp_path: Path) -> Streamsvm:
-    """Runs the command line in a directory of the test's own; started anew where options of `subprocess` say how."""
+    """Runs the command line in a directory of the test's own; started anew where it is given an environment."""
 
     def call(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-        if not options.keys() - {"input", "timeout"}:
+        if "env" not in options:
             return completed(*arguments, cwd=tmp_path, **options)
         options = {"cwd": tmp_path, "env": environment(), "timeout": 120, **options}
         return subprocess.run(command(*arguments), capture_output=True, text=True, encoding="utf-8", **options)

@@ -62,8 +62,7 @@ def test_files_are_compared_and_not_their_names(streamsvm: Streamsvm, tmp_path: 
         before = source.read_bytes()
     elif other == "a loaded model":
         asked, options = "synthetic:demo", [*options, "--load", "in.csv"]
-    with source.open() as file:
-        message = error(streamsvm("run", asked, "--label", "y", *options, stdin=file))
+    message = error(streamsvm("run", asked, "--label", "y", *options, stdin=source))
     assert message.endswith("and --out are the same file twin.csv")
     assert source.read_bytes() == before
 
@@ -160,7 +159,7 @@ def test_a_full_disk_says_which_file_of_which_purpose(
         (tmp_path / "in.csv").write_text("x,y\n" + f"1,{'a' * 5000}\n2,b\n" * 10)
         label = "--label"
     model = ("--model", "bsgd", "--param", "budget=20") if {"--save", "--checkpoint", "--plot"} & {*options} else CPM
-    result = streamsvm("run", "in.csv", label, "y", *model, *options, "--quiet", preexec_fn=full_disk)
+    result = streamsvm("run", "in.csv", label, "y", *model, *options, "--quiet", most_bytes=SMALL)
     assert error(result, 1) == message
     assert not list(tmp_path.glob(".*"))
 
@@ -199,7 +198,7 @@ sys.exit(streamsvm.__main__.main())
 """
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.1, 0.3, 0.8])
+@pytest.mark.parametrize("moment", [0.0, 0.2, 0.8])
 def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: float) -> None:
     arguments = [sys.executable, "-c", GUARDED, "run", "--quiet", "--plot", "p.png"]
     process = subprocess.Popen(
@@ -251,10 +250,9 @@ def test_a_terminal_without_micro_signs(tmp_path: Path, terminal: dict[str, str]
     (tmp_path / "in.csv").write_text("x,y\n" + "1,änderung\n2,b\n" * 20, encoding="utf-8")
     plain = {key: value for key, value in environment().items() if key != "PYTHONIOENCODING"}
     arguments = command("run", "in.csv", "--label", "y", *CPM)
-    for asked in (arguments, command("run", "--help")):
+    for asked in (command("run", "--help"), arguments):
         done = subprocess.run(asked, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         assert b"Traceback" not in done.stderr
-    done = subprocess.run(arguments, cwd=tmp_path, env=plain | terminal, capture_output=True, check=False)
     assert b" us an event" in done.stdout
     assert b"\\xe4nderung" in done.stdout
