@@ -21,6 +21,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("streamsvm")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process more than there are cores: some tests wait for brokers, or for time to pass."""
+    return 1 + (os.cpu_count() or 1)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compile in as many processes as there are cores, before several workers each compile the same."""
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
