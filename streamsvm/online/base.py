@@ -321,6 +321,14 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         self._event(self._state, scaling.PROBA, 1.0)
         return dict(zip(self._answers[:n], self._shares, strict=False))
 
+    def _answer(self, x: dict[Hashable, Any]) -> tuple[Any, Sequence[float]]:
+        """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call."""
+        label, n = self.predict_one(x), self._n_classes[()]
+        if n == 0:
+            return None, ()
+        self._event(self._state, scaling.PROBA, 1.0)
+        return label, self._shares[:n]
+
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
         plain_length, pack, row, get, _ = self._fast
@@ -692,9 +700,7 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
         self._restore_space(header, arrays["is_indicator"])
         self._many_classes_at = int(header["many_classes_at"])
-        for label in decode_labels(header["classes"]):
-            self._answers.insert(len(self._codes), label)
-            self._codes[label] = len(self._codes)
+        self._restore_labels(decode_labels(header["classes"]))
         self._capacity = (max(len(self._space), 1), max(len(self._codes), 1))
         state = self._new_state(len(self._space), len(self._codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
@@ -710,6 +716,12 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         self._n_prepared = len(self._space)
         self._use(state)
         return self
+
+    def _restore_labels(self, labels: Sequence[Any]) -> None:
+        """Take over the labels of an archive."""
+        for label in labels:
+            self._answers.insert(len(self._codes), label)
+            self._codes[label] = len(self._codes)
 
     def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
         """Take over the columns of an archive, and what is known of names that take none."""
