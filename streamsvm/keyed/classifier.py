@@ -6,28 +6,31 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.features import is_nan
-from streamsvm.keyed.packing import Held, Packer, seal, unseal
-from streamsvm.models import encode_label
+from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
+from streamsvm.keyed.parent import Vote, parent_of
+from streamsvm.models import ArchiveError, encode_label
 from streamsvm.online.base import OnlineClassifier
 
 # What is kept by a state that an engine calls us with.
 STATE = "streamsvm"
-_N_SECTIONS = 4
+_N_SECTIONS = 5
 
 
 class Key:
-    """A key at work: its learner.
+    """A key at work.
 
     Parameters
     ----------
     held
-        The learner.
+        Its learner.
+    vote
+        How far it listens to that, and to its parent.
     """
 
-    __slots__ = ("held",)
+    __slots__ = ("held", "vote")
 
-    def __init__(self, held: Held) -> None:
-        self.held = held
+    def __init__(self, held: Held, vote: Vote | None) -> None:
+        self.held, self.vote = held, vote
 
 
 class KeyedClassifier:
@@ -45,11 +48,23 @@ class KeyedClassifier:
         The field of an event with its label. Without it, or where it is None, the event is only predicted.
     ignore
         Fields that are no features.
+    parent
+        What a new key answers as: a classifier that was trained on all keys, or a file that one was saved to, which
+        stay as they are; or `"learn"` for one like the model that learns the events of all keys, as they come here.
+        Its probabilities are put together with those of the key's own model, as far as each has shown to be right for
+        that key (see `streamsvm.keyed.parent`). What the key's own model learns does not change by it.
+
+    Attributes
+    ----------
+    parent : classifier or None
+        The parent, which can be saved.
 
     Raises
     ------
     TypeError, ValueError
-        Where the model is of another kind, or has learned something.
+        Where the model or the parent is of another kind, or the model has learned something, or the parent nothing.
+    ArchiveError, FileNotFoundError
+        Where the parent's file is damaged, or not there.
 
     Examples
     --------
@@ -76,17 +91,25 @@ class KeyedClassifier:
         *,
         label: str = "label",
         ignore: Iterable[Hashable] = (),
+        parent: Any = None,
     ) -> None:
         if isinstance(ignore, str):
             raise TypeError(f"`ignore` must be a sequence of field names, got {ignore!r}")
         self.label = label
         self.ignore = tuple(ignore)
         self._packer = Packer(model)
+        self._parent = parent_of(parent, model)
+
+    @property
+    def parent(self) -> Any:
+        """What a new key answers as; None where there is none."""
+        return None if self._parent is None else self._parent.model
 
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
         """Predict the events of one key, one after the other, and learn each that has a label.
 
-        The same state and events give the same answers and the same bytes.
+        The same state and events give the same answers and the same bytes; with a parent that learns, the answers go by
+        what that has learned, too.
 
         Parameters
         ----------
@@ -145,7 +168,14 @@ class KeyedClassifier:
         state
             As for `step`.
         """
-        return Key(self._packer.begin() if state is None else self._packer.unpack(unseal(state, _N_SECTIONS)))
+        if state is None:
+            return Key(self._packer.begin(), Vote() if self._parent else None)
+        *learned, vote = unseal(state, _N_SECTIONS)
+        held = self._packer.unpack(learned)
+        try:
+            return Key(held, Vote.unpack(vote) if vote or self._parent else None)
+        except ArchiveError as error:
+            raise KeyStateError(f"not the state of a key: {error}") from error
 
     def answer(self, key: Key, event: Mapping[Any, Any]) -> dict[str, Any]:
         """Predict the next event of a key, and learn it where it has a label.
@@ -157,23 +187,40 @@ class KeyedClassifier:
         event
             As for `step`.
         """
-        learner = key.held.learner
         answer: dict[str, Any] = {"prediction": None, "score": None}
         try:
             x = dict(event)
             label = x.pop(self.label, None)
             for name in self.ignore:
                 x.pop(name, None)
-            prediction, shares = learner._answer(x)
-            if shares:
-                answer = {"prediction": prediction, "score": shares[learner._codes[prediction]]}
+            prediction, score = self._predict(key, x)
+            answer = {"prediction": prediction, "score": score}
             if label is not None and not is_nan(label):
-                if label not in learner._codes:
-                    encode_label(label)
-                learner.learn_one(x, label)
+                self._learn(key, x, label)
         except (TypeError, ValueError, OverflowError) as error:
             answer["reason"] = str(error)
         return answer
+
+    def _predict(self, key: Key, x: dict[Any, Any]) -> tuple[Any, float | None]:
+        """The label predicted and its probability; None and None where nothing is known."""
+        learner = key.held.learner
+        prediction, shares = learner._answer(x)
+        if self._parent is None or key.vote is None:
+            return prediction, shares[learner._codes[prediction]] if shares else None
+        classes = learner._answers[: len(shares)]
+        together = key.vote.together(self._parent.proba(x), classes, shares, learner.n_events_learned)
+        best = max(together, key=together.__getitem__, default=None)
+        return best, together.get(best)
+
+    def _learn(self, key: Key, x: dict[Any, Any], label: Any) -> None:
+        """Learn the event that was predicted last."""
+        learner = key.held.learner
+        if label not in learner._codes:
+            encode_label(label)
+        learner.learn_one(x, label)
+        if self._parent is not None and key.vote is not None:
+            key.vote.learn(label)
+            self._parent.learn(x, label)
 
     def pack(self, key: Key) -> bytes:
         """The state of a key.
@@ -183,7 +230,7 @@ class KeyedClassifier:
         key
             The key, which may go on.
         """
-        return seal(self._packer.pack(key.held))
+        return seal([*self._packer.pack(key.held), b"" if key.vote is None else key.vote.pack()])
 
     def let_go(self, key: Key) -> None:
         """Forget a key that was packed, or whose last events are to be taken back.

@@ -295,7 +295,7 @@ class Packer:
             image.put(held.blocks, words)
             if not 0 <= learner._state.n_classes <= len(learner._codes):
                 raise ArchiveError("there are more classes than labels")
-            learner._check_restored(learner._state)
+            learner._refresh(learner._state)
             self._recall(learner, counts)
         except DAMAGED as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error

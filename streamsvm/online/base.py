@@ -83,7 +83,10 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         """Give a class that begins its settings."""
 
     def _check_restored(self, state: State) -> None:
-        """Check what the table cannot say of a state from an archive, and bring up to date what follows from it."""
+        """Check what the table cannot say of a state from an archive."""
+
+    def _refresh(self, state: State) -> None:
+        """Bring up to date what follows from what was put back, once no number leads out of the memory."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -710,6 +713,7 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
             raise ArchiveError("there are more classes than labels")
         check_statistics(state.rows, self._space)
         self._check_restored(state)
+        self._refresh(state)
         if self._capacity != (len(self._space), len(self._codes)):
             tight, state = state, self._new_state(*self._capacity)
             state.take(tight)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, KeyStateError, LiveKeys
+from streamsvm.keyed.packing import seal, unseal
+from tests.learners import snapshot
 
 MODELS = [CPMClassifier(), BSGDClassifier(budget=3), StreamSVMClassifier(budget=2, effort="low")]
 
@@ -162,3 +166,96 @@ def test_a_stateful_function_of_an_engine():
     keyed, state = KeyedClassifier(CPMClassifier()), State()
     answers = [keyed({"a": float(i % 2), "label": i % 2}, state) for i in range(20)]
     assert (answers, *state.values()) == keyed.step(None, [{"a": float(i % 2), "label": i % 2} for i in range(20)])
+
+
+# Parents ---------------------------------------------------------------------------------------------------------
+
+
+def customers(n, seed=0, n_keys=10):
+    """Half of the customers are as the others, the rest the other way round."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        who, a = int(rng.integers(n_keys)), float(rng.normal())
+        yield who, {"a": a, "label": "high" if (a > 0) == (who % 3 > 0) else "low"}
+
+
+def trained():
+    parent = CPMClassifier()
+    for _, event in customers(2_000, seed=1):
+        parent.learn_one({"a": event["a"]}, event["label"])
+    return parent
+
+
+def test_a_new_key_answers_as_its_parent():
+    parent = trained()
+    answers, _ = KeyedClassifier(CPMClassifier(), parent=parent).step(None, [{"a": 2.0}, {"a": -2.0}])
+    expected = [parent.predict_one({"a": a}) for a in (2.0, -2.0)]
+    assert [answer["prediction"] for answer in answers] == expected == ["high", "low"]
+    assert answers[0]["score"] == pytest.approx(parent.predict_proba_one({"a": 2.0})["high"], abs=0.01)
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_key_learns_where_it_is_unlike_the_others(learn):
+    """Keys that are as their parent stay as good, those that are not become better than it."""
+    keyed = KeyedClassifier(CPMClassifier(), parent="learn" if learn else trained())
+    states: dict[int, bytes | None] = dict.fromkeys(range(10))
+    right: dict[bool, list[bool]] = {True: [], False: []}
+    for who, event in customers(3_000):
+        [answer], states[who] = keyed.step(states[who], [event])
+        right[who % 3 > 0].append(answer["prediction"] == event["label"])
+    assert np.mean(right[True][-500:]) > 0.95
+    assert np.mean(right[False][-500:]) > 0.95
+
+
+def test_the_own_model_is_the_same_with_a_parent():
+    """What a key learns by itself is as without a parent, which can come and go."""
+    parent, events = trained(), [event for _, event in customers(60)]
+    alone, beside = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=parent)
+    _, state = beside.step(None, events)
+    assert beside.step(None, events)[1] == state
+    (answer,), _ = alone.step(state, [{"a": 0.1}])
+    assert answer == alone.step(alone.step(None, events)[1], [{"a": 0.1}])[0][0]
+    _, went_on = beside.step(alone.step(state, [])[1], [])
+    assert went_on == state
+
+
+@pytest.mark.parametrize("model", [CPMClassifier(), StreamSVMClassifier(effort="low", budget=5)])
+def test_a_parent_that_does_not_learn_stays_as_it_is(model):
+    for _, event in customers(100, seed=1):
+        model.learn_one({"a": event["a"]}, event["label"])
+    before = snapshot(model)
+    keyed = KeyedClassifier(CPMClassifier(), parent=model)
+    events = [event for _, event in customers(30)]
+    assert keyed.step(None, events) == keyed.step(None, events)
+    assert snapshot(model) == before
+
+
+def test_a_parent_from_a_file(tmp_path):
+    trained().save(tmp_path / "all.svm")
+    keyed = KeyedClassifier(CPMClassifier(), parent=tmp_path / "all.svm")
+    assert keyed.step(None, [{"a": 2.0}])[0][0]["prediction"] == "high"
+    assert keyed.parent.n_events_learned == 2_000
+
+
+def test_labels_that_only_one_of_both_knows():
+    keyed = KeyedClassifier(CPMClassifier(), parent=trained())
+    events = [{"a": float(i % 2), "label": "new"} for i in range(100)]
+    answers, _ = keyed.step(None, events)
+    assert answers[-1]["prediction"] == "new"
+
+
+def test_parents_that_are_none_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="the parent has learned nothing"):
+        KeyedClassifier(CPMClassifier(), parent=CPMClassifier())
+    with pytest.raises(TypeError, match='`parent` must be "learn", a file that `save` wrote, or a classifier, got int'):
+        KeyedClassifier(CPMClassifier(), parent=3)
+    with pytest.raises(FileNotFoundError):
+        KeyedClassifier(CPMClassifier(), parent=tmp_path / "none.svm")
+
+
+@pytest.mark.parametrize("section", [b"\0", struct.pack("<2d", 1.0, -1.0), struct.pack("<2d", float("nan"), 1.0)])
+def test_votes_that_are_none_are_refused(section):
+    _, state = KeyedClassifier(CPMClassifier(), parent=trained()).step(None, [])
+    *others, _ = unseal(state, 5)
+    with pytest.raises(KeyStateError, match="the vote of parent and key"):
+        KeyedClassifier(CPMClassifier()).step(seal([*others, section]), [])
