@@ -256,6 +256,138 @@ def test_parents_that_are_none_are_refused(tmp_path):
 @pytest.mark.parametrize("section", [b"\0", struct.pack("<2d", 1.0, -1.0), struct.pack("<2d", float("nan"), 1.0)])
 def test_votes_that_are_none_are_refused(section):
     _, state = KeyedClassifier(CPMClassifier(), parent=trained()).step(None, [])
-    *others, _ = unseal(state, 5)
+    *others, _, _, _ = unseal(state, 7)
     with pytest.raises(KeyStateError, match="the vote of parent and key"):
+        KeyedClassifier(CPMClassifier()).step(seal([*others, section, b"", b""]), [])
+
+
+# Labels that come later, and keys that are idle -------------------------------------------------------------------
+
+
+def late_doings():
+    """Orders and their labels in any order, some of both never, twice, or by themselves."""
+    orders = st.integers(0, 5)
+    order = st.fixed_dictionaries({"order": orders, "a": st.floats(-3.0, 3.0), "at": st.integers(0, 50)})
+    label = st.fixed_dictionaries({"order": orders, "label": st.sampled_from("xy"), "at": st.integers(0, 50)})
+    return st.lists(st.tuples(KEYS, st.one_of(order, label)), max_size=40)
+
+
+class Slow:
+    """What becomes of late labels, in plain words."""
+
+    def __init__(self, wait, most):
+        self.model, self.wait, self.most, self.newest = CPMClassifier(), wait, most, -1
+        self.waits: list[tuple[int, int, Any, Any]] = []
+
+    def take(self, record):
+        self.newest = max(self.newest, record["at"])
+        while self.waits and self.newest - self.waits[0][0] > self.wait:
+            self.waits.pop(0)
+        order, label, x = record["order"], record.get("label"), {"a": record.get("a")}
+        found = next((entry for entry in self.waits if entry[1] == order), None)
+        predicted = self.model.predict_one(x) if label is None else None
+        if found is None:
+            self.waits.append((self.newest, order, x if label is None else None, label or predicted))
+            self.waits = self.waits[-self.most :]
+            return predicted
+        if (found[2] is None) == (label is None):
+            self.waits.remove(found)
+            self.model.learn_one(*((found[2], label) if label else (x, found[3])))
+            return found[3] if label else predicted
+        return predicted
+
+
+@settings(max_examples=60)
+@given(doings=late_doings(), most=st.integers(1, 4))
+def test_late_labels_teach_what_was_predicted(doings, most):
+    """Whatever comes in whatever order, with the state packed in between or the key kept live."""
+    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.02, max_waiting=most)
+    states: dict[str, bytes | None] = dict.fromkeys("pqr")
+    store: dict[str, bytes] = {}
+    live = LiveKeys(keyed, store.get, store.__setitem__, max_live=2)
+    slow = {key: Slow(20, most) for key in "pqr"}
+    for key, record in doings:
+        (answer,), states[key] = keyed.step(states[key], [record])
+        assert live.step(key, [record]) == [answer]
+        assert answer["prediction"] == slow[key].take(record)
+        assert ("label" in answer) == ("label" in record)
+    live.flush()
+    for key, data in store.items():
+        assert data == states[key]
+        learner = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.02).wake(data).held.learner
+        assert snapshot(learner) == snapshot(slow[key].model)
+
+
+def test_a_label_within_its_event_is_learned_at_once():
+    keyed = KeyedClassifier(CPMClassifier(), join="order")
+    events = [{"order": i, "a": float(i % 2), "label": i % 2} for i in range(20)]
+    bare = [{"a": event["a"], "label": event["label"]} for event in events]
+    assert keyed.step(None, events) == KeyedClassifier(CPMClassifier()).step(None, bare)
+
+
+def test_late_labels_with_a_parent_and_a_blend():
+    """The vote learns from late labels, too; the blend takes note of no prediction but that which was asked for."""
+    keyed = KeyedClassifier(StreamSVMClassifier(effort="low", budget=5), parent=trained(), join="order")
+    alone, state = StreamSVMClassifier(effort="low", budget=5), None
+    records = [event for _, event in customers(100)]
+    for i, event in enumerate(records):
+        _, state = keyed.step(state, [{"order": i, "a": event["a"]}, {"order": i, "label": event["label"]}])
+        alone.predict_one({"a": event["a"]})
+        alone.learn_one({"a": event["a"]}, event["label"])
+    key = keyed.wake(state)
+    assert snapshot(key.held.learner) == snapshot(alone)
+    assert key.vote.own > 0.0
+    assert keyed.counts == {"events": 100, "labels": 100, "learned": 100, "expired": 0, "dropped": 0}
+
+
+def test_what_waits_is_bounded_and_counted():
+    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=10, max_waiting=3)
+    events = [{"order": i % 6, "a": 1.0, "at": i} for i in range(7)]
+    _, state = keyed.step(
+        None, [*events, {"order": 5, "a": 1.0, "at": 7}, {"order": 9, "a": 1.0, "at": "1970-01-01T01"}]
+    )
+    assert {name: keyed.counts[name] for name in ("dropped", "doubles", "expired")} == {
+        "dropped": 4,
+        "doubles": 1,
+        "expired": 3,
+    }
+    assert keyed.newest(state) == 3_600_000
+
+
+def test_idle_keys_begin_anew():
+    keyed = KeyedClassifier(CPMClassifier(), time="at", forget_after=10.0)
+    events = [{"a": float(i % 2), "label": i % 2, "at": 1_000 * i} for i in range(20)]
+    _, state = keyed.step(None, events)
+    late = {"a": 1.0, "at": 19_000 + 10_000}
+    assert keyed.step(state, [late])[0][0]["prediction"] == 1
+    late["at"] += 1
+    answers, anew = keyed.step(state, [late])
+    assert answers == [{"prediction": None, "score": None}]
+    assert anew == keyed.step(None, [late])[1]
+    assert keyed.counts["forgotten"] == 1
+    assert keyed.newest(keyed.step(state, [{"a": 1.0, "at": 3}, {"a": 1.0}])[1]) == 19_000
+    assert "Invalid isoformat" in keyed.step(state, [{"a": 1.0, "at": "soon"}])[0][0]["reason"]
+    assert KeyedClassifier(CPMClassifier()).newest(KeyedClassifier(CPMClassifier()).step(None, [])[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"forget_after": 5}, "`forget_after` is by the times of events: name their field"),
+        ({"wait": 5, "join": "order"}, "`wait` is by the times of events"),
+        ({"wait": 5, "time": "at"}, "name the field that they find events by as `join`"),
+        ({"time": "label"}, "must be fields of their own, got 'label', 'label'"),
+        ({"time": "at", "forget_after": 0}, "`forget_after` must be a number of at least 0.001"),
+        ({"max_waiting": 0}, "`max_waiting` must be an integer of at least 1"),
+    ],
+)
+def test_settings_that_do_not_fit(given, message):
+    with pytest.raises(ValueError, match=message):
+        KeyedClassifier(CPMClassifier(), **given)
+
+
+@pytest.mark.parametrize("section", [b"\0" * 5, struct.pack("<qIHB", 0, 9, 9, 0)])
+def test_what_waits_in_damaged_bytes_is_refused(section):
+    *others, _ = unseal(KeyedClassifier(CPMClassifier()).step(None, [])[1], 7)
+    with pytest.raises(KeyStateError, match="ends in the middle"):
         KeyedClassifier(CPMClassifier()).step(seal([*others, section]), [])
