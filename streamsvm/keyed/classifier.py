@@ -63,10 +63,12 @@ class KeyedClassifier:
     ignore
         Fields that are no features.
     parent
-        What a new key answers as: a classifier that was trained on all keys, or a file that one was saved to, which
-        stay as they are; or `"learn"` for one like the model that learns the events of all keys, as they come here.
+        What a new key answers as: a classifier that was trained on all keys, or a file that one was saved to; or
+        `"learn"` for one like the model that learns the events of all keys, as they come here, from nothing.
         Its probabilities are put together with those of the key's own model, as far as each has shown to be right for
         that key (see `streamsvm.keyed.parent`). What the key's own model learns does not change by it.
+    parent_learns
+        Whether the parent learns the events of all keys; else it stays as it is.
     time
         The field with the event's time, in whole milliseconds since 1970 or ISO 8601; it is no feature.
     forget_after
@@ -131,6 +133,7 @@ class KeyedClassifier:
         label: str = "label",
         ignore: Iterable[Hashable] = (),
         parent: Any = None,
+        parent_learns: bool = False,
         time: str | None = None,
         forget_after: timedelta | float | None = None,
         join: str | None = None,
@@ -153,7 +156,7 @@ class KeyedClassifier:
         if len(set(fields)) < len(fields):
             raise ValueError(f"label, time and join must be fields of their own, got {', '.join(map(repr, fields))}")
         self._packer = Packer(model)
-        self._parent = parent_of(parent, model)
+        self._parent = parent_of(parent, parent_learns, model)
         self.counts: Counter[str] = Counter()
 
     @property

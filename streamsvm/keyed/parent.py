@@ -2,11 +2,11 @@
 
 With p the probabilities of the parent and q those of the key's own model, after n events, those of the two are
 
-    r(c) ~ p(c)^a q(c)^(b n / (n + SLOW))
+    r(c) ~ p(c)^a q(c)^(b n / (n + SLOW)) exp(d_c)
 
-where a begins with 1, b with 0, and both follow the gradient of the key's log loss: a product of experts, as the second
-vote of `StreamSVMClassifier`. A key that is new answers as its parent, and listens to its own model as far as that has
-shown to make the probabilities better.
+where a begins with 1, b and d with 0, and all follow the gradient of the key's log loss: a product of experts, as the
+second vote of `StreamSVMClassifier`, and a bias for each class that the key has met. A key that is new answers as its
+parent, and listens to its own model as far as that has shown to make the probabilities better.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from streamsvm.models import ArchiveError
 from streamsvm.online import load
 from streamsvm.online.base import OnlineClassifier
 
-# The step of the exponents, how large they may be, and after how many events half of what the key's own model says is
-# heard: what it says after a few is too sure.
-STEP, MOST, SLOW = 0.02, 3.0, 30.0
+# The steps of the exponents and of the biases, how large they may be, and after how many events half of what the key's
+# own model says is heard: what it says after a few is too sure.
+STEP, BIAS_STEP, MOST, MOST_BIAS, SLOW = 0.02, 0.001, 3.0, 20.0, 100.0
 # Neither is ever surer than this that a class is not the one.
 LEAST = 0.01
-
-_VOTE = struct.Struct("<2d")
 
 
 class Vote:
@@ -37,12 +35,15 @@ class Vote:
     ----------
     parent, own
         The exponents of their probabilities.
+    biases
+        Those of the classes of the key's own model, in its order; 0 for those that are not there.
 
     Examples
     --------
     >>> vote = Vote()
-    >>> vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
-    {'a': 0.9, 'b': 0.1}
+    >>> shares = vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
+    >>> round(shares["a"], 3)
+    0.9
     >>> for _ in range(200):
     ...     shares = vote.together({"a": 0.9, "b": 0.1}, ["a", "b"], [0.2, 0.8], 1_000)
     ...     vote.learn("b")
@@ -50,13 +51,14 @@ class Vote:
     ('b', True)
     """
 
-    __slots__ = ("_labels", "_logs", "_shares", "own", "parent")
+    __slots__ = ("_labels", "_logs", "_n_own", "_shares", "biases", "own", "parent")
 
-    def __init__(self, parent: float = 1.0, own: float = 0.0) -> None:
-        self.parent, self.own = parent, own
+    def __init__(self, parent: float = 1.0, own: float = 0.0, biases: Sequence[float] = ()) -> None:
+        self.parent, self.own, self.biases = parent, own, list(biases)
         self._labels: list[Any] = []
         self._logs: tuple[list[float], list[float]] = [], []
         self._shares: list[float] = []
+        self._n_own = 0
 
     def together(
         self, of_parent: Mapping[Any, float], classes: Sequence[Any], of_key: Sequence[float], n: int
@@ -78,16 +80,18 @@ class Vote:
             By label; empty where neither knows one.
         """
         own = dict(zip(classes, of_key, strict=True))
-        labels = list(dict.fromkeys((*of_parent, *own)))
+        labels = list(dict.fromkeys((*own, *of_parent)))
+        biases = self.biases + [0.0] * (len(labels) - len(self.biases))
         trust = n / (n + SLOW)
         parents = [_log(of_parent.get(label, 0.0)) for label in labels] if of_parent else [0.0] * len(labels)
         owns = [trust * _log(own.get(label, 0.0)) for label in labels]
         a, b = self.parent, self.own
-        logs = [a * p + b * q for p, q in zip(parents, owns, strict=True)]
+        logs = [a * p + b * q + d for p, q, d in zip(parents, owns, biases, strict=True)]
         most = max(logs, default=0.0)
         terms = [math.exp(log - most) for log in logs]
         total = sum(terms)
-        self._labels, self._logs, self._shares = labels, (parents, owns), [term / total for term in terms]
+        self._labels, self._logs, self._n_own = labels, (parents, owns), len(own)
+        self._shares = [term / total for term in terms]
         return dict(zip(labels, self._shares, strict=True))
 
     def learn(self, label: Any) -> None:
@@ -104,14 +108,18 @@ class Vote:
         parents, owns = self._logs
         self.parent = self._moved(self.parent, parents, true)
         self.own = self._moved(self.own, owns, true)
+        self.biases += [0.0] * (self._n_own - len(self.biases))
+        for c in range(self._n_own):
+            bias = self.biases[c] + BIAS_STEP * ((c == true) - self._shares[c])
+            self.biases[c] = min(max(bias, -MOST_BIAS), MOST_BIAS)
 
     def _moved(self, exponent: float, logs: Sequence[float], true: int) -> float:
         gradient = logs[true] - sum(share * log for share, log in zip(self._shares, logs, strict=True))
         return min(max(exponent + STEP * gradient, 0.0), MOST)
 
     def pack(self) -> bytes:
-        """Both exponents as a section."""
-        return _VOTE.pack(self.parent, self.own)
+        """All that was learned as a section."""
+        return struct.pack(f"<{2 + len(self.biases)}d", self.parent, self.own, *self.biases)
 
     @classmethod
     def unpack(cls, section: bytes) -> Vote:
@@ -129,12 +137,13 @@ class Vote:
         """
         if not section:
             return cls()
-        if len(section) != _VOTE.size:
-            raise ArchiveError(f"the vote of parent and key takes {_VOTE.size} bytes, not {len(section)}")
-        parent, own = _VOTE.unpack(section)
-        if not (0.0 <= parent <= MOST and 0.0 <= own <= MOST):
-            raise ArchiveError(f"the vote of parent and key has the exponents {parent} and {own}")
-        return cls(parent, own)
+        if len(section) % 8 or len(section) < 16:
+            raise ArchiveError(f"the vote of parent and key is no row of numbers: it takes {len(section)} bytes")
+        parent, own, *biases = struct.unpack(f"<{len(section) // 8}d", section)
+        exponents = 0.0 <= parent <= MOST and 0.0 <= own <= MOST
+        if not exponents or not all(-MOST_BIAS <= bias <= MOST_BIAS for bias in biases):
+            raise ArchiveError("the vote of parent and key has exponents or biases beyond their bounds")
+        return cls(parent, own, biases)
 
 
 def _log(probability: float) -> float:
@@ -184,31 +193,33 @@ class Parent:
             self.model.learn_one(x, label)
 
 
-def parent_of(given: Any, model: OnlineClassifier) -> Parent | None:
+def parent_of(given: Any, learns: bool, model: OnlineClassifier) -> Parent | None:
     """What keys begin from, as `KeyedClassifier` takes it.
 
     Parameters
     ----------
     given
         None, "learn", a path, or a classifier.
+    learns
+        Whether it learns on.
     model
         What each key begins with.
 
     Raises
     ------
     TypeError, ValueError
-        Where it is none of these, or has learned nothing.
+        Where it is none of these, or knows nothing and does not learn.
     """
     if given is None:
         return None
     if isinstance(given, str) and given == "learn":
-        return Parent(type(model)(**model._get_params()), learns=True)
-    if isinstance(given, str | os.PathLike):
+        given, learns = type(model)(**model._get_params()), True
+    elif isinstance(given, str | os.PathLike):
         given = load(given)
     if not hasattr(given, "predict_proba_one"):
         raise TypeError(
             f'`parent` must be "learn", a file that `save` wrote, or a classifier, got {type(given).__name__}'
         )
-    if isinstance(given, OnlineClassifier) and not given.n_events_learned:
-        raise ValueError('the parent has learned nothing: train it, or take `parent="learn"`')
-    return Parent(given, learns=False)
+    if isinstance(given, OnlineClassifier) and not given.n_events_learned and not learns:
+        raise ValueError("the parent has learned nothing: train it, or let it learn with `parent_learns=True`")
+    return Parent(given, learns)

@@ -245,7 +245,7 @@ def test_labels_that_only_one_of_both_knows():
 
 
 def test_parents_that_are_none_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="the parent has learned nothing"):
+    with pytest.raises(ValueError, match="the parent has learned nothing: train it, or let it learn"):
         KeyedClassifier(CPMClassifier(), parent=CPMClassifier())
     with pytest.raises(TypeError, match='`parent` must be "learn", a file that `save` wrote, or a classifier, got int'):
         KeyedClassifier(CPMClassifier(), parent=3)
@@ -253,7 +253,7 @@ def test_parents_that_are_none_are_refused(tmp_path):
         KeyedClassifier(CPMClassifier(), parent=tmp_path / "none.svm")
 
 
-@pytest.mark.parametrize("section", [b"\0", struct.pack("<2d", 1.0, -1.0), struct.pack("<2d", float("nan"), 1.0)])
+@pytest.mark.parametrize("section", [b"\0", struct.pack("<2d", 1.0, -1.0), struct.pack("<3d", 1.0, 1.0, float("nan"))])
 def test_votes_that_are_none_are_refused(section):
     _, state = KeyedClassifier(CPMClassifier(), parent=trained()).step(None, [])
     *others, _, _, _ = unseal(state, 7)
