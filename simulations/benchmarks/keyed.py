@@ -220,19 +220,44 @@ def compare(stream: str, parent: str) -> dict[str, Any]:
     return {"keys": len(met), "events": len(events), **accuracies, "by events": by_events}
 
 
-def table() -> str:
+def accuracy_table() -> str:
     """Accuracies of what was kept: a row for each stream."""
     heads = [f"{name}, {parent}" for parent in PARENTS for name in ("one for all", "with parent")]
     lines = [f"| | keys | alone | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
     for stream, found in kept(ACCURACY).items():
         cells = [_pair(found[parent]["one"], found[parent]["keyed"]) for parent in PARENTS]
-        any_of = found[next(iter(PARENTS))]
-        lines.append(f"| {stream} | {any_of['keys']:,} | {any_of['alone']:.1f} | {' | '.join(cells)} |")
+        first = found["CPM"]
+        lines.append(f"| {stream} | {first['keys']:,} | {first['alone']:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def events_table() -> str:
+    """One for all / alone / with parent, by how many events of the key there had been; the mean over streams."""
+    found = kept(ACCURACY)
+    lines = [f"| events of the key | {' | '.join(PARENTS)} |", "|---" * (1 + len(PARENTS)) + "|"]
+    for before, n in zip((0, *UP_TO), UP_TO, strict=False):
+        cells = []
+        for parent in PARENTS:
+            rows = [row[:3] for each in found.values() if (row := each[parent]["by events"].get(f"to {n}"))]
+            one, alone, keyed = np.mean(rows, axis=0)
+            cells.append(f"{one:.1f} / {alone:.1f} / {keyed:.1f}")
+        lines.append(f"| {before + 1:,} to {n:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def state_table() -> str:
+    """What states take."""
+    heads = ("kB a key", "kB live", "load, µs", "predict and learn, µs", "save, µs")
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for name, found in kept(STATE).items():
+        sizes = [found["bytes"] / 1e3, found["live bytes"] / 1e3]
+        times = [found[f"{what} us"] for what in ("load", "step", "save")]
+        lines.append(f"| {name} | {' | '.join(f'{value:.3g}' for value in (*sizes, *times))} |")
     return "\n".join(lines)
 
 
 def _pair(one: float, keyed: float) -> str:
-    return f"{one:.1f} | **{keyed:.1f}**" if keyed > one else f"**{one:.1f}** | {keyed:.1f}"
+    return f"{one:.2f} | **{keyed:.2f}**" if keyed > one else f"**{one:.2f}** | {keyed:.2f}"
 
 
 def main() -> None:

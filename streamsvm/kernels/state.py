@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -225,7 +225,8 @@ def _n_bytes(array: Array, sizes: Mapping[str, int]) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _address(array: NDArray[Any]) -> int:
+def array_address(array: NDArray[Any]) -> int:
+    """Where the elements of an array begin."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -333,10 +334,10 @@ class State:
             raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
         # Memory that nothing is written to takes none of the machine's.
         block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
-        first = -_address(block) % ALIGNMENT
+        first = -array_address(block) % ALIGNMENT
         block = block[first : first + layout.n_bytes]
         words = block[: declaration.record.itemsize].view(i64)
-        address = _address(block)
+        address = array_address(block)
         words[:] = layout.record
         words[layout.addresses] += address
         own(self, "declaration", declaration)
@@ -393,7 +394,7 @@ class State:
         for name, array in arrays.items():
             self._arrays[name] = array
             word = self.declaration.words[name]
-            self._words[word : word + 1 + array.ndim] = (_address(array), *array.shape)
+            self._words[word : word + 1 + array.ndim] = (array_address(array), *array.shape)
 
     def split(self, name: str) -> NDArray[Any]:
         """An array with each named dimension by itself."""
@@ -420,8 +421,8 @@ class State:
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def _kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
-        """What is saved: its name, a view of it, and the bounds it keeps."""
+    def kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
+        """What is saved, but of its parts: its name, a view of it, and the bounds it keeps."""
         for name, entry in self.declaration.entries.items():
             if isinstance(entry, Number) and entry.saved:
                 yield name, self.number(name), entry.within
@@ -434,12 +435,12 @@ class State:
 
     def names(self) -> list[str]:
         """The names of all that is saved."""
-        own = [name for name, _, _ in self._kept()]
+        own = [name for name, _, _ in self.kept()]
         return own + [f"{name}.{key}" for name, part in self.parts.items() for key in part.names()]
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Copies of all that is learned, by name; what is in a part is headed by its name."""
-        arrays = {name: view.copy() for name, view, _ in self._kept()}
+        arrays = {name: view.copy() for name, view, _ in self.kept()}
         for name, part in self.parts.items():
             arrays |= {f"{name}.{key}": array for key, array in part.saved().items()}
         return arrays
@@ -452,7 +453,7 @@ class State:
         ValueError
             Where an array is missing, of another shape or type, not finite, or beyond its bounds.
         """
-        for key, view, (low, high) in self._kept():
+        for key, view, (low, high) in self.kept():
             name = under + key
             if name not in arrays:
                 raise ValueError(f"there is no array {name!r}")
@@ -472,140 +473,19 @@ class State:
     # Words -------------------------------------------------------------------------------------------------------
 
     def blocks(self) -> list[NDArray[np.uint64]]:
-        """Its memory and that of its parts, as words of eight bytes; an `Image` of it tells what is where."""
-        return [state._block.view(u64) for state in self._all()]
+        """Its memory and that of its parts, as words of eight bytes; an `Image` tells what is where."""
+        return [state._block.view(u64) for state in self.all()]
 
-    def _all(self) -> Iterator[State]:
+    def all(self) -> Iterator[State]:
         """Itself, and the states inside."""
         yield self
         for part in self.parts.values():
-            yield from part._all()
+            yield from part.all()
 
     # Copies in memory ---------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
         return _rebuild, (self.declaration, self.dims, self.parts, self._block.copy())
-
-
-class Image:
-    """What is saved of a state and its parts as words of eight bytes, to be taken out, and put back, at once.
-
-    It is made of a state that has learned nothing, and serves all states with the same settings and dimensions. Where
-    words are put back, all that is not saved becomes as it was in that state.
-
-    Parameters
-    ----------
-    state
-        One that has learned nothing.
-    """
-
-    def __init__(self, state: State) -> None:
-        self._fresh = [block.copy() for block in state.blocks()]
-        places = [_places(each.declaration, tuple(each.dims.items())) for each in state._all()]
-        self._saved = [place.saved for place in places]
-        self._addresses = [place.addresses for place in places]
-        ends = np.cumsum([len(saved) for saved in self._saved])
-        self.n_words = int(ends[-1])
-        self._parts = [slice(int(end) - len(saved), int(end)) for saved, end in zip(self._saved, ends, strict=True)]
-        self._bounds = [bounded for kind in _BOUNDED if (bounded := self._bounded(kind, places))[1].size]
-
-    def _bounded(self, kind: Any, places: Sequence[_Places]) -> tuple[Any, NDArray[np.intp], Any, Any]:
-        """Where values of a type are among all words, and their bounds."""
-        n = 8 // np.dtype(kind).itemsize
-        at, low, high = zip(*(place.bounds[kind] for place in places), strict=True)
-        shifted = [own + n * part.start for own, part in zip(at, self._parts, strict=True)]
-        return kind, np.concatenate(shifted), np.concatenate(low), np.concatenate(high)
-
-    def take(self, blocks: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-        """A copy of all that is saved."""
-        words = np.empty(self.n_words, u64)
-        for block, saved, part in zip(blocks, self._saved, self._parts, strict=True):
-            block.take(saved, out=words[part], mode="clip")
-        return words
-
-    def clear(self, blocks: Sequence[NDArray[np.uint64]]) -> None:
-        """Make all as in the state that has learned nothing."""
-        for block, fresh, addresses in zip(blocks, self._fresh, self._addresses, strict=True):
-            own = block[addresses]
-            block[:] = fresh
-            block[addresses] = own
-
-    def put(self, blocks: Sequence[NDArray[np.uint64]], words: NDArray[np.uint64]) -> None:
-        """Take over what `take` gave.
-
-        Raises
-        ------
-        ValueError
-            Where a value is not finite, or beyond its bounds; nothing has been taken over then.
-        """
-        for kind, at, low, high in self._bounds:
-            values = words.view(kind)[at]
-            if not ((values >= low) & (values <= high)).all():
-                raise ValueError("there are values beyond their bounds, or that are not finite")
-        self.clear(blocks)
-        for block, saved, part in zip(blocks, self._saved, self._parts, strict=True):
-            block[saved] = words[part]
-
-
-_BOUNDED: tuple[Any, ...] = (f64, f32, i64)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where things are in the memory of states of certain dimensions.
-
-    Parameters
-    ----------
-    saved
-        The words with what is saved.
-    addresses
-        The words that are addresses, or say what is found there.
-    bounds
-        By type the numbers of those values among the words saved that have it, and between what they are.
-    """
-
-    saved: NDArray[np.intp]
-    addresses: NDArray[np.intp]
-    bounds: dict[Any, tuple[NDArray[np.intp], Any, Any]]
-
-
-@lru_cache(maxsize=1024)
-def _places(declaration: Declaration, dims: tuple[tuple[str, int], ...]) -> _Places:
-    state = State(declaration, dict(dims))
-    kept = [(view.dtype.type, _offsets(view, state._block), within) for _, view, within in state._kept()]
-    saved = np.unique(np.concatenate([np.zeros(0, np.intp), *(offsets // 8 for _, offsets, _ in kept)]))
-    bounds = {}
-    for kind in _BOUNDED:
-        size = np.dtype(kind).itemsize
-        own = [(offsets, within) for dtype, offsets, within in kept if dtype is kind]
-        offsets = np.concatenate([np.zeros(0, np.intp), *(offsets for offsets, _ in own)])
-        at = np.searchsorted(saved, offsets // 8) * (8 // size) + offsets % 8 // size
-        most = math.inf if kind is i64 else float(np.finfo(kind).max)
-        low, high = (
-            np.concatenate([np.zeros(0), *(np.full(len(o), np.clip(within[k], -most, most)) for o, within in own)])
-            for k in (0, 1)
-        )
-        bounds[kind] = (at, low, high)
-    return _Places(saved, _address_words(declaration, state), bounds)
-
-
-def _address_words(declaration: Declaration, state: State) -> NDArray[np.intp]:
-    """The words of a state that are addresses, its own or another's, or the shapes that go with them."""
-    names = [f"{name}@" for name, entry in declaration.entries.items() if not isinstance(entry, Number)]
-    names += [name for name, number in declaration.of(Number) if number.is_address]
-    lent = [f"{name}@{k}" for name, array in declaration.of(Array) if array.lent for k in range(len(array.dims))]
-    words = [np.array([declaration.offset(name) // 8 for name in (*names, *lent)], np.intp)]
-    for name, array in declaration.own_arrays.items():
-        words += [_offsets(state._array(name)[key].view(np.ndarray), state._block) // 8 for key in array.addresses]
-    return np.concatenate(words)
-
-
-def _offsets(view: NDArray[Any], block: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Where the elements of a view begin in a block, in bytes."""
-    offsets = np.full(view.shape, _address(view) - _address(block), np.intp)
-    for axis, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
-        offsets += (np.arange(n) * stride).reshape([-1 if k == axis else 1 for k in range(view.ndim)])
-    return offsets.reshape(-1)
 
 
 def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:

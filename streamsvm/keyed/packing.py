@@ -6,7 +6,7 @@ lengths of the sections, and the sections. Those of a learner are
     settings    eight bytes that tell its class, parameters and tables from all others, and one for each of these alone
     schema      the names of columns and the labels, as JSON
     counts      what is counted of columns beside them, as whole numbers; empty as long as there is nothing
-    words       which words of its memory are other than zero, a bit for each that is saved, and these words
+    words       those words of its memory that are not zero, and for each that is saved a bit that says whether it is
 
 Most keys of a stream have the same schema: it is read once, and recognised by its bytes from then on, so that a state
 is loaded by copying. What is zero, as the memory for support vectors to come, takes a bit a word.
@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features import Recurrence
-from streamsvm.kernels.state import Image, State
+from streamsvm.kernels.images import Image
+from streamsvm.kernels.state import State
 from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
@@ -287,12 +288,8 @@ class Packer:
         self._settings.check(settings)
         try:
             held = self._borrow(self._schema(data))
-            learner, image = held.learner, held.schema.image
-            n = -(-image.n_words // 8)
-            there = np.unpackbits(np.frombuffer(packed, np.uint8, n), count=image.n_words, bitorder="little").view(bool)
-            words = np.zeros(image.n_words, np.uint64)
-            words[there] = np.frombuffer(packed[n:], np.uint64)
-            image.put(held.blocks, words)
+            learner = held.learner
+            held.schema.image.put(held.blocks, packed)
             if not 0 <= learner._state.n_classes <= len(learner._codes):
                 raise ArchiveError("there are more classes than labels")
             learner._refresh(learner._state)
@@ -317,10 +314,7 @@ class Packer:
         learner = held.learner
         if held.schema.extent != extent(learner):
             held.schema = self._schema(_describe(learner))
-        words = held.schema.image.take(held.blocks)
-        there = words != 0
-        packed = np.packbits(there, bitorder="little").tobytes() + words[there].tobytes()
-        return [self._settings.data, held.schema.data, _counts(learner), packed]
+        return [self._settings.data, held.schema.data, _counts(learner), held.schema.image.take(held.blocks)]
 
     def give_back(self, held: Held) -> None:
         """Take a learner that has been packed, or is to be forgotten, for another key.
@@ -419,7 +413,7 @@ def _counts(learner: OnlineClassifier) -> bytes:
 
 def _tables(state: State) -> str:
     """What tells the tables of a state from others."""
-    declarations = {each.declaration.name: each.declaration for each in state._all()}
+    declarations = {each.declaration.name: each.declaration for each in state.all()}
     said = [
         (name, key, str(getattr(entry, "element", getattr(entry, "dtype", ""))), getattr(entry, "dims", ()))
         for name, declaration in sorted(declarations.items())

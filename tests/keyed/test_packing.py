@@ -176,12 +176,19 @@ def test_sections_that_do_not_fit_are_refused(model):
 
 def test_values_beyond_their_bounds_are_refused():
     packer, held, sections = packed(CPMClassifier())
-    words = held.schema.image.take(held.blocks)
-    words[words != 0] = np.float64(np.nan).view(np.uint64)
-    there = words != 0
-    sections[3] = np.packbits(there, bitorder="little").tobytes() + words[there].tobytes()
-    with pytest.raises(KeyStateError, match="beyond their bounds, or that are not finite"):
-        packer.unpack(sections)
+    n = -(-held.schema.image.n_words // 8)
+    for values in (np.full((len(sections[3]) - n) // 8, np.nan), np.frombuffer(sections[3][:-n]) * 1e300):
+        with pytest.raises(KeyStateError, match="values are beyond their bounds, or not finite"):
+            packer.unpack([*sections[:3], values.tobytes() + sections[3][-n:]])
+
+
+def test_words_too_few_or_too_many_are_refused():
+    packer, held, sections = packed(CPMClassifier())
+    n = -(-held.schema.image.n_words // 8)
+    words, there = sections[3][:-n], sections[3][-n:]
+    for wrong in (words[:-8] + there, words + bytes(8) + there, sections[3][:-1], b""):
+        with pytest.raises(KeyStateError, match=r"words than are named|do not hold"):
+            packer.unpack([*sections[:3], wrong])
 
 
 def test_another_model_is_refused_by_name():
