@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamsvm.models import ArchiveError
-from streamsvm.online import load
+from streamsvm.online import StreamSVMClassifier, load
 from streamsvm.online.base import OnlineClassifier
 
 # The steps of the exponents and of the biases, how large they may be, and after how many events half of what the key's
@@ -162,9 +162,11 @@ class Parent:
     """
 
     def __init__(self, model: Any, learns: bool) -> None:
-        self.model, self.learns = model, learns
-        # What has a memory of its predictions takes note of them; one that stays as it is must not.
-        self._peeks = not learns and getattr(model, "memory_size", 0) > 0
+        # What labels came last says nothing of the next event of a key.
+        self.model = model._without_order() if isinstance(model, StreamSVMClassifier) and not learns else model
+        self.learns = learns
+        # One that stays as it is must take no note of what it predicts.
+        self._peeks = not learns and not isinstance(model, OnlineClassifier) and hasattr(model, "peek_proba_many")
 
     def proba(self, x: dict[Any, Any]) -> Mapping[Any, float]:
         """Its probabilities by label.

@@ -21,7 +21,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 
 # Of the learners, and of what stands around them: what is compiled lies below both. By name, since the modules of this
 # package have some of these names too.
-_KERNELS = ("encoding", "blend", "budgeted", "maintenance", "linear", "polytope", "windows", "panel", "experts")
+_KERNELS = ("encoding", "images", "blend", "budgeted", "maintenance", "linear", "polytope", "windows", "panel", "experts")
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:

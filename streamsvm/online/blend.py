@@ -6,9 +6,10 @@ import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import cache, wraps
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -318,6 +319,16 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def memory_size(self) -> int:
         """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
         return answers.memory_size(len(self._state.experts))
+
+    def _without_order(self) -> Self:
+        """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
+        twin = deepcopy(self)
+        twin.label_autocorrelation = False
+        state = twin._new_state(*twin._capacity)
+        state.take(twin._state)
+        state.uses_autocorrelation = 0
+        twin._use(state)
+        return twin
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.

@@ -230,6 +230,18 @@ def test_a_parent_that_does_not_learn_stays_as_it_is(model):
     assert snapshot(model) == before
 
 
+def test_a_parent_does_not_go_by_the_labels_it_learned_last():
+    """Labels that follow one another in what it was trained on say nothing of the next event of a key."""
+    model = StreamSVMClassifier(effort="low", budget=5)
+    for i in range(300):
+        model.learn_one({"a": float(i % 2)}, i % 2)
+    assert model.autocorrelation_trust > 0.0
+    keyed = KeyedClassifier(CPMClassifier(), parent=model)
+    answers, _ = keyed.step(None, [{"a": float(i)} for i in (0, 1, 1, 0)])
+    assert [answer["prediction"] for answer in answers] == [0, 1, 1, 0]
+    assert model.label_autocorrelation
+
+
 def test_a_parent_from_a_file(tmp_path):
     trained().save(tmp_path / "all.svm")
     keyed = KeyedClassifier(CPMClassifier(), parent=tmp_path / "all.svm")
