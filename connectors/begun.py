@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,12 +44,12 @@ class Begun:
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, Begun]:
         """The first n of more events, those set aside that stand before the next, and what is taken then."""
-        *parts, numbers = map(_listed, batch.origins.columns.values())
-        places = list(zip(zip(*parts, strict=True) if parts else [()] * len(numbers), numbers, strict=True))
-        ends: dict[tuple[Any, ...], float] = dict(reversed(places[n:]))
+        columns = list(batch.origins.columns.values())
+        ends = _last([column[n:][::-1] for column in columns])
         rejected = [one for one in batch.rejected if _before(ends, *_place(batch.origins, one.origin))]
         # The numbers of a part ascend: the last of each says it all.
-        for part, number in (*dict(places[:n]).items(), *(_place(batch.origins, one.origin) for one in rejected)):
+        last = _last([column[:n] for column in columns])
+        for part, number in (*last.items(), *(_place(batch.origins, one.origin) for one in rejected)):
             ends[part] = max(ends.get(part, -math.inf), number + 1)
         head = replace(batch.part(0, n), rejected=rejected)
         return head, Begun(self.count + n + len(rejected), {**self.ends, **ends})
@@ -62,6 +62,14 @@ class Begun:
     def from_state(cls, state: Mapping[str, Any]) -> Begun:
         """What `state` gave."""
         return cls(state["count"], {tuple(part): end for part, end in state["ends"]})
+
+
+def _last(columns: Sequence[Any]) -> dict[tuple[Any, ...], float]:
+    """The last number of each part."""
+    if len(columns) == 1:
+        return {(): int(columns[0][-1])} if len(columns[0]) else {}
+    *parts, numbers = map(_listed, columns)
+    return dict(zip(zip(*parts, strict=True), numbers, strict=True))
 
 
 def _listed(column: Any) -> list[Any]:

@@ -24,6 +24,9 @@ Table: TypeAlias = "dict[str, NDArray[Any]]"
 Results: TypeAlias = "Mapping[str, Sequence[Any]]"
 """What sinks take: equally long columns by name."""
 
+BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
+"""What a batch of a file has at most, unless more is asked for: enough that what a batch costs is shared by many."""
+
 
 class ConnectorError(Exception):
     """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Source
+from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, ConnectorError, Origins, Position, Rejected, Source
 from connectors.formats import Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
@@ -64,7 +65,7 @@ class TextSource(Source):
 
     def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
         self.name = "standard input" if path == "-" else printable(path)
-        self._batch_size = options.integer("batch_size", 1024, 1)
+        self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
         follow = options.flag("follow", False)
         self._format = make(options)
@@ -136,7 +137,8 @@ class TextSource(Source):
         if not self._begun and not self._begin(reader.waiting + 1):
             return self._batch(Records(), reader.line)
         # An unfinished record is looked at again only with more lines than before.
-        lines = reader.peek(self._batch_size + self._tried, self._tried + 1)
+        bound = math.inf if self._tried else BATCH_BYTES
+        lines = reader.peek(self._batch_size + self._tried, self._tried + 1, bound)
         if not lines and reader.is_last(0):
             return self._finish()
         line = reader.line

@@ -27,6 +27,7 @@ from connectors.events import (
 
 _LOOK_S = 0.05  # between two looks at a stream that is at its end, while the other goes on
 _NOTHING = np.zeros(0, np.int64)
+_SOUND = frozenset({str, int, bool})  # kinds of which each is a value
 
 
 class JoinedSource(Source):
@@ -244,7 +245,7 @@ class _Side:
         """Why some cannot be joined."""
         with contextlib.suppress(TypeError):  # what is not one value is not hashable
             told = {*(batch.keys or [None]), *(batch.labels if self._labelled else ())}
-            if None not in told and all(value == value for value in told):
+            if set(map(type, told)) <= _SOUND or (None not in told and all(value == value for value in told)):
                 return {}
         keys, bad = batch.keys or [None] * len(batch), {}
         for i, (key, label) in enumerate(zip(keys, batch.labels, strict=True)):

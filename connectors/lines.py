@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
+import math
 import time
 from typing import Any
 
@@ -32,18 +34,20 @@ class LineReader:
         """Bytes and lines left behind."""
         self.long: dict[int, int] = {}
         self._lines: list[bytes] = []
+        self._n_bytes = 0
         self._tail: list[bytes] = []
         self._tail_size = 0
         self._head, self._before = head, before
         self._ended = False
 
-    def peek(self, most: int, least: int = 1) -> list[bytes]:
-        """The next lines with their ends: as many as `most`, fewer at the end.
+    def peek(self, most: int, least: int = 1, most_bytes: float = math.inf) -> list[bytes]:
+        """The next lines with their ends: as many as `most`, fewer at the end, and where they have more than
+        `most_bytes`.
 
         A live stream gives what it has as soon as there are `least`, and after a second whatever there is.
         """
         deadline = time.monotonic() + _IDLE_S
-        while len(self._lines) < most and not self._ended:
+        while len(self._lines) < most and self._n_bytes < most_bytes and not self._ended:
             wait_s = 0.0 if len(self._lines) >= least else max(0.0, deadline - time.monotonic())
             data = self._stream.read(wait_s)
             if data:
@@ -52,12 +56,17 @@ class LineReader:
                 self._end()
             elif len(self._lines) >= least or time.monotonic() >= deadline:
                 break
-        return self._lines[:most]
+        if self._n_bytes <= most_bytes:
+            return self._lines[:most]
+        ends = itertools.accumulate(map(len, self._lines[:most]))
+        return self._lines[: max(least, sum(end <= most_bytes for end in ends))]
 
     def consume(self, n: int) -> None:
         """Leave the next `n` lines behind."""
-        self.offset += sum(map(len, self._lines[:n]))
-        self._before = (self._before + b"".join(self._lines[:n]))[-_BEFORE_BYTES:]
+        size = sum(map(len, self._lines[:n]))
+        self.offset += size
+        self._n_bytes -= size
+        self._before = b"".join([self._before, *self._lines[max(0, n - _BEFORE_BYTES) : n]])[-_BEFORE_BYTES:]
         for number in [number for number in self.long if number <= self.line + n]:
             self.offset += self.long.pop(number) - _KEPT_BYTES
             self._before = b""  # not all of it is at hand
@@ -132,6 +141,7 @@ class LineReader:
             self._extend_tail(first)
             self._finish_line()
             self._lines += io.BytesIO(rest).readlines()
+            self._n_bytes += len(rest)
         self._extend_tail(data[end:])
 
     def _extend_tail(self, data: bytes) -> None:
@@ -146,6 +156,7 @@ class LineReader:
         if self._tail_size > MAX_LINE_BYTES:
             self.long[self.line + len(self._lines) + 1] = self._tail_size
         self._lines.append(b"".join(self._tail))
+        self._n_bytes += len(self._lines[-1])
         self._tail, self._tail_size = [], 0
 
     def _end(self) -> None:

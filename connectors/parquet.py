@@ -12,7 +12,18 @@ import numpy as np
 
 from connectors.arrow_cells import floats_of
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
-from connectors.events import Batch, ConnectorError, Origins, Position, Results, Sink, Source, Table
+from connectors.events import (
+    BATCH_BYTES,
+    BATCH_EVENTS,
+    Batch,
+    ConnectorError,
+    Origins,
+    Position,
+    Results,
+    Sink,
+    Source,
+    Table,
+)
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
@@ -35,7 +46,7 @@ class ParquetSource(Source):
     def __init__(self, path: str, options: Options) -> None:
         self.name = printable(path)
         self._pa = _arrow(path)
-        self._batch_size = options.integer("batch_size", 1024, 1)
+        self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._roles = Roles.of(options)
         self._labels = Labels(self._roles.missing, str)
         options.finish()
@@ -45,6 +56,7 @@ class ParquetSource(Source):
             raise ConnectorError(f"{path}: the files of the directory differ in their columns")
         self._roles.check(path, schema.names)
         self._features = self._roles.features(schema.names)
+        self._batch_size = min(self._batch_size, max(1, BATCH_BYTES // (8 * max(len(self._features), 1))))
         for name in (*self._features, *self._others()):
             if schema.names.count(name) > 1:
                 raise ConnectorError(f"{path}: column {name!r} appears twice; name it in ignore=")

@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -255,6 +256,7 @@ class CsvLines(LineWriter):
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
         self._cells = _Cells(self._cell)
+        self._unusual = re.compile(f'[{re.escape(delimiter)}"\r\n]')
 
     def head(self, names: list[str]) -> bytes:
         return self._encode([names])
@@ -273,12 +275,16 @@ class CsvLines(LineWriter):
         if isinstance(column, range):
             return list(map(str, column))
         kinds = set(map(type, column))
-        if kinds and (kinds <= _TEXT_OR_NONE or kinds == {int}):
-            texts = list(map(self._cells.__getitem__, column))
-            return None if None in texts else texts
-        return None
+        if kinds == {int}:
+            return list(map(str, column))
+        if not kinds or not kinds <= _TEXT_OR_NONE:
+            return None
+        cells = [text or "" for text in column] if NoneType in kinds else list(column)
+        if self._unusual.search("".join(cells)):
+            cells = list(map(self._cells.__getitem__, cells))
+        return None if None in cells else cells
 
-    def _cell(self, text: str | int | None) -> str | None:
+    def _cell(self, text: str) -> str | None:
         """A cell as it stands beside others; None where they must be quoted, too."""
         cell = self._format([[text, None]], csv.QUOTE_MINIMAL).removesuffix(f"{self._delimiter}\n")
         return None if "\r" in cell else cell

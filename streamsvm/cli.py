@@ -661,7 +661,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
     try:
         with contextlib.ExitStack() as stack:
             checkpoint = opened_checkpoint(args, stack)
-            source = stack.enter_context(contextlib.closing(opened_source(args)))
+            source = stack.enter_context(contextlib.closing(opened_source(args, model)))
             check_label(args, source)
             out, rejected, joined, requests = opened_sinks(args, checkpoint, source, stack)
             runner = Runner(

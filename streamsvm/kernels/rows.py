@@ -14,6 +14,7 @@ from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.ranks import count_below, count_upto, replace
 from streamsvm.kernels.state import Array, Declaration, Number, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
@@ -215,27 +216,13 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
     out_starts[indptr.size - 1] = at
 
 
-@kernel
+@inlined
 def rank(rows, x, j):
     """The mid-rank of x among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
-    held = int(min(rows.present[j], rows.window))
-    below = count_below(rows.ranks, j, x, held, False)
-    upto = count_below(rows.ranks, j, x, held, True)
+    held, values = int(min(rows.present[j], rows.window)), rows.ranks[u(j)]
+    below = count_below(values, x, held)
+    upto = count_upto(values, x, held, below)
     return ((below + upto) / (2.0 * held) - 0.5) * math.sqrt(12.0)
-
-
-@kernel
-def count_below(ranks, j, x, held, inclusive):
-    """How many of the first `held` sorted values of column j are smaller than x (or equal, where inclusive)."""
-    low, high = 0, held
-    while low < high:
-        middle = (low + high) >> 1
-        v = ranks[j, middle]
-        if v < x or (inclusive and v == x):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @inlined
@@ -335,24 +322,20 @@ def renew(rows, j):
     rows.due[j] = present + min(max(present * RENEW_SHARE, 1.0), RENEW_MOST)
 
 
-@kernel
+@inlined
 def replace_rank(rows, j, x, index):
     """Put x, the index-th value of column j, among the recent values, in place of the oldest where all are taken."""
-    ring, ranks, window = rows.ring, rows.ranks, rows.window
-    slot = index % window
+    ring, values, window = rows.ring, rows.ranks[u(j)], rows.window
+    slot = u(index % window)
     if index < window:
-        at, stop = index, count_below(ranks, j, x, index, True)
+        below = count_below(values, x, index)
+        at, stop = index, count_upto(values, x, index, below)
+    elif ring[u(j), slot] == x:
+        return
     else:
-        at = count_below(ranks, j, ring[j, slot], window, False)
-        stop = count_below(ranks, j, x, window, False)
-    ring[j, slot] = x
-    while at > stop:
-        ranks[j, at] = ranks[j, at - 1]
-        at -= 1
-    while at < stop - 1:
-        ranks[j, at] = ranks[j, at + 1]
-        at += 1
-    ranks[j, at] = x
+        at, stop = count_below(values, ring[u(j), slot], window), count_below(values, x, window)
+    ring[u(j), slot] = x
+    replace(values, at, stop, x)
 
 
 @kernel

@@ -232,10 +232,7 @@ class Store:
 
     def digests(self, keys: Sequence[str]) -> NDArray[np.uint64]:
         """What keys are told apart by, shape (n, 2)."""
-        whole = "".join(keys).encode("utf-8", "surrogatepass")
-        lengths = np.fromiter(map(len, keys), np.int64, len(keys))
-        if int(lengths.sum()) != len(whole):
-            lengths = np.array([len(key.encode("utf-8", "surrogatepass")) for key in keys], np.int64)
+        whole, lengths = _encoded(keys)
         found = np.empty((len(keys), 2), np.uint64)
         _call("digest")(np.frombuffer(whole or b"\0", np.uint8).copy(), np.cumsum(lengths), self._secret, found)
         return found
@@ -333,9 +330,10 @@ class Store:
             self._segments.append(Segment(first, ObjectRows() if self._keeps_objects else PackedRows(self._layouts)))
         segment = self._segments[-1]
         segment.rows.add(features, at, n)
-        texts, lengths = [key.encode("utf-8", "surrogatepass") for key in keys], np.zeros(n, np.int64)
-        lengths[at] = [len(text) for text in texts]
-        segment.keys.add(np.frombuffer(b"".join(texts), np.uint8), lengths)
+        whole, lengths = _encoded(keys)
+        all_lengths = np.zeros(n, np.int64)
+        all_lengths[at] = lengths
+        segment.keys.add(np.frombuffer(whole, np.uint8), all_lengths)
         gone = np.ones(n, bool)
         gone[at] = False
         segment.gone = np.concatenate([segment.gone, gone])
@@ -569,6 +567,15 @@ class Store:
             raise ValueError("labels that are not known")
         if not ledger.base <= ledger.known <= ledger.first <= ledger.next:
             raise ValueError("slots that are not there")
+
+
+def _encoded(keys: Sequence[str]) -> tuple[bytes, Ints]:
+    """Keys as bytes, one after the other, and how long each is."""
+    whole = "".join(keys).encode("utf-8", "surrogatepass")
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    if int(lengths.sum()) != len(whole):
+        lengths = np.array([len(key.encode("utf-8", "surrogatepass")) for key in keys], np.int64)
+    return whole, lengths
 
 
 def _call(name: str) -> Any:

@@ -72,7 +72,7 @@ class Estimate:
             self._blocks[half:] = 0.0
             self._width *= 2
         p, variance = self._calibrated(scores)
-        self._add(numbers, np.column_stack([np.ones(len(p)), p, p * (1.0 - p) + self._width * variance]), slice(3))
+        self._add(numbers, 0, None, p, p * (1.0 - p) + self._width * variance)
 
     def judge(self, numbers: NDArray[np.int64], scores: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
         """Take what became of predictions: calibration, and the truth of blocks."""
@@ -84,10 +84,13 @@ class Estimate:
         self._right[0] += np.bincount(bins, minlength=BINS)
         self._right[1] += np.bincount(bins, right.astype(float), BINS)
         self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
-        self._add(numbers, np.column_stack([np.ones(len(right)), right]), slice(3, None))
+        self._add(numbers, 3, None, right)
 
-    def _add(self, numbers: NDArray[np.int64], values: NDArray[np.float64], columns: slice) -> None:
-        np.add.at(self._blocks[:, columns], np.minimum(numbers // self._width, BLOCKS - 1), values)
+    def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any] | None) -> None:
+        """Add values to columns of the blocks, from the first on; None counts."""
+        blocks = np.minimum(numbers // self._width, BLOCKS - 1)
+        for column, weights in enumerate(values, first):
+            self._blocks[:, column] += np.bincount(blocks, weights, BLOCKS)
 
     def _calibrated(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How often predictions of these probabilities are right, and the variance of that."""

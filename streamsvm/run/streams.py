@@ -14,12 +14,15 @@ from connectors.events import ConnectorError, Sink, Source, UnreachableError
 from connectors.joined import JoinedSource
 from connectors.options import split_url
 from connectors.registry import by_scheme
+from streamsvm.run.abilities import Batched
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import SetupError
 from streamsvm.run.locks import held
 from streamsvm.run.runner import PLACES
 from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_writable, rejected_path
+
+_SLOW_EVENTS = 256  # at once, for what takes its time over each
 
 
 def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> Checkpoint | None:
@@ -33,18 +36,20 @@ def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> 
     return stack.enter_context(checkpoint)
 
 
-def opened_source(args: argparse.Namespace) -> Source:
-    """The stream of events."""
+def opened_source(args: argparse.Namespace, model: Any) -> Source:
+    """The stream of events, for a model."""
+    given = {name: getattr(args, name) for name in STREAM_OPTIONS}
+    is_slow = args.explain or not isinstance(model, Batched)
+    if is_slow and by_scheme(args.source) is None and "batch_size" not in split_url(args.source)[1]:
+        given |= {"batch_size": _SLOW_EVENTS}  # between two batches a run can be stopped, and says how far it is
     if args.label_source:
-        return opened_joined(args)
-    options = {name: getattr(args, name) for name in STREAM_OPTIONS}
-    source: Source = _settled(open_source, args.source, **options)
+        return _opened_joined(args, given)
+    source: Source = _settled(open_source, args.source, **given)
     return source
 
 
-def opened_joined(args: argparse.Namespace) -> JoinedSource:
+def _opened_joined(args: argparse.Namespace, given: dict[str, Any]) -> JoinedSource:
     """The stream of events with that of their labels. A label in the events themselves would be known too soon."""
-    given = {name: getattr(args, name) for name in STREAM_OPTIONS}
     hidden = given | {"label": None, "key": args.join, "hide": [args.label]}
     shared = {name: given[name] for name in ("time", "missing")} | {"label": args.label, "key": args.join, "bare": True}
     events = _settled(open_source, args.source, **_fitting(args.source, hidden))

@@ -224,7 +224,7 @@ class TestTextsAfterNumbers:
 
 def test_resuming_keeps_the_decided_types(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x\n" + "red\n" * 200 + "1\n" * 3000)
-    source = open_source(url)
+    source = open_source(url, batch_size=1024)
     position = next(iter(source)).position
     resumed = open_source(url)
     resumed.seek(position)
@@ -341,7 +341,7 @@ def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_p
 
 def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x,c,y\n" + "1,red,0,\n" * 1500 + "2,blue,1\n")
-    first, second = open_source(url, label="y")
+    first, second = open_source(url, label="y", batch_size=1024)
     assert (len(first), first.rows(), first.labels, len(first.rejected)) == (0, [], [], 1024)
     assert {len(column) for column in first.features.values()} == {0}
     assert (second.rows(), second.labels, len(second.rejected)) == ([{"x": 2.0, "c": "blue"}], [1], 476)
