@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
     from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.decide.wrapper import CoveringClassifier
-    from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
@@ -28,7 +27,6 @@ __all__ = [
     "DecidingClassifier",
     "DelayedClassifier",
     "IndexedBCD",
-    "KeyedClassifier",
     "LabelBudget",
     "RefitClassifier",
     "SampledCuts",
@@ -47,7 +45,6 @@ _HOMES = {
     "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
-    "KeyedClassifier": "streamsvm.keyed.classifier",
     "LabelBudget": "streamsvm.pending.budget",
     "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",

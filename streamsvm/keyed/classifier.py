@@ -101,6 +101,7 @@ class KeyedClassifier:
     Examples
     --------
     >>> from streamsvm import CPMClassifier
+    >>> from streamsvm.keyed import KeyedClassifier
     >>> keyed = KeyedClassifier(CPMClassifier(), label="fraud", ignore=("customer",))
     >>> state = None
     >>> for i in range(50):
