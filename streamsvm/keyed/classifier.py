@@ -100,8 +100,7 @@ class KeyedClassifier:
 
     Examples
     --------
-    >>> from streamsvm import CPMClassifier
-    >>> from streamsvm.keyed import KeyedClassifier
+    >>> from streamsvm import CPMClassifier, KeyedClassifier
     >>> keyed = KeyedClassifier(CPMClassifier(), label="fraud", ignore=("customer",))
     >>> state = None
     >>> for i in range(50):
