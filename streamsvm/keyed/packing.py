@@ -256,10 +256,10 @@ class Packer:
                 f"the model has learned {model.n_events_learned} events, but each key begins with nothing: give one "
                 "that has learned nothing, and what all keys begin from as `parent`"
             )
-        self._class, self._params = type(model), model._get_params()
+        self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
         own = {k: encode_param(v) for k, v in self._params.items() if k not in _WITHOUT_CONSEQUENCE}
         what = {"class": self._class.__name__, "state tables": _tables(model._state)}
-        self._settings = Settings(what | own | dict(more or {}))
+        self._settings = Settings(what | own | self._more)
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
         self._n_bytes = 0
         self._nothing = self._schema(_describe(model))
@@ -327,6 +327,10 @@ class Packer:
         schema = held.schema
         if schema.extent == extent(held.learner) and len(schema.free) < MOST_FREE:
             schema.free.append(held)
+
+    def __reduce__(self) -> Any:
+        # Engines send it to their workers: what it has met so far stays here.
+        return Packer, (self._class(**self._params), self._more)
 
     # Schemas -----------------------------------------------------------------------------------------------------
 

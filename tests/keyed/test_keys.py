@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from river import linear_model
 
-from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, KeyStateError, LiveKeys
 from streamsvm.keyed.packing import seal, unseal
 from tests.learners import snapshot
@@ -123,6 +125,27 @@ def test_fields_that_are_no_features_are_left_out():
     assert keyed.step(None, events) == KeyedClassifier(CPMClassifier()).step(None, bare)
     with pytest.raises(TypeError, match="`ignore` must be a sequence of field names, got 'customer'"):
         KeyedClassifier(CPMClassifier(), ignore="customer")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_can_be_sent_to_workers(model):
+    """By pickle, as engines do, also while keys are at work."""
+    events = [{"a": float(i % 2), "label": i % 2} for i in range(30)]
+    keyed = KeyedClassifier(model, parent=trained())
+    _, state = keyed.step(None, events)
+    key = keyed.wake(state)
+    sent = pickle.loads(pickle.dumps(keyed))
+    assert sent.step(state, events) == keyed.step(state, events)
+    assert keyed.pack(key) == state
+
+
+def test_parents_of_other_kinds():
+    """Any classifier that knows probabilities: River's, or one with refits beside it."""
+    for model in (linear_model.LogisticRegression(), RefitClassifier(CPMClassifier())):
+        for i in range(200):
+            model.learn_one({"a": float(i % 2)}, i % 2 == 1)
+        keyed = KeyedClassifier(CPMClassifier(), parent=model)
+        assert [answer["prediction"] for answer in keyed.step(None, [{"a": 1.0}, {"a": 0.0}])[0]] == [True, False]
 
 
 def test_a_key_of_another_model_is_refused():
