@@ -302,8 +302,8 @@ def test_votes_that_are_none_are_refused(section):
 def late_doings():
     """Orders and their labels in any order, some of both never, twice, or by themselves."""
     orders = st.integers(0, 5)
-    order = st.fixed_dictionaries({"order": orders, "a": st.floats(-3.0, 3.0), "at": st.integers(0, 50)})
-    label = st.fixed_dictionaries({"order": orders, "label": st.sampled_from("xy"), "at": st.integers(0, 50)})
+    order = st.fixed_dictionaries({"order": orders, "a": st.floats(-3.0, 3.0), "at": st.integers(0, 8)})
+    label = st.fixed_dictionaries({"order": orders, "label": st.sampled_from("xy"), "at": st.integers(0, 8)})
     return st.lists(st.tuples(KEYS, st.one_of(order, label)), max_size=40)
 
 
@@ -336,11 +336,11 @@ class Slow:
 @given(doings=late_doings(), most=st.integers(1, 4))
 def test_late_labels_teach_what_was_predicted(doings, most):
     """Whatever comes in whatever order, with the state packed in between or the key kept live."""
-    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.02, max_waiting=most)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.003, max_waiting=most)
     states: dict[str, bytes | None] = dict.fromkeys("pqr")
     store: dict[str, bytes] = {}
     live = LiveKeys(keyed, store.get, store.__setitem__, max_live=2)
-    slow = {key: Slow(20, most) for key in "pqr"}
+    slow = {key: Slow(3, most) for key in "pqr"}
     for key, record in doings:
         (answer,), states[key] = keyed.step(states[key], [record])
         assert live.step(key, [record]) == [answer]
@@ -349,7 +349,7 @@ def test_late_labels_teach_what_was_predicted(doings, most):
     live.flush()
     for key, data in store.items():
         assert data == states[key]
-        learner = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.02).wake(data).held.learner
+        learner = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.003).wake(data).held.learner
         assert snapshot(learner) == snapshot(slow[key].model)
 
 

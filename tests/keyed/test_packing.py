@@ -54,6 +54,7 @@ def packed(learner, n=80, seed=0):
     return packer, held, packer.pack(held)
 
 
+@pytest.mark.filterwarnings("ignore:all 6 columns are taken")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learner_goes_on_to_the_bit(name):
     """Packed after each few events and unpacked among others, a learner is the one that was never packed."""
@@ -104,6 +105,21 @@ def test_learners_at_rest_remember_nothing():
     assert fresh.learner.predict_one({"size": 1.0}) is None
     assert content(fresh.learner) == content(CPMClassifier())
     assert packer.unpack(sections).learner.n_events_learned == 1
+
+
+@pytest.mark.filterwarnings("ignore:all 1 columns are taken")
+def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
+    packer, states = Packer(CPMClassifier(max_features=1)), []
+    for x in ({"a": 1.0}, {"a": 1.0, "b": 1.0}):
+        held = packer.begin()
+        held.learner.learn_one(x, 0)
+        states.append(packer.pack(held))
+        packer.give_back(held)
+    assert states[0][1] == states[1][1]
+    for state in (states[0], states[1], states[0]):
+        held = packer.unpack(state)
+        assert packer.pack(held) == state
+        packer.give_back(held)
 
 
 def test_few_learners_rest(monkeypatch):
