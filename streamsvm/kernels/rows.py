@@ -71,6 +71,8 @@ ROWS = Declaration(
         "centred": _statistic("1 where shift is the mean, 0 where the column is sparse", (0.0, 1.0)),
         "ring": Array(("ranked", "window"), "recent values by arrival", saved=True),
         "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
+        "leaving": Array(("ranked",), "where among them the oldest value stands, -1 where nothing changes", i64),
+        "entering": Array(("ranked",), "before which the new one comes to stand", i64),
         "row": Array(("columns",), "the values of a single event"),
         "row_columns": Array(("columns",), "the columns it lists", i64),
         "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
@@ -271,14 +273,19 @@ def observe_pairs(rows, values, columns, start, end, shared):
     present, due = rows.present, rows.due
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
+    # All places are found before the first value moves: the processor searches several columns at a time.
+    for i in range(start, end):
+        x, column = values[u(i)], columns[u(i - skip)]
+        if column < n_ranked and x == x and due[u(column)] >= 0.0:
+            find_places(rows, column, x, int(present[u(column)]))
     for i in range(start, end):
         x = values[u(i)]
         if math.isnan(x):
             continue
         column = columns[u(i - skip)]
         j = u(column)
-        if due[j] >= 0.0 and column < n_ranked:
-            replace_rank(rows, column, x, int(present[j]))
+        if column < n_ranked and due[j] >= 0.0 and rows.leaving[j] >= 0:
+            replace(rows.ranks[j], rows.leaving[j], rows.entering[j], x)
         delta = x - shift[j]
         count[j] = count[j] * decay + 1.0
         present[j] += 1.0
@@ -323,19 +330,18 @@ def renew(rows, j):
 
 
 @inlined
-def replace_rank(rows, j, x, index):
-    """Put x, the index-th value of column j, among the recent values, in place of the oldest where all are taken."""
-    ring, values, window = rows.ring, rows.ranks[u(j)], rows.window
-    slot = u(index % window)
+def find_places(rows, column, x, index):
+    """Where x, the index-th value of a column, takes the place of the oldest of the recent values, if it is another."""
+    j, window = u(column), rows.window
+    values, slot = rows.ranks[j], u(index % window)
+    oldest = rows.ring[j, slot]
+    rows.ring[j, slot] = x
     if index < window:
-        below = count_below(values, x, index)
-        at, stop = index, count_upto(values, x, index, below)
-    elif ring[u(j), slot] == x:
-        return
+        rows.leaving[j], rows.entering[j] = index, count_upto(values, x, index, count_below(values, x, index))
+    elif oldest == x:
+        rows.leaving[j] = -1
     else:
-        at, stop = count_below(values, ring[u(j), slot], window), count_below(values, x, window)
-    ring[u(j), slot] = x
-    replace(values, at, stop, x)
+        rows.leaving[j], rows.entering[j] = count_below(values, oldest, window), count_below(values, x, window)
 
 
 @kernel
