@@ -29,8 +29,7 @@ from typing import Any
 
 import numpy as np
 
-import connectors
-from simulations.data import folder, load_stream, rows_of
+from simulations.data import load_rows, load_stream, rows_of
 from simulations.keeping import keep, kept, rounded
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 from streamsvm.keyed import KeyedClassifier, LiveKeys
@@ -154,16 +153,12 @@ def of_stream(name: str, by: str) -> Keyed:
 
 def covertype() -> Keyed:
     """Trees by where they grow: rows of Covertype, by the type of the soil."""
-    source = connectors.open_source(str(folder() / "covtype.csv.gz"), label="label", batch_size=EVENTS)
-    batches = iter(source)
-    next(batches)
-    batch = next(batches)
-    source.close()
-    soils = [name for name in batch.features if name.startswith("Soil")]
-    of_soil = np.column_stack([np.asarray(batch.features[name], float) for name in soils]).argmax(axis=1)
-    others = {name: values for name, values in batch.features.items() if name not in soils}
-    rows = [row | {"label": label} for row, label in zip(rows_of(others), batch.labels, strict=True)]
-    return rows, of_soil.tolist()
+    table, labels = load_rows("covtype.csv.gz", 2 * EVENTS, label="label")
+    soils = [name for name in table if name.startswith("Soil")]
+    of_soil = np.column_stack([np.asarray(table[name], float) for name in soils]).argmax(axis=1)
+    others = {name: values[EVENTS:] for name, values in table.items() if name not in soils}
+    rows = [row | {"label": label} for row, label in zip(rows_of(others), labels[EVENTS:], strict=True)]
+    return rows, of_soil[EVENTS:].tolist()
 
 
 def customers(own: float, n_keys: int = 1_000, seed: int = 1) -> Keyed:
