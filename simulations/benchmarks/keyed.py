@@ -247,7 +247,8 @@ def state_table() -> str:
     for name, found in kept(STATE).items():
         sizes = [found["bytes"] / 1e3, found["live bytes"] / 1e3]
         times = [found[f"{what} us"] for what in ("load", "step", "save")]
-        lines.append(f"| {name} | {' | '.join(f'{value:.3g}' for value in (*sizes, *times))} |")
+        cells = [f"{value:.0f}" if value >= 100.0 else f"{value:.3g}" for value in (*sizes, *times)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
