@@ -13,7 +13,7 @@ WIDTH, HEIGHT, ACROSS, DOWN = 130, 34, 190, 78
 ABOVE = "simulations"
 BESIDE = "connectors"
 # Where rooms stand from the left, so that few arrows cross; their layers say how high.
-COLUMNS = {"cli": 1, "run": 0.5, "pending": 3, "refit": 0.5, "online": 1, "batch": 0, "features": 2}
+COLUMNS = {"cli": 1, "run": 0.5, "keyed": 2, "pending": 3, "refit": 0.5, "online": 1, "batch": 0, "features": 2}
 COLUMNS |= {"parameters": 0, "models": 1, "first_use": 2, "kernels": 0.5, "connectors": 3}
 
 

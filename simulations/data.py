@@ -42,6 +42,11 @@ def folder() -> Path:
 def load_stream(name: str, most: int = 50_000) -> tuple[Table | scipy.sparse.csr_matrix, list[Any]]:
     """The first rows of a stream as a table of columns (or CSR), and their labels."""
     file, options = STREAMS[name]
+    return load_rows(file, most, **options)
+
+
+def load_rows(file: str, most: int, **options: str) -> tuple[Table | scipy.sparse.csr_matrix, list[Any]]:
+    """The first rows of a file as a table of columns (or CSR), and their labels."""
     source = connectors.open_source(str(folder() / file), batch_size=8192, **options)
     tables: list[Any] = []
     labels: list[Any] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simulations.keeping import ROOT, replace
 
-PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "how-to" / "simulate.md")
+PAGES = tuple(ROOT / "docs" / page for page in ("benchmarks.md", "how-to/simulate.md", "how-to/per-key.md"))
 
 
 def _streams() -> str:
@@ -57,12 +57,33 @@ def _label_budget() -> str:
     return label_budget.table()
 
 
+def _keyed() -> str:
+    from simulations.benchmarks import keyed
+
+    return keyed.accuracy_table()
+
+
+def _keyed_events() -> str:
+    from simulations.benchmarks import keyed
+
+    return keyed.events_table()
+
+
+def _keyed_state() -> str:
+    from simulations.benchmarks import keyed
+
+    return keyed.state_table()
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "streams": _streams,
     "coverage": _coverage,
     "rare": _rare,
     "delays": _delays,
     "label_budget": _label_budget,
+    "keyed": _keyed,
+    "keyed_events": _keyed_events,
+    "keyed_state": _keyed_state,
     "drift": _drift,
 }
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
     from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.decide.wrapper import CoveringClassifier
+    from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.online import load, warmup
     from streamsvm.online.blend import StreamSVMClassifier
     from streamsvm.online.budgeted import BSGDClassifier
@@ -27,6 +28,7 @@ __all__ = [
     "DecidingClassifier",
     "DelayedClassifier",
     "IndexedBCD",
+    "KeyedClassifier",
     "LabelBudget",
     "RefitClassifier",
     "SampledCuts",
@@ -45,6 +47,7 @@ _HOMES = {
     "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.pending.classifier",
     "IndexedBCD": "streamsvm.batch",
+    "KeyedClassifier": "streamsvm.keyed.classifier",
     "LabelBudget": "streamsvm.pending.budget",
     "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",

@@ -227,15 +227,19 @@ class FeatureSpace:
         """Take the columns another space had, and what it had noticed of them."""
         for name, indicator in zip(names, is_indicator, strict=True):
             self._add(*(name if indicator else (name, None)))
-        self.n_refused = n_refused
-        self.left_out, self.watched = dict(left_out or {}), dict(watched or {})
+        self.left_out = dict(left_out or {})
         for name, kind in self.left_out.items():
             if kind not in (IDENTIFIERS, TIMES):
                 raise ValueError(f"{name!r} is left out as {kind!r}")
             self._leave_out(name, kind)
+        self.recall(n_refused, watched or {})
+
+    def recall(self, n_refused: int, watched: Mapping[Hashable, Recurrence]) -> None:
+        """Take over what another space of the same columns had counted."""
+        self.n_refused, self.watched = n_refused, dict(watched)
         for name, recurrence in self.watched.items():
             recurrence.check(len(self._strings.get(name, ())))
-        self._closed |= {name for name, recurrence in self.watched.items() if recurrence.seen >= FIRST}
+        self._closed = {*self.left_out, *(name for name, found in self.watched.items() if found.seen >= FIRST)}
 
     # Strings that say nothing ------------------------------------------------------------------------------------
 

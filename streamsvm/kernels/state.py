@@ -225,7 +225,8 @@ def _n_bytes(array: Array, sizes: Mapping[str, int]) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _address(array: NDArray[Any]) -> int:
+def array_address(array: NDArray[Any]) -> int:
+    """Where the elements of an array begin."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -333,10 +334,10 @@ class State:
             raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
         # Memory that nothing is written to takes none of the machine's.
         block = np.zeros(layout.n_bytes + ALIGNMENT, np.uint8)
-        first = -_address(block) % ALIGNMENT
+        first = -array_address(block) % ALIGNMENT
         block = block[first : first + layout.n_bytes]
         words = block[: declaration.record.itemsize].view(i64)
-        address = _address(block)
+        address = array_address(block)
         words[:] = layout.record
         words[layout.addresses] += address
         own(self, "declaration", declaration)
@@ -393,7 +394,7 @@ class State:
         for name, array in arrays.items():
             self._arrays[name] = array
             word = self.declaration.words[name]
-            self._words[word : word + 1 + array.ndim] = (_address(array), *array.shape)
+            self._words[word : word + 1 + array.ndim] = (array_address(array), *array.shape)
 
     def split(self, name: str) -> NDArray[Any]:
         """An array with each named dimension by itself."""
@@ -420,8 +421,8 @@ class State:
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    def _kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
-        """What is saved: its name, a view of it, and the bounds it keeps."""
+    def kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:
+        """What is saved, but of its parts: its name, a view of it, and the bounds it keeps."""
         for name, entry in self.declaration.entries.items():
             if isinstance(entry, Number) and entry.saved:
                 yield name, self.number(name), entry.within
@@ -434,12 +435,12 @@ class State:
 
     def names(self) -> list[str]:
         """The names of all that is saved."""
-        own = [name for name, _, _ in self._kept()]
+        own = [name for name, _, _ in self.kept()]
         return own + [f"{name}.{key}" for name, part in self.parts.items() for key in part.names()]
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Copies of all that is learned, by name; what is in a part is headed by its name."""
-        arrays = {name: view.copy() for name, view, _ in self._kept()}
+        arrays = {name: view.copy() for name, view, _ in self.kept()}
         for name, part in self.parts.items():
             arrays |= {f"{name}.{key}": array for key, array in part.saved().items()}
         return arrays
@@ -452,7 +453,7 @@ class State:
         ValueError
             Where an array is missing, of another shape or type, not finite, or beyond its bounds.
         """
-        for key, view, (low, high) in self._kept():
+        for key, view, (low, high) in self.kept():
             name = under + key
             if name not in arrays:
                 raise ValueError(f"there is no array {name!r}")
@@ -468,6 +469,18 @@ class State:
             view[...] = given
         for key, part in self.parts.items():
             part.restore(arrays, f"{under}{key}.")
+
+    # Words -------------------------------------------------------------------------------------------------------
+
+    def blocks(self) -> list[NDArray[np.uint64]]:
+        """Its memory and that of its parts, as words of eight bytes; an `Image` tells what is where."""
+        return [state._block.view(u64) for state in self.all()]
+
+    def all(self) -> Iterator[State]:
+        """Itself, and the states inside."""
+        yield self
+        for part in self.parts.values():
+            yield from part.all()
 
     # Copies in memory ---------------------------------------------------------------------------------------------
 

@@ -21,7 +21,8 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 
 # Of the learners, and of what stands around them: what is compiled lies below both. By name, since the modules of this
 # package have some of these names too.
-_KERNELS = ("encoding", "blend", "budgeted", "maintenance", "linear", "polytope", "windows", "panel", "experts")
+_LEARNERS = ("blend", "budgeted", "maintenance", "linear", "polytope")
+_KERNELS = ("encoding", *_LEARNERS, "windows", "panel", "experts", "images")
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:

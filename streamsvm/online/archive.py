@@ -26,7 +26,8 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     """Refuse statistics from an archive that no stream can have left."""
     within("statistics", rows.count[rows.present > 0.0], 1.0, MOST_EVENTS)
     within("statistics", rows.present[rows.centred > 0.0], 1.0, MOST_EVENTS)
-    if (rows.due < 0.0).tolist() != list(space.is_indicator):
+    n = len(space)
+    if (rows.due[:n] < 0.0).tolist() != list(space.is_indicator) or (rows.due[n:] != 0.0).any():
         raise ArchiveError("statistics take other columns for indicators than the header does")
     for j, present in enumerate(rows.present[: len(rows.ranks)]):
         held = min(int(present), rows.ranks.shape[1])

@@ -83,7 +83,10 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         """Give a class that begins its settings."""
 
     def _check_restored(self, state: State) -> None:
-        """Check what the table cannot say of a state from an archive, and bring up to date what follows from it."""
+        """Check what the table cannot say of a state from an archive."""
+
+    def _refresh(self, state: State) -> None:
+        """Bring up to date what follows from what was put back, once no number leads out of the memory."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -320,6 +323,14 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         self.predict_one(x)
         self._event(self._state, scaling.PROBA, 1.0)
         return dict(zip(self._answers[:n], self._shares, strict=False))
+
+    def _answer(self, x: dict[Hashable, Any]) -> tuple[Any, Sequence[float]]:
+        """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call."""
+        label, n = self.predict_one(x), self._n_classes[()]
+        if n == 0:
+            return None, ()
+        self._event(self._state, scaling.PROBA, 1.0)
+        return label, self._shares[:n]
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
@@ -692,9 +703,7 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
         self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
         self._restore_space(header, arrays["is_indicator"])
         self._many_classes_at = int(header["many_classes_at"])
-        for label in decode_labels(header["classes"]):
-            self._answers.insert(len(self._codes), label)
-            self._codes[label] = len(self._codes)
+        self._restore_labels(decode_labels(header["classes"]))
         self._capacity = (max(len(self._space), 1), max(len(self._codes), 1))
         state = self._new_state(len(self._space), len(self._codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
@@ -704,12 +713,19 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
             raise ArchiveError("there are more classes than labels")
         check_statistics(state.rows, self._space)
         self._check_restored(state)
+        self._refresh(state)
         if self._capacity != (len(self._space), len(self._codes)):
             tight, state = state, self._new_state(*self._capacity)
             state.take(tight)
         self._n_prepared = len(self._space)
         self._use(state)
         return self
+
+    def _restore_labels(self, labels: Sequence[Any]) -> None:
+        """Take over the labels of an archive."""
+        for label in labels:
+            self._answers.insert(len(self._codes), label)
+            self._codes[label] = len(self._codes)
 
     def _restore_space(self, header: Mapping[str, Any], is_indicator: NDArray[Any]) -> None:
         """Take over the columns of an archive, and what is known of names that take none."""

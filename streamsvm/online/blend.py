@@ -6,9 +6,10 @@ import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import cache, wraps
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,24 +267,28 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return [self._rows, self._state.ranks]
 
     def _member_states(self) -> list[State]:
-        return [self._state.parts[str(i)] for i in range(1, 1 + len(self._members()))]
+        return _members_of(self._state)
 
     def _check_restored(self, state: State) -> None:
         check_statistics(state.ranks, self._space)
-        for i, kind in enumerate(self._kinds(), start=1):
-            member = state.parts[str(i)]
+        for kind, member in zip(self._kinds(), _members_of(state), strict=True):
+            kind.check_restored(member)
+        labels = state.autocorrelation
+        within("autocorrelation.made", labels.made, 0, labels.n_learned)
+        if not np.isin(state.block.members.dormant, (0.0, 1.0)).all():
+            raise ArchiveError("members either are dormant or are not")
+
+    def _refresh(self, state: State) -> None:
+        for kind, member in zip(self._kinds(), _members_of(state), strict=True):
             # One that is dormant may not have met the latest classes yet.
             if member.n_classes > state.n_classes:
                 raise ArchiveError("a member knows other classes than the blend")
-            kind.check_restored(member)
+            kind.refresh(member)
         # Places of notes that were never written hold the class 0, even where there is none yet.
         labels = state.autocorrelation
         most = max(labels.counts.shape[1] - 1, 0)
         if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
             raise ArchiveError("label autocorrelation knows other classes than the blend")
-        within("autocorrelation.made", labels.made, 0, labels.n_learned)
-        if not np.isin(state.block.members.dormant, (0.0, 1.0)).all():
-            raise ArchiveError("members either are dormant or are not")
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
         """The memory of a model of so many columns and classes; None: of its capacity now.
@@ -314,6 +319,16 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def memory_size(self) -> int:
         """How many numbers it has to remember of an event, to learn it late: what experts answered, and labels."""
         return answers.memory_size(len(self._state.experts))
+
+    def _without_order(self) -> Self:
+        """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
+        twin = deepcopy(self)
+        twin.label_autocorrelation = False
+        state = twin._new_state(*twin._capacity)
+        state.take(twin._state)
+        state.uses_autocorrelation = 0
+        twin._use(state)
+        return twin
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
@@ -521,6 +536,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
 # Members ----------------------------------------------------------------------------------------------------------
 
 
+def _members_of(state: State) -> list[State]:
+    """The states of the members of a blend."""
+    return [part for name, part in state.parts.items() if name.isdecimal()]
+
+
 class _Member(Protocol):
     """What the blend must know of a kind of member: its memory, its heads and how sharp each is, and its step."""
 
@@ -542,6 +562,9 @@ class _Member(Protocol):
 
     def check_restored(self, state: State) -> None:
         """As `OnlineClassifier` has it."""
+
+    def refresh(self, state: State) -> None:
+        """The same."""
 
 
 class _KernelSettings(BSGDClassifier):
@@ -580,6 +603,9 @@ class _KernelMember:
     def check_restored(self, state: State) -> None:
         self._settings._check_restored(state)
 
+    def refresh(self, state: State) -> None:
+        self._settings._refresh(state)
+
 
 class _PolytopeMember:
     entries = (polytope.ENTRIES["run_member"],)
@@ -600,6 +626,9 @@ class _PolytopeMember:
     def check_restored(self, state: State) -> None:
         self._settings._check_restored(state)
 
+    def refresh(self, state: State) -> None:
+        self._settings._refresh(state)
+
 
 class _LinearMember:
     entries = (linear.ENTRIES["run_member"],)
@@ -618,6 +647,9 @@ class _LinearMember:
         return state
 
     def check_restored(self, state: State) -> None:
+        pass
+
+    def refresh(self, state: State) -> None:
         pass
 
 

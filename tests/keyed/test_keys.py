@@ -1,0 +1,428 @@
+"""However keys take turns, and engines save, forget and start again: each key has the model it would have alone."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import linear_model
+
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.keyed import KeyedClassifier, KeyStateError, LiveKeys
+from streamsvm.keyed.packing import seal, unseal
+from tests.learners import snapshot
+
+MODELS = [CPMClassifier(), BSGDClassifier(budget=3), StreamSVMClassifier(budget=2, effort="low")]
+
+VALUES = st.one_of(st.floats(-3.0, 3.0), st.none(), st.sampled_from(["red", "blue"]), st.just(float("inf")))
+EVENTS = st.fixed_dictionaries({}, optional={"a": VALUES, "b": VALUES, "label": st.sampled_from([0, 1, "2", None])})
+KEYS = st.sampled_from("pqr")
+DOINGS = st.one_of(
+    st.tuples(st.just("step"), KEYS, st.lists(EVENTS, max_size=3)),
+    st.tuples(st.sampled_from(["flush", "drop", "restart"]), KEYS, st.none()),
+)
+
+
+def by_hand(model, events) -> list[dict[str, Any]]:
+    """What a model of one key alone answers."""
+    answers = []
+    for event in events:
+        x = {name: value for name, value in event.items() if name != "label"}
+        label, answer = event.get("label"), {"prediction": None, "score": None}
+        try:
+            shares = model.predict_proba_one(x)
+            answer["prediction"] = model.predict_one(x)
+            answer["score"] = shares.get(answer["prediction"])
+            if label is not None:
+                model.learn_one(x, label)
+        except (TypeError, ValueError) as error:
+            answer["reason"] = str(error)
+        answers.append(answer)
+    return answers
+
+
+@settings(max_examples=60)
+@given(model=st.sampled_from(MODELS), max_live=st.integers(1, 3), doings=st.lists(DOINGS, max_size=25))
+def test_a_model_per_key_alone(model, max_live, doings):
+    """Interleaved, flushed, evicted, dropped and restarted, keys answer as the same events of each alone.
+
+    What was dropped, or not saved before a restart, comes again from the source, as an engine sees to.
+    """
+    keyed, store = KeyedClassifier(model), dict[str, bytes]()
+    # Of each key the events that its state in the store has met, and those since.
+    saved = dict.fromkeys("pqr", 0)
+    events: dict[str, list[Any]] = {key: [] for key in "pqr"}
+    plain: dict[str, bytes | None] = dict.fromkeys("pqr")
+
+    def take(key, data):
+        saved[key] = len(events[key])
+        store[key] = data
+
+    live = LiveKeys(keyed, store.get, take, max_live)
+    for what, key, new in doings:
+        if what == "step":
+            answers, plain[key] = keyed.step(plain[key], new)
+            events[key] += new
+            assert live.step(key, new) == answers
+        elif what == "flush":
+            live.flush()
+            assert all(store[k] == plain[k] for k in store)
+        else:
+            if what == "drop":
+                live.drop(lambda k, key=key: k == key)
+                lost = [key]
+            else:
+                keyed = KeyedClassifier(model)
+                live, lost = LiveKeys(keyed, store.get, take, max_live), list("pqr")
+            for k in lost:
+                live.step(k, events[k][saved[k] :])
+    live.flush()
+    for key in "pqr":
+        alone = by_hand(model.clone(), events[key])
+        answers, state = KeyedClassifier(model).step(None, events[key])
+        assert answers == alone
+        if events[key]:
+            assert store[key] == state == plain[key]
+
+
+def test_an_event_of_no_use_costs_nothing_but_itself():
+    keyed = KeyedClassifier(CPMClassifier())
+    good = [{"a": float(i % 2), "label": i % 2} for i in range(20)]
+    bad = [
+        {"a": float("inf"), "label": 0},
+        {"a": [1], "label": 0},
+        {"a": 1.0, "label": []},
+        5,
+        {"a": 1.0, "label": frozenset()},
+    ]
+    answers, state = keyed.step(None, [*good[:10], *bad, *good[10:]])
+    assert state == keyed.step(None, good)[1]
+    said = ["'a' is infinite", "'a'", "unhashable", "not iterable", "frozenset() of type frozenset cannot be saved"]
+    for answer, reason in zip(answers[10:15], said, strict=True):
+        assert reason in answer["reason"]
+
+
+def test_events_without_label_are_only_predicted():
+    """None, NaN and an absent label are all none; the score is the probability of the label predicted."""
+    keyed = KeyedClassifier(CPMClassifier())
+    _, state = keyed.step(None, [{"a": float(i % 2), "label": i % 2} for i in range(20)])
+    answers, after = keyed.step(state, [{"a": 1.0}, {"a": 1.0, "label": None}, {"a": 1.0, "label": float("nan")}])
+    assert after == state
+    assert answers == [answers[0]] * 3
+    assert answers[0]["prediction"] == 1
+    assert 0.5 < answers[0]["score"] <= 1.0
+
+
+def test_fields_that_are_no_features_are_left_out():
+    events = [{"a": float(i % 2), "y": i % 2, "customer": f"c{i}", "when": i} for i in range(20)]
+    keyed = KeyedClassifier(CPMClassifier(), label="y", ignore=["customer", "when"])
+    bare = [{"a": event["a"], "label": event["y"]} for event in events]
+    assert keyed.step(None, events) == KeyedClassifier(CPMClassifier()).step(None, bare)
+    with pytest.raises(TypeError, match="`ignore` must be a sequence of field names, got 'customer'"):
+        KeyedClassifier(CPMClassifier(), ignore="customer")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_can_be_sent_to_workers(model):
+    """By pickle, as engines do, also while keys are at work."""
+    events = [{"a": float(i % 2), "label": i % 2} for i in range(30)]
+    keyed = KeyedClassifier(model, parent=trained())
+    _, state = keyed.step(None, events)
+    key = keyed.wake(state)
+    sent = pickle.loads(pickle.dumps(keyed))
+    assert sent.step(state, events) == keyed.step(state, events)
+    assert keyed.pack(key) == state
+
+
+def test_parents_of_other_kinds():
+    """Any classifier that knows probabilities: River's, or one with refits beside it."""
+    for model in (linear_model.LogisticRegression(), RefitClassifier(CPMClassifier())):
+        for i in range(200):
+            model.learn_one({"a": float(i % 2)}, i % 2 == 1)
+        keyed = KeyedClassifier(CPMClassifier(), parent=model)
+        assert [answer["prediction"] for answer in keyed.step(None, [{"a": 1.0}, {"a": 0.0}])[0]] == [True, False]
+
+
+def test_a_key_of_another_model_is_refused():
+    _, state = KeyedClassifier(CPMClassifier()).step(None, [{"a": 1.0, "label": 0}])
+    keyed = KeyedClassifier(CPMClassifier(n_faces=2))
+    with pytest.raises(KeyStateError, match="another `n_faces`"):
+        keyed.step(state, [])
+    saved: dict[str, bytes] = {}
+    live = LiveKeys(keyed, {"c": state}.get, saved.__setitem__)
+    with pytest.raises(KeyStateError, match="another `n_faces`"):
+        live.step("c", [])
+    live.flush()
+    assert len(live) == len(saved) == 0
+
+
+def test_live_keys_are_bounded_and_saved_when_they_give_way():
+    """The one used longest ago gives way; what has not changed since it was saved is not saved again."""
+    store: dict[str, bytes] = {}
+    said: list[str] = []
+
+    def save(key, data):
+        said.append(key)
+        store[key] = data
+
+    live = LiveKeys(KeyedClassifier(CPMClassifier()), store.get, save, max_live=2)
+    for key in "abacb":
+        live.step(key, [{"x": 1.0, "label": 0}])
+        assert len(live) <= 2
+    assert said == ["b", "a"]
+    live.flush()
+    live.flush()
+    assert sorted(said) == ["a", "b", "b", "c"]
+    with pytest.raises(ValueError, match="max_live"):
+        LiveKeys(KeyedClassifier(CPMClassifier()), store.get, save, max_live=0)
+
+
+def test_a_stateful_function_of_an_engine():
+    class State(dict):
+        get_bytes, set_bytes = dict.get, dict.__setitem__
+
+    keyed, state = KeyedClassifier(CPMClassifier()), State()
+    answers = [keyed({"a": float(i % 2), "label": i % 2}, state) for i in range(20)]
+    assert (answers, *state.values()) == keyed.step(None, [{"a": float(i % 2), "label": i % 2} for i in range(20)])
+
+
+# Parents ---------------------------------------------------------------------------------------------------------
+
+
+def customers(n, seed=0, n_keys=10):
+    """Half of the customers are as the others, the rest the other way round."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        who, a = int(rng.integers(n_keys)), float(rng.normal())
+        yield who, {"a": a, "label": "high" if (a > 0) == (who % 3 > 0) else "low"}
+
+
+def trained():
+    parent = CPMClassifier()
+    for _, event in customers(2_000, seed=1):
+        parent.learn_one({"a": event["a"]}, event["label"])
+    return parent
+
+
+def test_a_new_key_answers_as_its_parent():
+    parent = trained()
+    answers, _ = KeyedClassifier(CPMClassifier(), parent=parent).step(None, [{"a": 2.0}, {"a": -2.0}])
+    expected = [parent.predict_one({"a": a}) for a in (2.0, -2.0)]
+    assert [answer["prediction"] for answer in answers] == expected == ["high", "low"]
+    assert answers[0]["score"] == pytest.approx(parent.predict_proba_one({"a": 2.0})["high"], abs=0.01)
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_key_learns_where_it_is_unlike_the_others(learn):
+    """Keys that are as their parent stay as good, those that are not become better than it."""
+    keyed = KeyedClassifier(CPMClassifier(), parent="learn" if learn else trained())
+    states: dict[int, bytes | None] = dict.fromkeys(range(10))
+    right: dict[bool, list[bool]] = {True: [], False: []}
+    for who, event in customers(3_000):
+        [answer], states[who] = keyed.step(states[who], [event])
+        right[who % 3 > 0].append(answer["prediction"] == event["label"])
+    assert np.mean(right[True][-500:]) > 0.95
+    assert np.mean(right[False][-500:]) > 0.95
+
+
+def test_the_own_model_is_the_same_with_a_parent():
+    """What a key learns by itself is as without a parent, which can come and go."""
+    parent, events = trained(), [event for _, event in customers(60)]
+    alone, beside = KeyedClassifier(CPMClassifier()), KeyedClassifier(CPMClassifier(), parent=parent)
+    _, state = beside.step(None, events)
+    assert beside.step(None, events)[1] == state
+    (answer,), _ = alone.step(state, [{"a": 0.1}])
+    assert answer == alone.step(alone.step(None, events)[1], [{"a": 0.1}])[0][0]
+    _, went_on = beside.step(alone.step(state, [])[1], [])
+    assert went_on == state
+
+
+@pytest.mark.parametrize("model", [CPMClassifier(), StreamSVMClassifier(effort="low", budget=5)])
+def test_a_parent_that_does_not_learn_stays_as_it_is(model):
+    for _, event in customers(100, seed=1):
+        model.learn_one({"a": event["a"]}, event["label"])
+    before = snapshot(model)
+    keyed = KeyedClassifier(CPMClassifier(), parent=model)
+    events = [event for _, event in customers(30)]
+    assert keyed.step(None, events) == keyed.step(None, events)
+    assert snapshot(model) == before
+
+
+def test_a_parent_does_not_go_by_the_labels_it_learned_last():
+    """Labels that follow one another in what it was trained on say nothing of the next event of a key."""
+    model = StreamSVMClassifier(effort="low", budget=5)
+    for i in range(300):
+        model.learn_one({"a": float(i % 2)}, i % 2)
+    assert model.autocorrelation_trust > 0.0
+    keyed = KeyedClassifier(CPMClassifier(), parent=model)
+    answers, _ = keyed.step(None, [{"a": float(i)} for i in (0, 1, 1, 0)])
+    assert [answer["prediction"] for answer in answers] == [0, 1, 1, 0]
+    assert model.label_autocorrelation
+
+
+def test_a_parent_from_a_file(tmp_path):
+    trained().save(tmp_path / "all.svm")
+    keyed = KeyedClassifier(CPMClassifier(), parent=tmp_path / "all.svm")
+    assert keyed.step(None, [{"a": 2.0}])[0][0]["prediction"] == "high"
+    assert keyed.parent.n_events_learned == 2_000
+
+
+def test_labels_that_only_one_of_both_knows():
+    keyed = KeyedClassifier(CPMClassifier(), parent=trained())
+    events = [{"a": float(i % 2), "label": "new"} for i in range(100)]
+    answers, _ = keyed.step(None, events)
+    assert answers[-1]["prediction"] == "new"
+
+
+def test_parents_that_are_none_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="the parent has learned nothing: train it, or let it learn"):
+        KeyedClassifier(CPMClassifier(), parent=CPMClassifier())
+    with pytest.raises(TypeError, match='`parent` must be "learn", a file that `save` wrote, or a classifier, got int'):
+        KeyedClassifier(CPMClassifier(), parent=3)
+    with pytest.raises(FileNotFoundError):
+        KeyedClassifier(CPMClassifier(), parent=tmp_path / "none.svm")
+
+
+@pytest.mark.parametrize("section", [b"\0", struct.pack("<2d", 1.0, -1.0), struct.pack("<3d", 1.0, 1.0, float("nan"))])
+def test_votes_that_are_none_are_refused(section):
+    _, state = KeyedClassifier(CPMClassifier(), parent=trained()).step(None, [])
+    *others, _, _, _ = unseal(state, 7)
+    with pytest.raises(KeyStateError, match="the vote of parent and key"):
+        KeyedClassifier(CPMClassifier()).step(seal([*others, section, b"", b""]), [])
+
+
+# Labels that come later, and keys that are idle -------------------------------------------------------------------
+
+
+def late_doings():
+    """Orders and their labels in any order, some of both never, twice, or by themselves."""
+    orders = st.integers(0, 5)
+    order = st.fixed_dictionaries({"order": orders, "a": st.floats(-3.0, 3.0), "at": st.integers(0, 8)})
+    label = st.fixed_dictionaries({"order": orders, "label": st.sampled_from("xy"), "at": st.integers(0, 8)})
+    return st.lists(st.tuples(KEYS, st.one_of(order, label)), max_size=40)
+
+
+class Slow:
+    """What becomes of late labels, in plain words."""
+
+    def __init__(self, wait, most):
+        self.model, self.wait, self.most, self.newest = CPMClassifier(), wait, most, -1
+        self.waits: list[tuple[int, int, Any, Any]] = []
+
+    def take(self, record):
+        self.newest = max(self.newest, record["at"])
+        while self.waits and self.newest - self.waits[0][0] > self.wait:
+            self.waits.pop(0)
+        order, label, x = record["order"], record.get("label"), {"a": record.get("a")}
+        found = next((entry for entry in self.waits if entry[1] == order), None)
+        predicted = self.model.predict_one(x) if label is None else None
+        if found is None:
+            self.waits.append((self.newest, order, x if label is None else None, label or predicted))
+            self.waits = self.waits[-self.most :]
+            return predicted
+        if (found[2] is None) == (label is None):
+            self.waits.remove(found)
+            self.model.learn_one(*((found[2], label) if label else (x, found[3])))
+            return found[3] if label else predicted
+        return predicted
+
+
+@settings(max_examples=60)
+@given(doings=late_doings(), most=st.integers(1, 4))
+def test_late_labels_teach_what_was_predicted(doings, most):
+    """Whatever comes in whatever order, with the state packed in between or the key kept live."""
+    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.003, max_waiting=most)
+    states: dict[str, bytes | None] = dict.fromkeys("pqr")
+    store: dict[str, bytes] = {}
+    live = LiveKeys(keyed, store.get, store.__setitem__, max_live=2)
+    slow = {key: Slow(3, most) for key in "pqr"}
+    for key, record in doings:
+        (answer,), states[key] = keyed.step(states[key], [record])
+        assert live.step(key, [record]) == [answer]
+        assert answer["prediction"] == slow[key].take(record)
+        assert ("label" in answer) == ("label" in record)
+    live.flush()
+    for key, data in store.items():
+        assert data == states[key]
+        learner = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.003).wake(data).held.learner
+        assert snapshot(learner) == snapshot(slow[key].model)
+
+
+def test_a_label_within_its_event_is_learned_at_once():
+    keyed = KeyedClassifier(CPMClassifier(), join="order")
+    events = [{"order": i, "a": float(i % 2), "label": i % 2} for i in range(20)]
+    bare = [{"a": event["a"], "label": event["label"]} for event in events]
+    assert keyed.step(None, events) == KeyedClassifier(CPMClassifier()).step(None, bare)
+
+
+def test_late_labels_with_a_parent_and_a_blend():
+    """The vote learns from late labels, too; the blend takes note of no prediction but that which was asked for."""
+    keyed = KeyedClassifier(StreamSVMClassifier(effort="low", budget=5), parent=trained(), join="order")
+    alone, state = StreamSVMClassifier(effort="low", budget=5), None
+    records = [event for _, event in customers(100)]
+    for i, event in enumerate(records):
+        _, state = keyed.step(state, [{"order": i, "a": event["a"]}, {"order": i, "label": event["label"]}])
+        alone.predict_one({"a": event["a"]})
+        alone.learn_one({"a": event["a"]}, event["label"])
+    key = keyed.wake(state)
+    assert snapshot(key.held.learner) == snapshot(alone)
+    assert key.vote.own > 0.0
+    assert keyed.counts == {"events": 100, "labels": 100, "learned": 100, "expired": 0, "dropped": 0}
+
+
+def test_what_waits_is_bounded_and_counted():
+    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=10, max_waiting=3)
+    events = [{"order": i % 6, "a": 1.0, "at": i} for i in range(7)]
+    _, state = keyed.step(
+        None, [*events, {"order": 5, "a": 1.0, "at": 7}, {"order": 9, "a": 1.0, "at": "1970-01-01T01"}]
+    )
+    assert {name: keyed.counts[name] for name in ("dropped", "doubles", "expired")} == {
+        "dropped": 4,
+        "doubles": 1,
+        "expired": 3,
+    }
+    assert keyed.newest(state) == 3_600_000
+
+
+def test_idle_keys_begin_anew():
+    keyed = KeyedClassifier(CPMClassifier(), time="at", forget_after=10.0)
+    events = [{"a": float(i % 2), "label": i % 2, "at": 1_000 * i} for i in range(20)]
+    _, state = keyed.step(None, events)
+    late = {"a": 1.0, "at": 19_000 + 10_000}
+    assert keyed.step(state, [late])[0][0]["prediction"] == 1
+    late["at"] += 1
+    answers, anew = keyed.step(state, [late])
+    assert answers == [{"prediction": None, "score": None}]
+    assert anew == keyed.step(None, [late])[1]
+    assert keyed.counts["forgotten"] == 1
+    assert keyed.newest(keyed.step(state, [{"a": 1.0, "at": 3}, {"a": 1.0}])[1]) == 19_000
+    assert "Invalid isoformat" in keyed.step(state, [{"a": 1.0, "at": "soon"}])[0][0]["reason"]
+    assert KeyedClassifier(CPMClassifier()).newest(KeyedClassifier(CPMClassifier()).step(None, [])[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"forget_after": 5}, "`forget_after` is by the times of events: name their field"),
+        ({"wait": 5, "join": "order"}, "`wait` is by the times of events"),
+        ({"wait": 5, "time": "at"}, "name the field that they find events by as `join`"),
+        ({"time": "label"}, "must be fields of their own, got 'label', 'label'"),
+        ({"time": "at", "forget_after": 0}, "`forget_after` must be a number of at least 0.001"),
+        ({"max_waiting": 0}, "`max_waiting` must be an integer of at least 1"),
+    ],
+)
+def test_settings_that_do_not_fit(given, message):
+    with pytest.raises(ValueError, match=message):
+        KeyedClassifier(CPMClassifier(), **given)
+
+
+@pytest.mark.parametrize("section", [b"\0" * 5, struct.pack("<qIHB", 0, 9, 9, 0)])
+def test_what_waits_in_damaged_bytes_is_refused(section):
+    *others, _ = unseal(KeyedClassifier(CPMClassifier()).step(None, [])[1], 7)
+    with pytest.raises(KeyStateError, match="ends in the middle"):
+        KeyedClassifier(CPMClassifier()).step(seal([*others, section]), [])

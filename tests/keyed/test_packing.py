@@ -1,0 +1,241 @@
+"""The state of a key is what its learner has learned, whole and to the bit, or is refused by name."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.keyed import KeyStateError
+from streamsvm.keyed.packing import Packer, seal, unseal
+
+N_SECTIONS = 4
+LEARNERS = {
+    "polytopes": CPMClassifier(),
+    "one face, averaged ranks": CPMClassifier(n_faces=1, average=50, scaling="rank", scaling_window=20),
+    "weighed": CPMClassifier(class_weight={"a": 2.0}, scaling="decayed", max_features=6),
+    "kernel": BSGDClassifier(budget=15),
+    "heads": BSGDClassifier(budget=15, heads=(("hinge", 0.1), ("log", 0.1)), average=10, bias=True),
+    "projected": BSGDClassifier(budget=8, metric="fixed", maintenance="project", absorb=1.0, scaling="none"),
+    "linear": StreamSVMClassifier(members=("linear",), label_autocorrelation=False),
+    "low": StreamSVMClassifier(effort="low", budget=10),
+    "normal": StreamSVMClassifier(budget=10),
+    "high": StreamSVMClassifier(effort="high", budget=10, seed=3),
+}
+
+
+def events(n, seed=0):
+    """Numbers, some missing, a name and a class that come late, texts that recur, and texts that are identifiers."""
+    rng = np.random.default_rng(seed)
+    for i in range(n):
+        x = {"size": float(rng.normal()), "count": int(rng.integers(5)), "flag": bool(rng.integers(2))}
+        x["color"] = str(rng.choice(["red", "green", "blue"]))
+        x["id"] = f"{i:x}-{rng.integers(1 << 40)}"
+        if rng.random() < 0.2:
+            del x["count"]
+        if i > 30:
+            x["late"] = float(rng.normal()) if rng.random() < 0.8 else None
+        yield x, "c" if i > 60 and rng.random() < 0.2 else "a" if x["size"] > 0 else "b"
+
+
+def content(learner):
+    header, arrays = learner.state()
+    return header, {name: array.tobytes() for name, array in arrays.items()}
+
+
+def packed(learner, n=80, seed=0):
+    packer = Packer(learner)
+    held = packer.begin()
+    for x, y in events(n, seed):
+        held.learner.learn_one(x, y)
+    return packer, held, packer.pack(held)
+
+
+@pytest.mark.filterwarnings("ignore:all 6 columns are taken")
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learner_goes_on_to_the_bit(name):
+    """Packed after each few events and unpacked among others, a learner is the one that was never packed."""
+    alone, packer, sections = LEARNERS[name].clone(), Packer(LEARNERS[name]), None
+    other = packer.begin()
+    for i, (x, y) in enumerate(events(120)):
+        held = packer.begin() if sections is None else packer.unpack(sections)
+        for learner in (held.learner, alone):
+            learner.predict_one(x)
+        if i % 2:
+            sections = packer.pack(held)
+            packer.give_back(held)
+            held = packer.unpack(sections)
+        shares = [learner.predict_proba_one(x) for learner in (held.learner, alone)]
+        assert shares[0] == shares[1]
+        for learner in (held.learner, alone, other.learner):
+            learner.learn_one(x, y)
+        sections = packer.pack(held)
+        packer.give_back(held)
+    assert content(packer.unpack(sections).learner) == content(alone)
+
+
+def test_another_process_unpacks_it():
+    """Nothing is needed but the settings: here another packer, that has met none of it."""
+    for learner in (CPMClassifier(), BSGDClassifier(budget=15)):
+        _, held, sections = packed(learner)
+        again = Packer(learner).unpack(unseal(seal(sections), N_SECTIONS))
+        assert content(again.learner) == content(held.learner)
+
+
+@pytest.mark.parametrize("n_faces", [1, 4])
+def test_small_models_are_small(n_faces):
+    """A CPM or a linear one of 20 numbers and two classes takes less than 4 kB."""
+    for model in (CPMClassifier(n_faces=n_faces), LEARNERS["linear"]):
+        packer, rng = Packer(model), np.random.default_rng(0)
+        held = packer.begin()
+        for row in rng.normal(size=(300, 20)):
+            held.learner.learn_one({f"feature-{j}": value for j, value in enumerate(row.tolist())}, int(row[0] > 0.0))
+        assert len(seal(packer.pack(held))) < 4_000
+
+
+def test_learners_at_rest_remember_nothing():
+    """A new key on a learner that has served another is as new, whatever that had left."""
+    packer, held, _ = packed(CPMClassifier(), n=1)
+    packer.give_back(held)
+    sections = packer.pack(held)
+    fresh = packer.begin()
+    assert fresh.learner.predict_one({"size": 1.0}) is None
+    assert content(fresh.learner) == content(CPMClassifier())
+    assert packer.unpack(sections).learner.n_events_learned == 1
+
+
+@pytest.mark.filterwarnings("ignore:all 1 columns are taken")
+def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
+    packer, states = Packer(CPMClassifier(max_features=1)), []
+    for x in ({"a": 1.0}, {"a": 1.0, "b": 1.0}):
+        held = packer.begin()
+        held.learner.learn_one(x, 0)
+        states.append(packer.pack(held))
+        packer.give_back(held)
+    assert states[0][1] == states[1][1]
+    for state in (states[0], states[1], states[0]):
+        held = packer.unpack(state)
+        assert packer.pack(held) == state
+        packer.give_back(held)
+
+
+def test_few_learners_rest(monkeypatch):
+    """However many schemas keys have, only the latest are remembered; the others are read again."""
+    monkeypatch.setattr("streamsvm.keyed.packing.MOST_SCHEMAS", 3)
+    packer, states = Packer(CPMClassifier()), []
+    for i in range(10):
+        held = packer.begin()
+        held.learner.learn_one({f"column {i}": 1.0}, i)
+        states.append(packer.pack(held))
+        packer.give_back(held)
+        assert len(packer._schemas) <= 3
+    assert [packer.unpack(state).learner.classes_ for state in states] == [[i] for i in range(10)]
+
+
+# Refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_refused():
+    """A bit that is wrong, or a byte more or less, wherever: no state is made of it."""
+    packer, _, sections = packed(CPMClassifier())
+    state = seal(sections)
+    rng = np.random.default_rng(0)
+    for at in [*range(24), *rng.integers(len(state), size=100).tolist()]:
+        wrong = bytearray(state)
+        wrong[at] ^= 1 << rng.integers(8)
+        with pytest.raises(KeyStateError, match=r"begins with|has version|damaged|sections"):
+            packer.unpack(unseal(bytes(wrong), N_SECTIONS))
+    for wrong in (state[:-1], state + b"\0", state[:10], b""):
+        with pytest.raises(KeyStateError, match=r"damaged|begins with"):
+            unseal(wrong, N_SECTIONS)
+
+
+def test_what_is_no_state_is_refused():
+    state = seal([b"", b""])
+    with pytest.raises(KeyStateError, match="has 2 sections, not 4"):
+        unseal(state, N_SECTIONS)
+    with pytest.raises(KeyStateError, match="not the state of a key: it begins with b'PK"):
+        unseal(b"PK\3\4" + bytes(100), N_SECTIONS)
+    with pytest.raises(TypeError, match="must be bytes or None, got str"):
+        unseal("svmk", N_SECTIONS)
+    newer = state[:4] + struct.pack("<H", 2) + state[6:]
+    with pytest.raises(KeyStateError, match="has version 2, this streamsvm reads up to 1"):
+        unseal(newer, 2)
+    rest = struct.pack("<I", 1)
+    with pytest.raises(KeyStateError, match="has 16 bytes, its sections say 17"):
+        unseal(struct.pack("<4sHHI", b"svmk", 1, 1, zlib.crc32(rest)) + rest, 1)
+
+
+@pytest.mark.parametrize("model", [CPMClassifier(), BSGDClassifier(budget=15), LEARNERS["low"]])
+def test_sections_that_do_not_fit_are_refused(model):
+    """Whatever stands in the sections, with whatever checksum, ends in a learner or a refusal."""
+    packer, _, sections = packed(model)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        wrong = list(sections)
+        which = int(rng.integers(1, 4))
+        section = bytearray(wrong[which]) or bytearray(8)
+        for at in rng.integers(len(section), size=3):
+            section[at] = rng.integers(256)
+        wrong[which] = bytes(section[: -int(rng.integers(1, 9))]) if rng.random() < 0.3 else bytes(section)
+        try:
+            held = packer.unpack(wrong)
+        except KeyStateError:
+            continue
+        held.learner.predict_one({"size": 1.0})
+    again = packer.unpack(sections)
+    assert packer.pack(again) == sections
+
+
+def test_values_beyond_their_bounds_are_refused():
+    packer, held, sections = packed(CPMClassifier())
+    n = -(-held.schema.image.n_words // 8)
+    for values in (np.full((len(sections[3]) - n) // 8, np.nan), np.frombuffer(sections[3][:-n]) * 1e300):
+        with pytest.raises(KeyStateError, match="values are beyond their bounds, or not finite"):
+            packer.unpack([*sections[:3], values.tobytes() + sections[3][-n:]])
+
+
+def test_words_too_few_or_too_many_are_refused():
+    packer, held, sections = packed(CPMClassifier())
+    n = -(-held.schema.image.n_words // 8)
+    words, there = sections[3][:-n], sections[3][-n:]
+    for wrong in (words[:-8] + there, words + bytes(8) + there, sections[3][:-1], b""):
+        with pytest.raises(KeyStateError, match=r"words than are named|do not hold"):
+            packer.unpack([*sections[:3], wrong])
+
+
+def test_another_model_is_refused_by_name():
+    _, _, sections = packed(CPMClassifier(n_faces=4))
+    with pytest.raises(KeyStateError, match=r"by a model with another `n_faces`, `l2`: go on with the settings"):
+        Packer(CPMClassifier(n_faces=3, l2=0.1)).unpack(sections)
+    with pytest.raises(KeyStateError, match="with other settings"):
+        Packer(BSGDClassifier()).unpack(sections)
+
+
+def test_threads_are_no_setting():
+    _, _, sections = packed(LEARNERS["low"])
+    Packer(StreamSVMClassifier(effort="low", budget=10, threads=2)).unpack(sections)
+
+
+@pytest.mark.parametrize("model", [RefitClassifier(CPMClassifier()), DecidingClassifier(CPMClassifier()), object()])
+def test_other_models_are_refused(model):
+    with pytest.raises(TypeError, match="the model of each key must be a CPMClassifier, BSGDClassifier"):
+        Packer(model)
+
+
+def test_a_model_that_has_learned_is_refused():
+    model = CPMClassifier()
+    model.learn_one({"a": 1.0}, 0)
+    with pytest.raises(ValueError, match="has learned 1 events, but each key begins with nothing"):
+        Packer(model)
+
+
+def test_labels_that_cannot_be_saved_are_refused():
+    packer = Packer(CPMClassifier())
+    held = packer.begin()
+    held.learner.learn_one({"a": 1.0}, frozenset())
+    with pytest.raises(TypeError, match=r"frozenset.* cannot be saved"):
+        packer.pack(held)
