@@ -243,7 +243,8 @@ class Explains:
         """What each feature adds to the log-odds of the predicted label against the next one.
 
         The contributions are Shapley values, where a feature that is left out is missing, and add up; see
-        `streamsvm.decide.reasons` for when they are exact. Nothing is learned, and no trace is left.
+        `streamsvm.decide.reasons` for when they are exact. Nothing is learned, and no trace is left. Where labels are
+        noisy, these are the log-odds of labels that are not noise: what noise takes from probabilities is no feature's.
 
         Parameters
         ----------
@@ -281,9 +282,30 @@ class Explains:
             reasons.nearest.extend(remember(x, nearest))
         return reasons
 
+    @property
+    def noise(self) -> float:
+        """The share of labels that are taken for noise: no probability is surer than that leaves it; 0 for none."""
+        return 0.0
+
     def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
         ordered = by_relevance(x, getattr(self, "relevance", {}))
-        return explain(self.peek_proba_many, x, self.classes_, ordered=ordered, evaluations=evaluations)
+        noise = self.noise
+
+        def peek(rows: list[dict[Any, Any]]) -> Floats:
+            return without_noise(self.peek_proba_many(rows), noise)
+
+        return explain(peek, x, self.classes_, ordered=ordered, evaluations=evaluations)
+
+
+def without_noise(proba: Floats, noise: float) -> Floats:
+    """The probabilities of labels that are not as if drawn at random, from those of all, of which that is a share.
+
+    Examples
+    --------
+    >>> without_noise(np.array([[0.5 * 0.9 + 0.5 / 2.0, 0.5 * 0.1 + 0.5 / 2.0]]), 0.5).round(9).tolist()
+    [[0.9, 0.1]]
+    """
+    return np.maximum(proba - noise / max(proba.shape[1], 1), 0.0) / (1.0 - noise) if noise else proba
 
 
 def by_relevance(x: Mapping[Any, Any], relevance: Mapping[Any, float]) -> list[Any]:

@@ -4,7 +4,8 @@ An event is scaled once in each way (standardised, and by ranks) and handed over
 its own. A member has one or more *heads*, each an expert with scores of its own. Every expert votes with its
 probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy), the accuracy decayed by `expert_decay`. The vote's
 probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
-is more often right (`stacking`). Last comes what the labels before say (`autocorrelation`).
+is more often right (`stacking`). Then comes what the labels before say (`autocorrelation`), and last what all that is
+worth where labels are noisy (`calibration`).
 
 Where the label of an event comes late, experts have learned others in between when it does: what they would answer then
 says little of what they answered. So their answers are kept in the memory of an event that waits (`answers`), and by
@@ -45,6 +46,7 @@ from streamsvm.kernels.autocorrelation import (
 )
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
+from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
@@ -94,6 +96,7 @@ BLEND = Declaration(
         "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
         "stack": Part(STACK, "the second vote"),
         "autocorrelation": Part(AUTOCORRELATION, "what the labels before say"),
+        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
         "scale": address("`scale_rows`"),
         "vote": address("`vote_on_rows`"),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
@@ -249,6 +252,7 @@ def settle_votes(state, n, proba):
     stack(state.stack, n, proba)
     if state.uses_autocorrelation:
         add_autocorrelation(state.autocorrelation, n, proba)
+    allow_for_noise(state.calibration, n, others, proba)
 
 
 @inlined
@@ -399,6 +403,7 @@ def count(state, request, label, k):
         detect_drift(state, right, row.seen)
         if label < n:
             calibrate(state, voted, place)
+            learn_noise(state.calibration, voted, place, state.votes if n > FEW else state.proba)
             if row.late > 0:
                 forget_stack(state.stack)
             else:

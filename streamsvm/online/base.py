@@ -21,6 +21,7 @@ from streamsvm.decide.sets import AllSets, Key, Members
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
+from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.models import (
@@ -74,6 +75,14 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
     def memory_size(self) -> int:
         """How many numbers it has to remember of the moment at which an event was predicted, to learn it late."""
         return 0
+
+    @property
+    def noise(self) -> float:
+        """The share of labels that are as if drawn at random, by which probabilities are bounded; 0 while for none.
+
+        Learned as the stream runs, and heard where probabilities are better for it.
+        """
+        return noise_of(self._state.calibration)
 
     @abstractmethod
     def _new_state(self, n_columns: int, n_classes: int) -> State:
