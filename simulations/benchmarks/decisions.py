@@ -2,6 +2,7 @@
 
     python -m simulations.benchmarks.decisions coverage   sets at .8, .9, .95 on all streams beside fixed conformal sets
     python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000 beside River's
+    python -m simulations.benchmarks.decisions votes      experts weighed with log loss where classes are rare
     python -m simulations.benchmarks.decisions noise      calibration under label noise
     python -m simulations.benchmarks.decisions cost       time an event with and without, in turns of 250 events
     python -m simulations.benchmarks.decisions show       tables of what is kept
@@ -30,6 +31,10 @@ MOST = 20_000
 DRIFTING = (
     *("Agrawal sudden", "Agrawal gradual", "RBF incremental", "RBF recurring"),
     *("hyperplane incremental", "SEA sudden", "sine recurring", "mixed gradual"),
+)
+EVEN = (
+    *("electricity", "insects 2013", "insects abrupt", "keystroke", "luxembourg", "SEA 50k", "posture", "usenet1"),
+    *DRIFTING,
 )
 # Events of the other class for one of the rare one, and how many events there are.
 RATIOS = {20: 5_000, 100: 8_000, 1_000: 20_000}
@@ -159,11 +164,13 @@ def rare(only: list[str] | None = None) -> None:
     for ratio in RATIOS:
         for name in only or DRIFTING:
             key = f"{name} 1:{ratio}"
-            if key in result:
+            cells = dict(result.get(key, {}))
+            missing = {peer: make for peer, make in peers().items() if peer not in cells}
+            if not missing:
                 continue
             rows, y = thinned(name, ratio)
-            truth, cells = np.array(y), {}
-            for peer, make in peers().items():
+            truth = np.array(y)
+            for peer, make in missing.items():
                 start = time.perf_counter()
                 p = probabilities(make(), rows, y)
                 us = 1e6 * (time.perf_counter() - start) / len(y)
@@ -177,9 +184,47 @@ def rare(only: list[str] | None = None) -> None:
                     "cost": _rounded(costs.sum() / min(ratio * own.sum(), (1 - own).sum())),
                     "us": _rounded(us),
                 }
-            result[key] = {"events": len(y), "rare": int(truth.sum()), **cells}
-            print(key, {peer: (cell["average precision"], cell["cost"]) for peer, cell in cells.items()}, flush=True)
+            ordered = {peer: cells[peer] for peer in peers()}
+            result[key] = {"events": len(y), "rare": int(truth.sum()), **ordered}
+            print(key, {peer: (cell["average precision"], cell["cost"]) for peer, cell in ordered.items()}, flush=True)
             keep("decisions-rare", result, ("river", "numpy", "numba", "scikit-learn"), lines=True)
+
+
+# Votes ------------------------------------------------------------------------------------------------------------
+
+
+def votes() -> None:
+    """The blend with experts weighed by accuracy alone, and with log loss beside it where classes are rare."""
+    from sklearn import metrics
+
+    from streamsvm import StreamSVMClassifier
+
+    result = {}
+    for ratio, name in [(ratio, name) for ratio in RATIOS for name in DRIFTING] + [(0, name) for name in EVEN]:
+        rows, y = thinned(name, ratio) if ratio else _even(name)
+        truth, cells = np.array(y), {}
+        for way in ("accuracy", "rarity"):
+            model = StreamSVMClassifier()
+            if way == "accuracy":
+                model._state.rare_weight = 0.0
+            predicted, proba = model.test_then_train(rows, y, proba=True)
+            codes = np.array([model.classes_.index(label) for label in y])[SKIPPED:]
+            said = np.clip(proba[np.arange(len(y)), :][SKIPPED:], 1e-6, 1.0)
+            shown = [model.classes_.index(1)] if ratio else np.unique(codes).tolist()
+            found = [metrics.average_precision_score(codes == c, said[:, c]) for c in shown]
+            cells[way] = {
+                "average precision": _rounded(float(np.mean(found))),
+                "log loss": _rounded(-np.log(said[np.arange(len(said)), codes]).mean()),
+                "accuracy": _rounded(100.0 * float((predicted == truth)[SKIPPED:].mean())),
+            }
+        result[f"{name} 1:{ratio}" if ratio else name] = cells
+        print(name, ratio, cells, flush=True)
+    keep("decisions-votes", result, lines=True)
+
+
+def _even(name: str) -> tuple[Any, list[Any]]:
+    """A stream whose classes are more or less even."""
+    return generators.load(name, 0, 10_000) if name in generators.GENERATORS else data.load_stream(name, 10_000)
 
 
 # Noise ------------------------------------------------------------------------------------------------------------
@@ -314,12 +359,38 @@ def rare_table() -> str:
     return "\n".join(lines)
 
 
+def votes_table() -> str:
+    """Means over the streams of each ratio, by what experts are weighed by."""
+    found = kept("decisions-votes")
+    lines = ["| | by accuracy | and by log loss where classes are rare |", "|---|---|---|"]
+    for ratio in (*RATIOS, 0):
+        cells = [cell for key, cell in found.items() if (key.endswith(f":{ratio}") if ratio else ":" not in key)]
+        for measure, places in (("average precision", 3), ("log loss", 4), ("accuracy", 2)):
+            means = [float(np.mean([cell[way][measure] for cell in cells])) for way in ("accuracy", "rarity")]
+            shown = " | ".join(f"{mean:.{places}f}" for mean in means)
+            lines.append(f"| {f'1:{ratio}' if ratio else 'even'}, {measure} | {shown} |")
+    return "\n".join(lines)
+
+
+def noise_table() -> str:
+    """The calibration error of each stream, by the share of labels that are drawn at random."""
+    found = kept("decisions-noise")
+    lines = ["| | 0 % | 20 % | 40 % |", "|---|---|---|---|"]
+    for name in dict.fromkeys(key.rpartition(", ")[0] for key in found):
+        cells = [found[f"{name}, {share}%"] for share in (0, 20, 40)]
+        lines.append(f"| {name} | {' | '.join(_noted(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _noted(cell: dict[str, float]) -> str:
+    return f"{cell['all']:.3f} ({cell['last 5,000']:.3f})"
+
+
 def show() -> None:
     """All tables."""
-    print(coverage_table(), rare_table(), sep="\n\n")
-    for name in ("noise", "cost"):
-        for key, cell in kept(f"decisions-{name}").items():
-            print(key, cell)
+    print(coverage_table(), rare_table(), votes_table(), noise_table(), sep="\n\n")
+    for key, cell in kept("decisions-cost").items():
+        print(key, cell)
 
 
 def _rounded(value: float) -> float:
@@ -329,7 +400,7 @@ def _rounded(value: float) -> float:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    programs = {"coverage": coverage, "rare": rare, "noise": noise, "cost": cost, "show": show}
+    programs = {"coverage": coverage, "rare": rare, "votes": votes, "noise": noise, "cost": cost, "show": show}
     parser.add_argument("what", choices=programs)
     programs[parser.parse_args().what]()
 

@@ -55,8 +55,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
     learned metric; each carries several heads, that is losses and steps. Linear ones cost little beside them, and lead
     on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
     weighted by exp(100 accuracy) with its accuracy over about the last `vote_window` events, so that what follows the
-    stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
-    often right. The inverse temperature of the blend's probabilities is learned by their log loss: that calibrates
+    stream best now leads (where most events are of one class, accuracy says little: log loss has a say then, the more
+    the rarer the others are); a second vote weighs the heads by what they add to one another, and is heard where it is
+    more often right. The inverse temperature of the blend's probabilities is learned by their log loss: that calibrates
     them. Next, which labels tend to follow the three before is weighed in where that makes probabilities better
     (`label_autocorrelation`); an event follows those labels that had come when it was last predicted, however late its
     own comes (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other
