@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.sets import Floats, Ints
+from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.parameters import check_class_weight, check_number
 
 LARGEST = 1e9

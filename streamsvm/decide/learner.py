@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from streamsvm.decide.sets import AllSets, Floats, Key, LabelSets, Members, labels_in
+from streamsvm.decide.arrays import Floats, Members
+from streamsvm.decide.sets import AllSets, Key, LabelSets, labels_in
 
 
 class PredictsSets:

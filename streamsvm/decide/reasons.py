@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.sets import Floats
+from streamsvm.decide.arrays import Floats
 from streamsvm.parameters import check_number
 
 Masks = NDArray[np.bool_]

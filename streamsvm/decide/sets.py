@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.first_use import prepare
 from streamsvm.kernels import sets as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, check_names
 from streamsvm.parameters import check_between
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Members = NDArray[np.bool_]
 
 Key = tuple[float, bool]
 """Which sets are meant: of what coverage, and whether by class."""

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from river import base
 
+from streamsvm.decide.arrays import Floats
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import AllSets, Floats
+from streamsvm.decide.sets import AllSets
 
 
 class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
