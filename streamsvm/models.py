@@ -43,7 +43,7 @@ DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, 
 LOADABLE: dict[str, Any] = {}
 """Classes that `streamsvm.load` makes by `from_state`, by name: each is added where it is defined."""
 
-LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier")
+LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier", "CoveringClassifier")
 """Those that are defined further up than `load`, and are added once they are asked for by their public name."""
 
 

@@ -10,16 +10,8 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs
-from streamsvm.models import (
-    DAMAGED,
-    LOADABLE,
-    LOADABLE_LATER,
-    Archived,
-    ArchiveError,
-    decode_label,
-    encode_label,
-    public,
-)
+from streamsvm.decide.wrapped import model_from, state_of
+from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
 class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
@@ -173,7 +165,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
-        header, arrays = self.model.state()  # type: ignore[attr-defined]
+        header, arrays = state_of(self.model)
         cost = self.cost.tolist() if isinstance(self.cost, np.ndarray) else self.cost
         whole = {
             "class": type(self).__name__,
@@ -183,7 +175,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             "abstain": self.abstain,
             "classes": [encode_label(label) for label in self._codes],
         }
-        return whole, {f"model.{name}": array for name, array in arrays.items()} | {"counts": self._costs.counts}
+        return whole, arrays | {"counts": self._costs.counts}
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -200,10 +192,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             Where header or arrays are not those of one.
         """
         try:
-            name = header["model"]["class"]
-            kind = public(name) if name in LOADABLE_LATER else LOADABLE[name]
-            own = {key.removeprefix("model."): a for key, a in arrays.items() if key.startswith("model.")}
-            model = kind.from_state(header["model"], own)
+            model = model_from(header["model"], arrays)
             self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
             self._number(map(decode_label, header["classes"]))
             counts = arrays["counts"]
