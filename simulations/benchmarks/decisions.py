@@ -275,9 +275,11 @@ def cost() -> None:
         for way, asked in (
             ("sets, rows", {"coverage": 0.9}),
             ("sets, loop", {"coverage": 0.9}),
+            ("sets around, loop", {"coverage": 0.9}),
             ("costs, rows", {}),
+            ("costs, loop", {}),
         ):
-            plain, other = make(), make()
+            plain, other = make(), _around(way)(make())
             step = _loop if way.endswith("loop") else _rows
             seconds = {"plain": 0.0, "other": 0.0}
             for start in range(0, len(y), 250):
@@ -285,8 +287,8 @@ def cost() -> None:
                 table = {key: column[part] for key, column in X.items()}
                 for who, model in (("plain", plain), ("other", other)):
                     begin = time.process_time()
-                    if way.startswith("costs"):
-                        _decide(model, table, y[part], who == "other")
+                    if way == "costs, loop" and who == "other":
+                        _decide_in_turn(model, rows[part], y[part])
                     else:
                         step(model, table, rows[part], y[part], asked if who == "other" else {})
                     if start >= 1_000:
@@ -311,15 +313,19 @@ def _loop(model: Any, table: Any, rows: list[Any], y: list[Any], asked: dict[str
         model.learn_one(x, label)
 
 
-def _decide(model: Any, table: Any, y: list[Any], deciding: bool) -> None:
-    from streamsvm import DecidingClassifier
+def _decide_in_turn(model: Any, rows: list[Any], y: list[Any]) -> None:
+    for x, label in zip(rows, y, strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
 
-    if not deciding:
-        model.test_then_train(table, y)
-        return
-    if not hasattr(model, "decider"):
-        model.decider = DecidingClassifier(model, abstain=0.2)
-    model.decider.test_then_train(table, y)
+
+def _around(way: str) -> Callable[[Any], Any]:
+    """What is put around the learner of which that is asked."""
+    from streamsvm import CoveringClassifier, DecidingClassifier
+
+    if way.startswith("costs"):
+        return lambda model: DecidingClassifier(model, abstain=0.2)
+    return CoveringClassifier if way.startswith("sets around") else lambda model: model
 
 
 # Tables -----------------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
         self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}
+        self._labels: list[Any] = []
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -101,11 +102,15 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        shares = self.predict_proba_one(x, **kwargs)
-        self._number(shares)
-        proba = np.array([[shares.get(label, 0.0) for label in self._codes]])
-        [decision], _ = self._costs.run(proba, np.full(1, -1), self.classes_, follow=False)
-        return None if decision == ABSTAINS else self.classes_[decision]
+        shares = self.model.predict_proba_one(x, **kwargs)
+        if not shares.keys() <= self._codes.keys():
+            self._number(shares)
+        labels = self._labels
+        if len(labels) < len(self._codes):
+            labels = self._labels = self.classes_
+        find = shares.get
+        decision = self._costs.decide([find(label, 0.0) for label in labels], labels)
+        return None if decision == ABSTAINS else labels[decision]
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event.
@@ -120,8 +125,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             Passed on to the classifier.
         """
         self.model.learn_one(x, y, **kwargs)
-        self._number([y])
-        self._costs.come(self._codes[y])
+        self._costs.come(self._codes.setdefault(y, len(self._codes)))
 
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.

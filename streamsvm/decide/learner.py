@@ -75,9 +75,9 @@ class PredictsSets:
         set
             The most probable label, and all that are probable enough; empty as long as nothing has been learned.
         """
-        sets = self.label_sets(coverage, by_class)
+        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         proba = self.predict_proba_one(x, **kwargs)
-        return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()
+        return set(labels_in(sets.run_one(proba.values()), proba)) if proba else set()
 
 
 class PredictsManySets(PredictsSets):

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.decide.arrays import Floats
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import AllSets
+from streamsvm.decide.sets import AllSets, labels_in
 from streamsvm.decide.wrapped import model_from, state_of
 from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, decode_labels, encode_label
 
@@ -125,9 +123,9 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        sets = self.label_sets(coverage, by_class)
+        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         self.predict_proba_one(x, **kwargs)
-        return {label for label, is_in in zip(self._codes, sets.run_one(self._row()), strict=True) if is_in}
+        return set(labels_in(sets.run_one(self._row()), self._codes))
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event, and take its label into the sets that were asked for.
@@ -151,9 +149,10 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         self._asked = None
         self.model.learn_one(x, y, **kwargs)
 
-    def _row(self) -> Floats:
+    def _row(self) -> list[float]:
         """The probabilities of the labels that are known."""
-        return np.array([self._proba.get(label, 0.0) for label in self._codes])
+        find = self._proba.get
+        return [find(label, 0.0) for label in self._codes]
 
     # Saving ------------------------------------------------------------------------------------------------------
 
