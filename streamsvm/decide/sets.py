@@ -157,10 +157,10 @@ class LabelSets:
             self._grow(n)
             self._n_single = n
             # Probabilities and the label after them, so that one call writes both.
-            self._row, self._members = np.zeros(n + 1), np.empty((1, n), np.bool_)
-            proba_row, label = self._row[None, :n], self._row[n:].view(np.int64)
-            self._single, self._call = _covering(proba_row, label, self._members), _step()
-            self._pack, self._found = struct.Struct(f"{n}dq").pack_into, self._members[0]
+            row, members = np.zeros(n + 1), np.empty((1, n), np.bool_)
+            self._single, self._call = _covering(row[None, :n], row[n:].view(np.int64), members), _step()
+            self._pack, self._row = struct.Struct(f"{n}dq").pack_into, row.data
+            self._found: Members = members[0]
         self._pack(self._row, 0, *proba, code)
         self._call(self._state, self._single)
         return self._found

@@ -504,6 +504,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
         losses = {"without": state.plain_loss, "with": state.autocorrelated_loss}
         return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}
 
+    def _shares_of_classes(self) -> dict[Any, float]:
+        counts = self._state.frequencies[: len(self._codes)]
+        total = float(counts.sum())
+        return {} if len(counts) > losses.FEW or not total else dict(zip(self.classes_, counts / total, strict=True))
+
     def _kernel_votes(self) -> list[tuple[_Member, State, float]]:
         """The kernel members, their states, and their shares of the vote."""
         weights = iter(self._state.experts.weight.tolist())

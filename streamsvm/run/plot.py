@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
 from streamsvm.run.measures import COLUMNS, TIMED
 from streamsvm.run.metrics import CURVE_LINES
-from streamsvm.run.names import feature, shown
 
 if TYPE_CHECKING:
     from streamsvm.run.late import LateLearning
