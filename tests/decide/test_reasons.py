@@ -113,6 +113,27 @@ def test_linear_members_are_exact_and_planes_are_what_they_are() -> None:
     assert expected == {one.feature: pytest.approx(one.adds, abs=1e-6) for one in sampled.contributions}
 
 
+@pytest.mark.parametrize("members", [("polytope",), ("polytope", "standard", "linear")])
+def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: tuple[str, ...]) -> None:
+    """Planes of members that vote are joined by a softmax each: there is no closed form, but a bound."""
+    rows, y = stream(600, 10)
+    model = StreamSVMClassifier(members=members, budget=30)
+    model.run_batch(rows, y)
+    off, errors = [], []
+    for x in rows[:6]:
+        exact, sampled = (
+            {one.feature: one for one in model.explain_one(x, evaluations=n, nearest=0).contributions}
+            for n in (1 << 11, 512)
+        )
+        assert all(one.error == 0.0 for one in exact.values())
+        off += [one.adds - exact[name].adds for name, one in sampled.items()]
+        errors += [one.error for one in sampled.values()]
+    off, errors = np.abs(off), np.array(errors)
+    assert (off <= 5.0 * errors + 1e-6).all()
+    assert np.mean(off <= 2.0 * errors + 1e-6) > 0.9
+    assert np.sqrt(np.mean(off**2)) < 1.5 * np.sqrt(np.mean(errors**2)) + 1e-6
+
+
 def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
     asked = []
 
