@@ -45,6 +45,18 @@ def _rare() -> str:
     return decisions.rare_table()
 
 
+def _votes() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.votes_table()
+
+
+def _noise() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.noise_table()
+
+
 def _delays() -> str:
     from simulations.benchmarks import delays
 
@@ -79,6 +91,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "streams": _streams,
     "coverage": _coverage,
     "rare": _rare,
+    "votes": _votes,
+    "noise": _noise,
     "delays": _delays,
     "label_budget": _label_budget,
     "keyed": _keyed,

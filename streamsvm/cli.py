@@ -638,10 +638,11 @@ def _class_of(text: str | None) -> Any:
 
 
 def _run(args: argparse.Namespace, started: float) -> int:
-    from streamsvm.run.runner import check_persistence
     from streamsvm.run.settings import check, check_source, locked, model_of
 
     check(args)
+    from streamsvm.run.runner import check_persistence  # what takes a second comes after what is refused at once
+
     model = model_of(args)
     check_source(args)
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))

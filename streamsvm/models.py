@@ -43,7 +43,7 @@ DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, 
 LOADABLE: dict[str, Any] = {}
 """Classes that `streamsvm.load` makes by `from_state`, by name: each is added where it is defined."""
 
-LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier")
+LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier", "CoveringClassifier")
 """Those that are defined further up than `load`, and are added once they are asked for by their public name."""
 
 
@@ -209,7 +209,9 @@ class Polytopes:
     scaler
         From raw rows to scaled ones.
     inverse_temperature
-        Probabilities are the softmax of so many f_c.
+        Probabilities are the softmax of so many f_c,
+    noise
+        but for this share of labels, which are as if drawn at random.
     """
 
     classes: list[Any]
@@ -217,6 +219,7 @@ class Polytopes:
     biases: NDArray[np.float64]
     scaler: Scaler
     inverse_temperature: float = 1.0
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         c, k, d = self.faces.shape
@@ -229,6 +232,8 @@ class Polytopes:
             raise ValueError("faces and biases must be finite")
         if not 0.0 < self.inverse_temperature < np.inf:
             raise ValueError(f"`inverse_temperature` must be a positive number, got {self.inverse_temperature}")
+        if not 0.0 <= self.noise < 1.0:
+            raise ValueError(f"`noise` must be a share below 1, got {self.noise}")
 
     def scaled_by(self, scaler: Scaler) -> Polytopes:
         """The same function of raw rows in which no value is missing or cut, by another scaling, not ranks.

@@ -46,6 +46,10 @@ def test_the_command_line_starts_without_learners():
     assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.cli")
 
 
+def test_settings_are_refused_without_learners():
+    assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.run.settings")
+
+
 def test_interrupts_are_taken_care_of_before_anything_that_takes_time():
     brought = loaded("import streamsvm.__main__", "-S") - loaded("import importlib, signal", "-S")
     assert brought == {"__future__", "streamsvm", "streamsvm.__main__"}  # `typing` takes as long as all of them

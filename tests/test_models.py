@@ -391,6 +391,7 @@ def test_polytopes_predict_as_the_learner_they_come_from(scaling):
     polytopes = model.model
     f = polytopes.inverse_temperature * polytopes.decision_function(X)
     proba = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
+    proba = (1.0 - polytopes.noise) * proba + polytopes.noise / 2.0
     np.testing.assert_allclose(proba, model.predict_proba_many(X), rtol=1e-9)
     assert polytopes.predict(X) == model.predict_many(X).tolist()
 

@@ -2,6 +2,7 @@
 
     python -m simulations.benchmarks.decisions coverage   sets at .8, .9, .95 on all streams beside fixed conformal sets
     python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000 beside River's
+    python -m simulations.benchmarks.decisions votes      experts weighed with log loss where classes are rare
     python -m simulations.benchmarks.decisions noise      calibration under label noise
     python -m simulations.benchmarks.decisions cost       time an event with and without, in turns of 250 events
     python -m simulations.benchmarks.decisions show       tables of what is kept
@@ -30,6 +31,10 @@ MOST = 20_000
 DRIFTING = (
     *("Agrawal sudden", "Agrawal gradual", "RBF incremental", "RBF recurring"),
     *("hyperplane incremental", "SEA sudden", "sine recurring", "mixed gradual"),
+)
+EVEN = (
+    *("electricity", "insects 2013", "insects abrupt", "keystroke", "luxembourg", "SEA 50k", "posture", "usenet1"),
+    *DRIFTING,
 )
 # Events of the other class for one of the rare one, and how many events there are.
 RATIOS = {20: 5_000, 100: 8_000, 1_000: 20_000}
@@ -159,11 +164,13 @@ def rare(only: list[str] | None = None) -> None:
     for ratio in RATIOS:
         for name in only or DRIFTING:
             key = f"{name} 1:{ratio}"
-            if key in result:
+            cells = dict(result.get(key, {}))
+            missing = {peer: make for peer, make in peers().items() if peer not in cells}
+            if not missing:
                 continue
             rows, y = thinned(name, ratio)
-            truth, cells = np.array(y), {}
-            for peer, make in peers().items():
+            truth = np.array(y)
+            for peer, make in missing.items():
                 start = time.perf_counter()
                 p = probabilities(make(), rows, y)
                 us = 1e6 * (time.perf_counter() - start) / len(y)
@@ -177,9 +184,47 @@ def rare(only: list[str] | None = None) -> None:
                     "cost": _rounded(costs.sum() / min(ratio * own.sum(), (1 - own).sum())),
                     "us": _rounded(us),
                 }
-            result[key] = {"events": len(y), "rare": int(truth.sum()), **cells}
-            print(key, {peer: (cell["average precision"], cell["cost"]) for peer, cell in cells.items()}, flush=True)
+            ordered = {peer: cells[peer] for peer in peers()}
+            result[key] = {"events": len(y), "rare": int(truth.sum()), **ordered}
+            print(key, {peer: (cell["average precision"], cell["cost"]) for peer, cell in ordered.items()}, flush=True)
             keep("decisions-rare", result, ("river", "numpy", "numba", "scikit-learn"), lines=True)
+
+
+# Votes ------------------------------------------------------------------------------------------------------------
+
+
+def votes() -> None:
+    """The blend with experts weighed by accuracy alone, and with log loss beside it where classes are rare."""
+    from sklearn import metrics
+
+    from streamsvm import StreamSVMClassifier
+
+    result = {}
+    for ratio, name in [(ratio, name) for ratio in RATIOS for name in DRIFTING] + [(0, name) for name in EVEN]:
+        rows, y = thinned(name, ratio) if ratio else _even(name)
+        truth, cells = np.array(y), {}
+        for way in ("accuracy", "rarity"):
+            model = StreamSVMClassifier()
+            if way == "accuracy":
+                model._state.rare_weight = 0.0
+            predicted, proba = model.test_then_train(rows, y, proba=True)
+            codes = np.array([model.classes_.index(label) for label in y])[SKIPPED:]
+            said = np.clip(proba[np.arange(len(y)), :][SKIPPED:], 1e-6, 1.0)
+            shown = [model.classes_.index(1)] if ratio else np.unique(codes).tolist()
+            found = [metrics.average_precision_score(codes == c, said[:, c]) for c in shown]
+            cells[way] = {
+                "average precision": _rounded(float(np.mean(found))),
+                "log loss": _rounded(-np.log(said[np.arange(len(said)), codes]).mean()),
+                "accuracy": _rounded(100.0 * float((predicted == truth)[SKIPPED:].mean())),
+            }
+        result[f"{name} 1:{ratio}" if ratio else name] = cells
+        print(name, ratio, cells, flush=True)
+    keep("decisions-votes", result, lines=True)
+
+
+def _even(name: str) -> tuple[Any, list[Any]]:
+    """A stream whose classes are more or less even."""
+    return generators.load(name, 0, 10_000) if name in generators.GENERATORS else data.load_stream(name, 10_000)
 
 
 # Noise ------------------------------------------------------------------------------------------------------------
@@ -230,9 +275,11 @@ def cost() -> None:
         for way, asked in (
             ("sets, rows", {"coverage": 0.9}),
             ("sets, loop", {"coverage": 0.9}),
+            ("sets around, loop", {"coverage": 0.9}),
             ("costs, rows", {}),
+            ("costs, loop", {}),
         ):
-            plain, other = make(), make()
+            plain, other = make(), _around(way)(make())
             step = _loop if way.endswith("loop") else _rows
             seconds = {"plain": 0.0, "other": 0.0}
             for start in range(0, len(y), 250):
@@ -240,8 +287,8 @@ def cost() -> None:
                 table = {key: column[part] for key, column in X.items()}
                 for who, model in (("plain", plain), ("other", other)):
                     begin = time.process_time()
-                    if way.startswith("costs"):
-                        _decide(model, table, y[part], who == "other")
+                    if way == "costs, loop" and who == "other":
+                        _decide_in_turn(model, rows[part], y[part])
                     else:
                         step(model, table, rows[part], y[part], asked if who == "other" else {})
                     if start >= 1_000:
@@ -266,15 +313,19 @@ def _loop(model: Any, table: Any, rows: list[Any], y: list[Any], asked: dict[str
         model.learn_one(x, label)
 
 
-def _decide(model: Any, table: Any, y: list[Any], deciding: bool) -> None:
-    from streamsvm import DecidingClassifier
+def _decide_in_turn(model: Any, rows: list[Any], y: list[Any]) -> None:
+    for x, label in zip(rows, y, strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
 
-    if not deciding:
-        model.test_then_train(table, y)
-        return
-    if not hasattr(model, "decider"):
-        model.decider = DecidingClassifier(model, abstain=0.2)
-    model.decider.test_then_train(table, y)
+
+def _around(way: str) -> Callable[[Any], Any]:
+    """What is put around the learner of which that is asked."""
+    from streamsvm import CoveringClassifier, DecidingClassifier
+
+    if way.startswith("costs"):
+        return lambda model: DecidingClassifier(model, abstain=0.2)
+    return CoveringClassifier if way.startswith("sets around") else lambda model: model
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
@@ -314,12 +365,38 @@ def rare_table() -> str:
     return "\n".join(lines)
 
 
+def votes_table() -> str:
+    """Means over the streams of each ratio, by what experts are weighed by."""
+    found = kept("decisions-votes")
+    lines = ["| | by accuracy | and by log loss where classes are rare |", "|---|---|---|"]
+    for ratio in (*RATIOS, 0):
+        cells = [cell for key, cell in found.items() if (key.endswith(f":{ratio}") if ratio else ":" not in key)]
+        for measure, places in (("average precision", 3), ("log loss", 4), ("accuracy", 2)):
+            means = [float(np.mean([cell[way][measure] for cell in cells])) for way in ("accuracy", "rarity")]
+            shown = " | ".join(f"{mean:.{places}f}" for mean in means)
+            lines.append(f"| {f'1:{ratio}' if ratio else 'even'}, {measure} | {shown} |")
+    return "\n".join(lines)
+
+
+def noise_table() -> str:
+    """The calibration error of each stream, by the share of labels that are drawn at random."""
+    found = kept("decisions-noise")
+    lines = ["| | 0 % | 20 % | 40 % |", "|---|---|---|---|"]
+    for name in dict.fromkeys(key.rpartition(", ")[0] for key in found):
+        cells = [found[f"{name}, {share}%"] for share in (0, 20, 40)]
+        lines.append(f"| {name} | {' | '.join(_noted(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _noted(cell: dict[str, float]) -> str:
+    return f"{cell['all']:.3f} ({cell['last 5,000']:.3f})"
+
+
 def show() -> None:
     """All tables."""
-    print(coverage_table(), rare_table(), sep="\n\n")
-    for name in ("noise", "cost"):
-        for key, cell in kept(f"decisions-{name}").items():
-            print(key, cell)
+    print(coverage_table(), rare_table(), votes_table(), noise_table(), sep="\n\n")
+    for key, cell in kept("decisions-cost").items():
+        print(key, cell)
 
 
 def _rounded(value: float) -> float:
@@ -329,7 +406,7 @@ def _rounded(value: float) -> float:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    programs = {"coverage": coverage, "rare": rare, "noise": noise, "cost": cost, "show": show}
+    programs = {"coverage": coverage, "rare": rare, "votes": votes, "noise": noise, "cost": cost, "show": show}
     parser.add_argument("what", choices=programs)
     programs[parser.parse_args().what]()
 

@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.sets import Floats, Ints, LabelSets
+from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.decide.checks import check_alarms
+from streamsvm.decide.sets import LabelSets
 from streamsvm.kernels.sets import MOST
 from streamsvm.models import ArchiveError
-from streamsvm.parameters import check_between, check_choice
 
-KINDS = ("share", "recall", "precision")
 # Of wanted precision: bins of the log-odds between these, and how they forget, so many labels at a time.
 _STEPS, _WIDEST, _BLOCK, _DECAY, _LEAST = 64, 8.0, 64, 0.99, 5.0
-
-
-def check_alarms(kind: str, wanted: float) -> None:
-    """Refuse what are no alarms."""
-    check_choice("kind", kind, KINDS)
-    check_between("wanted", wanted, 0.0, 1.0)
 
 
 class Alarms:

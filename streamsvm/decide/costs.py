@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.sets import Floats, Ints
+from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.parameters import check_class_weight, check_number
 
 LARGEST = 1e9
+_FEW = 8  # classes that one decision is worked out for without arrays
 ABSTAINS = -1
 """The decision to leave an event to somebody else."""
 
@@ -57,6 +59,7 @@ class Costs:
         self.counts = np.zeros(0, np.int64)
         """How often each class came."""
         self._matrix = np.zeros((0, 0))
+        self._columns: list[list[float]] = []
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
         """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions.
@@ -114,6 +117,48 @@ class Costs:
         if follow:
             self.counts = counts + came.sum(axis=0)
         return decisions, self._paid(decisions, codes, matrix, weights)
+
+    def decide(self, proba: Sequence[float], classes: Sequence[Any]) -> int:
+        """The decision for one event, as `run` has it, of which no label is taken.
+
+        Parameters
+        ----------
+        proba
+            Probabilities, 0 for classes that are not known.
+        classes
+            The labels.
+        """
+        k = len(proba)
+        if k > _FEW:
+            [decision], _ = self.run(np.array([proba]), np.full(1, -1), classes, follow=False)
+            return int(decision)
+        if len(self._columns) != k:
+            self._columns = self.matrix(classes[:k]).T.tolist()
+        counts = self._counted(k) if self._is_balanced or 0.0 in proba else None
+        if self._is_balanced and counts is not None:
+            proba = [*map(mul, proba, self._weights_by(counts))]
+        least, best = self._abstain, ABSTAINS
+        for d, column in enumerate(self._columns):
+            if counts is not None and proba[d] <= 0.0 and counts[d] == 0:
+                continue
+            expected = 0.0  # one after the other, as `run` adds them: `sum` may round otherwise
+            for p, cost in zip(proba, column, strict=True):
+                expected += p * cost
+            if expected < least or (expected == least and best == ABSTAINS):
+                least, best = expected, d
+        return best
+
+    def _counted(self, k: int) -> list[int]:
+        """How often each of so many classes came."""
+        counts: list[int] = self.counts[:k].tolist()
+        return counts + [0] * (k - len(counts))
+
+    def _weights_by(self, counts: list[int]) -> list[float]:
+        """As `_balanced`, for one event."""
+        if not self._is_balanced:
+            return [1.0] * len(counts)
+        total, n_seen = sum(counts), sum(map(bool, counts))
+        return [total / (n_seen * count) if count else 1.0 for count in counts]
 
     def come(self, code: int) -> None:
         """Take the label of an event.

@@ -10,16 +10,8 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs
-from streamsvm.models import (
-    DAMAGED,
-    LOADABLE,
-    LOADABLE_LATER,
-    Archived,
-    ArchiveError,
-    decode_label,
-    encode_label,
-    public,
-)
+from streamsvm.decide.wrapped import model_from, state_of
+from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
 class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
@@ -56,6 +48,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
         self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}
+        self._labels: list[Any] = []
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -109,11 +102,15 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        shares = self.predict_proba_one(x, **kwargs)
-        self._number(shares)
-        proba = np.array([[shares.get(label, 0.0) for label in self._codes]])
-        [decision], _ = self._costs.run(proba, np.full(1, -1), self.classes_, follow=False)
-        return None if decision == ABSTAINS else self.classes_[decision]
+        shares = self.model.predict_proba_one(x, **kwargs)
+        if not shares.keys() <= self._codes.keys():
+            self._number(shares)
+        labels = self._labels
+        if len(labels) < len(self._codes):
+            labels = self._labels = self.classes_
+        find = shares.get
+        decision = self._costs.decide([find(label, 0.0) for label in labels], labels)
+        return None if decision == ABSTAINS else labels[decision]
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event.
@@ -128,8 +125,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             Passed on to the classifier.
         """
         self.model.learn_one(x, y, **kwargs)
-        self._number([y])
-        self._costs.come(self._codes[y])
+        self._costs.come(self._codes.setdefault(y, len(self._codes)))
 
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
@@ -173,7 +169,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
-        header, arrays = self.model.state()  # type: ignore[attr-defined]
+        header, arrays = state_of(self.model)
         cost = self.cost.tolist() if isinstance(self.cost, np.ndarray) else self.cost
         whole = {
             "class": type(self).__name__,
@@ -183,7 +179,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             "abstain": self.abstain,
             "classes": [encode_label(label) for label in self._codes],
         }
-        return whole, {f"model.{name}": array for name, array in arrays.items()} | {"counts": self._costs.counts}
+        return whole, arrays | {"counts": self._costs.counts}
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -200,10 +196,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             Where header or arrays are not those of one.
         """
         try:
-            name = header["model"]["class"]
-            kind = public(name) if name in LOADABLE_LATER else LOADABLE[name]
-            own = {key.removeprefix("model."): a for key, a in arrays.items() if key.startswith("model.")}
-            model = kind.from_state(header["model"], own)
+            model = model_from(header["model"], arrays)
             self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
             self._number(map(decode_label, header["classes"]))
             counts = arrays["counts"]

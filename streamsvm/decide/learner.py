@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from streamsvm.decide.sets import AllSets, Floats, Key, LabelSets, Members, labels_in
+from streamsvm.decide.arrays import Floats, Members
+from streamsvm.decide.sets import AllSets, Key, LabelSets, labels_in
 
 
 class PredictsSets:
@@ -74,9 +75,9 @@ class PredictsSets:
         set
             The most probable label, and all that are probable enough; empty as long as nothing has been learned.
         """
-        sets = self.label_sets(coverage, by_class)
+        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         proba = self.predict_proba_one(x, **kwargs)
-        return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()
+        return set(labels_in(sets.run_one(proba.values()), proba)) if proba else set()
 
 
 class PredictsManySets(PredictsSets):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import compress
 from typing import Any
@@ -10,15 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.first_use import prepare
 from streamsvm.kernels import sets as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, check_names
 from streamsvm.parameters import check_between
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Members = NDArray[np.bool_]
 
 Key = tuple[float, bool]
 """Which sets are meant: of what coverage, and whether by class."""
@@ -139,7 +137,7 @@ class LabelSets:
         self._grow(proba.shape[1])
         _step()(self._state, _covering(proba, codes, members))
 
-    def run_one(self, proba: Floats | Sequence[float], code: int = -1) -> Members:
+    def run_one(self, proba: Floats | Collection[float], code: int = -1) -> Members:
         """As `run` for one event: its probabilities, and its set, are of shape (n_classes,).
 
         Parameters
@@ -158,16 +156,14 @@ class LabelSets:
         if n != self._n_single:
             self._grow(n)
             self._n_single = n
-            self._proba, self._label, self._members = (
-                np.empty((1, n)),
-                np.empty(1, np.int64),
-                np.empty((1, n), np.bool_),
-            )
-            self._single = _covering(self._proba, self._label, self._members)
-        self._proba[0], self._label[0] = proba, code
-        _step()(self._state, self._single)
-        found: Members = self._members[0]
-        return found
+            # Probabilities and the label after them, so that one call writes both.
+            row, members = np.zeros(n + 1), np.empty((1, n), np.bool_)
+            self._single, self._call = _covering(row[None, :n], row[n:].view(np.int64), members), _step()
+            self._pack, self._row = struct.Struct(f"{n}dq").pack_into, row.data
+            self._found: Members = members[0]
+        self._pack(self._row, 0, *proba, code)
+        self._call(self._state, self._single)
+        return self._found
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -260,7 +256,7 @@ class AllSets:
                 sets.learn(proba, codes)
         return members
 
-    def learn_one(self, proba: Floats, code: int) -> None:
+    def learn_one(self, proba: Floats | Collection[float], code: int) -> None:
         """Take the label of one event."""
         for sets in self._sets.values():
             sets.run_one(proba, code)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Self
 
-import numpy as np
+from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import AllSets, Floats
+from streamsvm.decide.sets import AllSets, labels_in
+from streamsvm.decide.wrapped import model_from, state_of
+from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, decode_labels, encode_label
 
 
-class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier that knows probabilities, with sets of labels that cover the true one as often as is wanted.
 
     The learners of this package have `predict_set_one` themselves, at less cost, and where labels come later
     `DelayedClassifier` has it for any classifier. Of this one the probabilities that an event was predicted with are
-    taken where it is learned next; others are asked for again.
+    taken where it is learned next; others are asked for again. It can be saved where the classifier is one of this
+    package.
 
     Parameters
     ----------
@@ -120,9 +123,9 @@ class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: 
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        sets = self.label_sets(coverage, by_class)
+        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         self.predict_proba_one(x, **kwargs)
-        return {label for label, is_in in zip(self._codes, sets.run_one(self._row()), strict=True) if is_in}
+        return set(labels_in(sets.run_one(self._row()), self._codes))
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event, and take its label into the sets that were asked for.
@@ -146,6 +149,47 @@ class CoveringClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: 
         self._asked = None
         self.model.learn_one(x, y, **kwargs)
 
-    def _row(self) -> Floats:
+    def _row(self) -> list[float]:
         """The probabilities of the labels that are known."""
-        return np.array([self._proba.get(label, 0.0) for label in self._codes])
+        find = self._proba.get
+        return [find(label, 0.0) for label in self._codes]
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
+        header, arrays = state_of(self.model)
+        whole = {
+            "class": type(self).__name__,
+            "model": header,
+            "sets": self._sets.header(),
+            "classes": [encode_label(label) for label in self._codes],
+        }
+        return whole, arrays | self._sets.arrays()
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The classifier whose `state` this is.
+
+        Parameters
+        ----------
+        header, arrays
+            What `state` gave, or what was read from a file.
+
+        Raises
+        ------
+        ArchiveError
+            Where header or arrays are not those of one.
+        """
+        try:
+            self = cls(model_from(header["model"], arrays))
+            self._sets = AllSets.from_state(header["sets"], arrays)
+            self._codes = {label: code for code, label in enumerate(decode_labels(header["classes"]))}
+        except ArchiveError:
+            raise
+        except DAMAGED as error:
+            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+        return self
+
+
+LOADABLE["CoveringClassifier"] = CoveringClassifier

@@ -2,9 +2,12 @@
 
 An event is scaled once in each way (standardised, and by ranks) and handed over to the members, each with a state of
 its own. A member has one or more *heads*, each an expert with scores of its own. Every expert votes with its
-probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy), the accuracy decayed by `expert_decay`. The vote's
+probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy - RARE_WEIGHT * rarity * log loss), both decayed by
+`expert_decay`. Accuracy says little where most events are of one class: with H the entropy of the classes of late, the
+rarity 1 / H - 1 / log(n_classes), 0 where classes are even, lets log loss have a say in shares of H. The vote's
 probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
-is more often right (`stacking`). Last comes what the labels before say (`autocorrelation`).
+is more often right (`stacking`). Then comes what the labels before say (`autocorrelation`), and last what all that is
+worth where labels are noisy (`calibration`).
 
 Where the label of an event comes late, experts have learned others in between when it does: what they would answer then
 says little of what they answered. So their answers are kept in the memory of an event that waits (`answers`), and by
@@ -45,6 +48,7 @@ from streamsvm.kernels.autocorrelation import (
 )
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
+from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
@@ -60,6 +64,11 @@ ALL, SCALE, VOTE_ON, LEARN = range(4)
 VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies begin as if an expert had been wrong on so many events.
 VOTE_CAUTION = 30.0
+# What log loss has to say beside accuracy where classes are rare, and how far: the entropy of classes is over so many
+# labels, is looked at when a block ends, and rarity grows no further.
+RARE_WEIGHT, FREQUENCY_DECAY, MOST_RARITY = 10.0, 0.999, 50.0
+# So much of an expert's log loss is gone with each label that comes late.
+FORGOTTEN = 0.02
 # By labels that come late accuracies are over so many times as many events.
 LATE_WINDOW = 20.0
 # Experts with less than this share of the vote are not heard.
@@ -94,6 +103,7 @@ BLEND = Declaration(
         "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
         "stack": Part(STACK, "the second vote"),
         "autocorrelation": Part(AUTOCORRELATION, "what the labels before say"),
+        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
         "scale": address("`scale_rows`"),
         "vote": address("`vote_on_rows`"),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
@@ -114,16 +124,22 @@ BLEND = Declaration(
             saved=True,
             within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
         ),
+        "rare_weight": Number("what log loss has to say by it", start=RARE_WEIGHT),
+        "rarity": Number("how far classes are from even", saved=True, within=(0.0, MOST_RARITY)),
         "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
         "right_long": Number("the same over longer", saved=True, within=_SHARE),
         "experts": records(
             ("experts",),
             "the heads of all members",
             accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
+            loss=Number("the decayed log loss", saved=True, within=(0.0, -LEAST_LOG)),
             weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
             inverse_temperature=Number("how many f its probabilities are the softmax of"),
             best=Number("the class it finds likeliest for the event in hand", i64),
             total=Number("the sum of the terms of its softmax"),
+        ),
+        "frequencies": Array(
+            ("classes",), "how often each class came, decayed; of few classes", saved=True, within=(0.0, MOST_EVENTS)
         ),
         "last": Array(("columns",), "the values of the event last predicted"),
         "last_columns": Array(("columns",), "the columns it listed", i64),
@@ -249,6 +265,7 @@ def settle_votes(state, n, proba):
     stack(state.stack, n, proba)
     if state.uses_autocorrelation:
         add_autocorrelation(state.autocorrelation, n, proba)
+    allow_for_noise(state.calibration, n, others, proba)
 
 
 @inlined
@@ -395,10 +412,12 @@ def count(state, request, label, k):
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
         right = 1.0 if best_named(state) == label else 0.0
-        count_votes(state, request, label, k)
+        count_votes(state, request, label, k, place)
+        follow_classes(state, label, row.seen)
         detect_drift(state, right, row.seen)
         if label < n:
             calibrate(state, voted, place)
+            learn_noise(state.calibration, voted, place, state.votes if n > FEW else state.proba)
             if row.late > 0:
                 forget_stack(state.stack)
             else:
@@ -412,8 +431,8 @@ def count(state, request, label, k):
 
 
 @kernel
-def count_votes(state, request, label, k):
-    """Take the predictions of all experts for row k into their accuracies, and weigh them anew.
+def count_votes(state, request, label, k, place):
+    """Take the predictions of all experts for row k into their accuracies and log losses, and weigh them anew.
 
     An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
     """
@@ -423,7 +442,7 @@ def count_votes(state, request, label, k):
         judge_kept(state, request.memories[late], label)
     # At first accuracies are means, a little below what they will be.
     rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
-    capacity, scores, top = state.proba.size, block.scores[k], 0.0
+    capacity, scores, logs, top = state.proba.size, block.scores[k], state.stack.logs, -math.inf
     for i in range(block.members.size):
         member, is_present = block.members[i], takes_part(block, i, True, row.seen)
         own_rate = min(DORMANT_RATE * rate, 1.0) if member.dormant > 0.0 else rate
@@ -434,14 +453,47 @@ def count_votes(state, request, label, k):
                 best = experts[h].best if member.dormant == 0.0 else best_class(scores, h * capacity, n)
                 right = 1.0 if best == label else 0.0
                 experts[h].accuracy += own_rate * (right - experts[h].accuracy)
-            top = max(top, experts[h].accuracy)
+            if is_late:
+                experts[h].loss -= FORGOTTEN * experts[h].loss
+            elif is_present and member.dormant == 0.0 and label < n:
+                experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
+            top = max(top, merit(state, h))
     total = 0.0
     for h in range(experts.size):
-        experts[h].weight = exp_below(VOTE_INVERSE_TEMPERATURE * (experts[h].accuracy - top))
+        experts[h].weight = exp_below(merit(state, h) - top)
         total += experts[h].weight
     share = 1.0 / total
     for h in range(experts.size):
         experts[h].weight *= share
+
+
+@inlined
+def merit(state, h):
+    """The logarithm of what an expert's vote weighs, but for a constant."""
+    expert = state.experts[h]
+    return VOTE_INVERSE_TEMPERATURE * expert.accuracy - state.rare_weight * state.rarity * expert.loss
+
+
+@kernel
+def follow_classes(state, label, seen):
+    """Take a label into how often classes come; when a block ends, see how far from even that is."""
+    n, frequencies = max(state.n_classes, label + 1), state.frequencies
+    if n > FEW:
+        state.rarity = 0.0
+        return
+    total = entropy = 0.0
+    for c in range(n):
+        frequencies[c] *= FREQUENCY_DECAY
+        total += frequencies[c]
+    frequencies[label] += 1.0
+    if int(seen) % BLOCK != 0 or n < 2:
+        return
+    for c in range(n):
+        share = frequencies[c] / (total + 1.0)
+        entropy -= share * math.log(share) if share > 0.0 else 0.0
+    even = 1.0 / math.log(n)
+    state.rarity = min(1.0 / entropy - even, MOST_RARITY) if entropy > 1.0 / (MOST_RARITY + even) else MOST_RARITY
+    state.rarity = max(state.rarity, 0.0)
 
 
 @kernel

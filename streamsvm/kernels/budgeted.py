@@ -8,11 +8,13 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.kernels.calibration import allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
     BSGD,
@@ -46,6 +48,8 @@ __all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
 LARGEST_CHANGE = 1e15
 # Heads weigh exp(VOTE_INVERSE_TEMPERATURE * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
 VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
+# Probabilities are calibrated by one learned event in so many.
+CALIBRATION_SAMPLE = 4
 
 block_at = state_at(BLOCK)
 
@@ -61,6 +65,8 @@ def find_proba(state):
         total = softmax_terms(scores, at, n, inverse_temperature(head.loss), terms, at)
         for c in range(n):
             proba[c] += head.weight * terms[at + c] / total
+    if n > 1:
+        allow_for_noise(state.calibration, n, 1.0, proba)
 
 
 @kernel
@@ -76,7 +82,36 @@ def predict(state, m):
     return best_class(state.proba, 0, n)
 
 
+@inlined
+def calibrates(state, label):
+    """Whether the next event that is learned is one by which probabilities are calibrated."""
+    n = state.n_classes
+    return np.int64(state.rows.seen) % CALIBRATION_SAMPLE == 0 and n > 1 and label < n
+
+
+@kernel
+def calibrate(state, label):
+    """Make probabilities better by the label of the event whose scores are at hand."""
+    find_proba(state)
+    learn_noise(state.calibration, state.n_classes, label, state.proba)
+
+
 # Learning ---------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def score_to_learn(state, m, label):
+    """The scores of an event that is learned next."""
+    is_calibrating = calibrates(state, label)
+    evaluate(state, m, votes_on_means(state) or (is_calibrating and state.average > 0.0))
+    if is_calibrating:
+        calibrate(state, label)
+
+
+@inlined
+def votes_on_means(state):
+    """Whether learning needs the averaged scores."""
+    return state.n_heads > 1 and state.average > 0.0
 
 
 @inlined
@@ -234,12 +269,6 @@ def settle_average(state, h):
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
-@inlined
-def votes_on_means(state):
-    """Whether learning needs the averaged scores."""
-    return state.n_heads > 1 and state.average > 0.0
-
-
 @kernel
 def event(state, label, weight):
     """Predict or learn the single event, as `polytope.event` does."""
@@ -253,7 +282,7 @@ def event(state, label, weight):
         return m - 1
     if label == PREDICT:
         return predict(state, m)
-    evaluate(state, m, votes_on_means(state))
+    score_to_learn(state, m, label)
     learn(state, m, label, weight)
     observe(rows, row, columns, 0, n, shared)
     return 0
@@ -278,8 +307,10 @@ def run_rows(state, request):
                 answer(request, i, best, state.proba, state.n_classes)
             elif best < 0 and learning:
                 evaluate(state, m, False)
+            if learning and calibrates(state, request.labels[i]):
+                calibrate(state, request.labels[i])
         elif learning:
-            evaluate(state, m, votes_on_means(state))
+            score_to_learn(state, m, request.labels[i])
         if learning:
             learn(state, m, request.labels[i], request.weights[i])
             observe(rows, values, columns, start, end, shared)

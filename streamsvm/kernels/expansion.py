@@ -20,6 +20,7 @@ from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import state_at
+from streamsvm.kernels.calibration import CALIBRATION
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.lanes import (
     LANES,
@@ -60,6 +61,7 @@ BSGD = Declaration(
     "bsgd",
     {
         "rows": Part(ROWS, "rows on their way, and scaling"),
+        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
         "n_classes": Number("classes known", i64, saved=True, within=_COUNT),
         "n_vectors": Number("support vectors", i64, saved=True, within=_COUNT),
         "n_relearned": Number("steps of the metric since norms were summed", i64, saved=True, within=_COUNT),

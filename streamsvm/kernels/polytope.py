@@ -17,6 +17,7 @@ from numba import types
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import FEW, largest, softmax_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
@@ -41,6 +42,7 @@ CPM = Declaration(
     "cpm",
     {
         "rows": Part(ROWS, "rows on their way, and scaling"),
+        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "n_faces": Number("hyperplanes of a class", i64),
         "l2": Number("strength of the penalty"),
@@ -170,12 +172,20 @@ def score_averaged(state, rows, values, m):
 
 
 @inlined
-def find_proba(state):
-    """The probabilities of all classes, from the f of the event in hand: the softmax of so many of them."""
+def find_softmax(state):
+    """The softmax of so many f, of the event in hand."""
     n, proba = state.n_classes, state.proba
     total = softmax_terms(state.f, 0, n, state.inverse_temperature, proba, 0)
     for c in range(n):
         proba[c] /= total
+
+
+@inlined
+def find_proba(state):
+    """The probabilities of all classes, from the f of the event in hand."""
+    find_softmax(state)
+    if state.n_classes > 1:
+        allow_for_noise(state.calibration, state.n_classes, 1.0, state.proba)
 
 
 @inlined
@@ -197,11 +207,14 @@ def calibrates(state, label):
 @kernel
 def calibrate(state, label):
     """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand."""
-    find_proba(state)
+    find_softmax(state)
     n, f, proba = state.n_classes, state.f, state.proba
     gradient = f[label]
     for c in range(n):
         gradient -= proba[c] * f[c]
+    if n > 1:
+        allow_for_noise(state.calibration, n, 1.0, proba)
+        learn_noise(state.calibration, n, label, proba)
     gradient = min(max(state.inverse_temperature * gradient, -MOST_SURPRISE), MOST_SURPRISE)
     wanted = state.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
     state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)

@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.decide.arrays import Members
+from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
-from streamsvm.decide.sets import AllSets, Key, Members
+from streamsvm.decide.sets import AllSets, Key
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
+from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.models import (
@@ -51,7 +54,7 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClassifier):
+class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -74,6 +77,14 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
     def memory_size(self) -> int:
         """How many numbers it has to remember of the moment at which an event was predicted, to learn it late."""
         return 0
+
+    @property
+    def noise(self) -> float:
+        """The share of labels that are as if drawn at random, by which probabilities are bounded; 0 while for none.
+
+        Learned as the stream runs, and heard where probabilities are better for it.
+        """
+        return noise_of(self._state.calibration)
 
     @abstractmethod
     def _new_state(self, n_columns: int, n_classes: int) -> State:
@@ -116,6 +127,38 @@ class OnlineClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClass
     def n_events_learned(self) -> int:
         """How many events have been learned."""
         return int(self._rows.seen)
+
+    def moment(self) -> Moment:
+        """What it knows now, for `changes` to compare with later: a few numbers for each feature and class."""
+        leaders = self.leaders() if hasattr(self, "leaders") else []
+        return Moment(
+            self.n_events_learned,
+            {} if self._rows.scaling == scaling.NONE else self._spreads(),
+            dict(getattr(self, "relevance", {})),
+            self._shares_of_classes(),
+            leaders[0]["member"] if leaders and self.n_events_learned else "",
+            float(getattr(self, "autocorrelation_trust", 0.0)),
+        )
+
+    def _spreads(self) -> dict[Any, Spread]:
+        """What running scaling knows of each column."""
+        rows, space, found = self._rows, self._space, {}
+        for j, name in enumerate(space.names):
+            n = float(rows.present[j])
+            if space.is_dead(j) or n == 0.0:
+                continue
+            if space.is_indicator[j]:
+                found[name] = Spread(n, math.nan, math.nan)
+                continue
+            less = float(rows.total[j] / rows.count[j])
+            variance = max(float(rows.squares[j] / rows.count[j]) - less * less, 0.0)
+            found[name] = Spread(n, float(rows.shift[j]) + less, math.sqrt(variance), bool(rows.decay < 1.0))
+        return found
+
+    def _shares_of_classes(self) -> dict[Any, float]:
+        """How often each class came."""
+        counts = self._state.classes.learned[: len(self._codes)].tolist()
+        return dict(zip(self.classes_, counts, strict=True))
 
     @property
     def notices(self) -> list[str]:

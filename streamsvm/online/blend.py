@@ -18,6 +18,7 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import answers, autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
 from streamsvm.kernels import blend as kernels
 from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
+from streamsvm.kernels.calibration import MEMORY, new_calibration
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.requests import one_event
 from streamsvm.kernels.state import State
@@ -55,12 +56,15 @@ class StreamSVMClassifier(base.OnlineClassifier):
     learned metric; each carries several heads, that is losses and steps. Linear ones cost little beside them, and lead
     on text; polytopes (see `CPMClassifier`) are there for those who ask. Each head votes with its probabilities,
     weighted by exp(100 accuracy) with its accuracy over about the last `vote_window` events, so that what follows the
-    stream best now leads; a second vote weighs the heads by what they add to one another, and is heard where it is more
-    often right. The inverse temperature of the blend's probabilities is learned by their log loss: that calibrates
-    them. Last, which labels tend to follow the three before is weighed in where that makes probabilities better
+    stream best now leads (where most events are of one class, accuracy says little: log loss has a say then, the more
+    the rarer the others are); a second vote weighs the heads by what they add to one another, and is heard where it is
+    more often right. The inverse temperature of the blend's probabilities is learned by their log loss: that calibrates
+    them. Next, which labels tend to follow the three before is weighed in where that makes probabilities better
     (`label_autocorrelation`); an event follows those labels that had come when it was last predicted, however late its
     own comes (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other
-    predictions change nothing of what is learned.
+    predictions change nothing of what is learned. Last, where labels are noisy, the share of labels that are as if
+    drawn at random is learned, and no prediction is surer than that leaves it: this changes probabilities, but not
+    which label is the most probable.
 
     Where labels come late, by `DelayedClassifier` or `streamsvm run --label-source`, heads are weighed by what they had
     answered when an event was predicted, over twenty times as many labels; the second vote is not heard, and the
@@ -223,6 +227,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "listed": one_event(rows.row, rows.row_columns),
             "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
+            "calibration": new_calibration(n_classes, MEMORY),
             "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION,
                 {
@@ -513,6 +518,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
         reached = 1.0 - (1.0 - autocorrelation.LOSS_RATE) ** n if n else 1.0  # losses start from 0, not yet there
         losses = {"without": state.plain_loss, "with": state.autocorrelated_loss}
         return {"trust": self.autocorrelation_trust} | {name: float(loss) / reached for name, loss in losses.items()}
+
+    def _shares_of_classes(self) -> dict[Any, float]:
+        counts = self._state.frequencies[: len(self._codes)]
+        total = float(counts.sum())
+        return {} if len(counts) > losses.FEW or not total else dict(zip(self.classes_, counts / total, strict=True))
 
     def _kernel_votes(self) -> list[tuple[_Member, State, float]]:
         """The kernel members, their states, and their shares of the vote."""

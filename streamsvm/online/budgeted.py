@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.features import Floats
 from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
-from streamsvm.kernels import expansion, losses, maintenance, merging, seats
+from streamsvm.kernels import calibration, expansion, losses, maintenance, merging, seats
 from streamsvm.kernels.rows import LARGEST
 from streamsvm.kernels.seats import SEATS
 from streamsvm.kernels.state import State
@@ -259,7 +259,11 @@ class BSGDClassifier(base.OnlineClassifier):
             "mixes": 3,
             "solved": slots if self.maintenance == "project" else 0,
         }
-        state = State(expansion.BSGD, sizes, parts={"rows": own})
+        state = State(
+            expansion.BSGD,
+            sizes,
+            parts={"rows": own, "calibration": calibration.new_calibration(n_classes, calibration.SAMPLED_MEMORY)},
+        )
         state.lend(table=merging.table())
         maintain = maintenance.ENTRIES[self.maintenance]
         prepare([maintain])

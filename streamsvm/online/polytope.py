@@ -11,6 +11,7 @@ import numpy as np
 
 from streamsvm.decide.reasons import Contribution, Reasons, largest_first
 from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
+from streamsvm.kernels import calibration
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.rows import LARGEST
@@ -168,7 +169,11 @@ class CPMClassifier(base.OnlineClassifier):
             "classes": n_classes,
             "faces": self.n_faces,
         }
-        state = State(kernels.CPM, sizes, parts={"rows": own})
+        state = State(
+            kernels.CPM,
+            sizes,
+            parts={"rows": own, "calibration": calibration.new_calibration(n_classes, calibration.SAMPLED_MEMORY)},
+        )
         state.n_faces = self.n_faces
         state.l2 = self.l2
         state.horizon = self.horizon
@@ -276,8 +281,11 @@ class CPMClassifier(base.OnlineClassifier):
         else:
             weights = weights * classes.scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
-        beta = float(self._state.inverse_temperature)
-        return Polytopes(self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler(), beta)
+        beta, noise = float(self._state.inverse_temperature), self.noise
+        if noise:
+            beta *= float(self._state.calibration.sharpness)
+        own = self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler()
+        return Polytopes(*own, inverse_temperature=beta, noise=noise)
 
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
@@ -313,6 +321,7 @@ class CPMClassifier(base.OnlineClassifier):
         self._state.inverse_temperature = min(
             max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE
         )
+        calibration.begin_with(self._state.calibration, model.noise)
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Features, LateLabels
-from streamsvm.decide.sets import LabelSets, Members
+from streamsvm.decide.arrays import Members
+from streamsvm.decide.sets import LabelSets
 from streamsvm.features import Floats, Ints
 from streamsvm.kernels import pending as kernels
 from streamsvm.pending.rows import in_order, stacked, taken

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.decide.arrays import Members
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
-from streamsvm.decide.sets import AllSets, Key, Members
+from streamsvm.decide.sets import AllSets, Key
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows

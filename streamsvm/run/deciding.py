@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,69 +15,7 @@ from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import LabelSets
 from streamsvm.run.abilities import State
 from streamsvm.run.learners import Answers
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is wanted beside predictions.
-
-    Parameters
-    ----------
-    coverage
-        How often sets of labels are to hold the true one; None for no sets.
-    by_class
-        Whether that is to hold for each class.
-    cost, class_weight, abstain
-        What decisions cost, as `Costs` has it; None each for no decisions.
-    reasons
-        How many reasons are to be told for each prediction; 0 for none.
-    alarms, alarm_class
-        What kind of alarms are wanted and how many, as `Alarms` has it, and for which class; None for none.
-    """
-
-    coverage: float | None = None
-    by_class: bool = False
-    cost: Any = None
-    class_weight: Any = None
-    abstain: float | None = None
-    alarms: tuple[str, float] | None = None
-    alarm_class: Any = None
-    reasons: int = 0
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """What a checkpoint must agree in."""
-        given = {name: value for name, value in asdict(self).items() if value not in (None, False, 0)}
-        names = {"by_class": "coverage-by-class", "reasons": "explain"}
-        return {f"--{names.get(name, name).replace('_', '-')}": repr(value) for name, value in given.items()}
-
-    @property
-    def named(self) -> dict[Any, str]:
-        """Labels that it speaks of, and by which option."""
-        found: dict[Any, str] = {}
-        if isinstance(self.cost, Mapping):
-            found |= {label: "--cost" for true, costs in self.cost.items() for label in (true, *costs)}
-        if isinstance(self.class_weight, Mapping):
-            found |= dict.fromkeys(self.class_weight, "--class-weight")
-        return found if self.alarms is None else found | {self.alarm_class: "--alarm-class"}
-
-    @property
-    def decides(self) -> bool:
-        """Whether there are decisions by cost."""
-        return not (self.cost is None and self.class_weight is None and self.abstain is None)
-
-    @property
-    def needs_probabilities(self) -> bool:
-        """Whether any of it rests on all probabilities."""
-        return self.coverage is not None or self.decides or self.alarms is not None
-
-    def sets(self, model: Any) -> LabelSets | None:
-        """The sets that are wanted: those of the model, with which they are kept, where it has any by its kind."""
-        if self.coverage is None:
-            return None
-        if isinstance(model, PredictsSets):
-            return model.label_sets(self.coverage, self.by_class)
-        return LabelSets(self.coverage, self.by_class)
+from streamsvm.run.wanted import Wanted
 
 
 class Decisions:
@@ -136,6 +74,15 @@ class Decisions:
         if self._alarms is not None:
             under = "alarms."
             self._alarms.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})
+
+
+def sets_of(wanted: Wanted, model: Any) -> LabelSets | None:
+    """The sets that are wanted: those of the model, with which they are kept, where it has any by its kind."""
+    if wanted.coverage is None:
+        return None
+    if isinstance(model, PredictsSets):
+        return model.label_sets(wanted.coverage, wanted.by_class)
+    return LabelSets(wanted.coverage, wanted.by_class)
 
 
 def with_sets(answers: Answers, classes: Sequence[Any], sets: LabelSets | None, *, learn: bool) -> Answers:

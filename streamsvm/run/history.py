@@ -11,15 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.decide.changes import (
+    LEAST_EVENTS,
+    MOST_TOLD,
+    came,
+    class_moved,
+    has_moved,
+    moved_relevance,
+    moved_votes,
+)
 from streamsvm.models import decode_label, encode_label
 from streamsvm.run.abilities import Insight
-from streamsvm.run.names import feature, shown
 
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
 _MOST_CLASSES = 64  # whose events are counted
-_MOST_TOLD = 5  # changes of a kind
-_LEAST_PART, _LEAST_EVENTS = 0.05, 30  # of the relevance, and of a class, for a change to be told
 _FIRST_STEP = 250  # events between two samples, doubled whenever there are too many
 
 
@@ -106,44 +112,22 @@ class History:
         if len(self.at) < 2:
             return []
         then = max((i for i, at in enumerate(self.at[:-1]) if at <= since), default=0)
-        return [*self._moved_features(then), *self._moved_classes(then), *self._moved_votes(then)]
-
-    def _moved_features(self, then: int) -> list[str]:
-        before, now = _parts(self._relevances[then]), _parts(self._relevances[-1])
-        moved = [
-            (name, before.get(name, 0.0), now.get(name, 0.0))
-            for name in dict.fromkeys([*now, *before])
-            if _has_moved(before.get(name, 0.0), now.get(name, 0.0), _LEAST_PART)
-        ]
-        moved.sort(key=lambda one: -abs(one[2] - one[1]))
-        told = moved[:_MOST_TOLD]
-        return [
-            f"{shown(feature(name))} matters {'more' if new > old else 'less'}: {new:.0%} of the relevance, "
-            f"was {old:.0%}"
-            for name, old, new in told
-        ]
+        votes = [(self._leaders[i], self.trust[i]) for i in (then, -1)]
+        relevance = moved_relevance(self._relevances[then], self._relevances[-1])
+        return [*relevance, *self._moved_classes(then), *moved_votes(*votes)]
 
     def _moved_classes(self, then: int) -> list[str]:
         now = self._seen[-1]
         before = self._seen[then] + [0] * (len(now) - len(self._seen[then]))
-        came = [shown(label) for label, old, new in zip(self.labels, before, now, strict=False) if new and not old]
-        told = [f"classes that came: {', '.join(came[:_MOST_TOLD])}"] if came else []
+        told = came([label for label, old, new in zip(self.labels, before, now, strict=False) if new and not old])
         since = [new - old for old, new in zip(before, now, strict=True)]
-        if not sum(before) or sum(since) < _LEAST_EVENTS:
+        if not sum(before) or sum(since) < LEAST_EVENTS:
             return told
         for label, old, new in zip(self.labels, before, since, strict=False):
             shares = old / sum(before), new / sum(since)
-            if old and _has_moved(*shares, _LEAST_EVENTS / sum(since)):
-                told.append(f"class {shown(label)} is {shares[1]:.2%} of events since, was {shares[0]:.2%}")
-        return told[: 1 + _MOST_TOLD]
-
-    def _moved_votes(self, then: int) -> list[str]:
-        told = []
-        if self._leaders[then] and self._leaders[-1] != self._leaders[then]:
-            told.append(f"{self._leaders[-1]} leads, was {self._leaders[then]}")
-        if (self.trust[then] > 0.0) != (self.trust[-1] > 0.0):
-            told.append(f"label autocorrelation is {'heard' if self.trust[-1] > 0.0 else 'no longer heard'}")
-        return told
+            if old and has_moved(*shares, LEAST_EVENTS / sum(since)):
+                told.append(class_moved(label, *shares))
+        return told[: 1 + MOST_TOLD]
 
     def relevance(self, most: int) -> tuple[list[Hashable], NDArray[np.float64]]:
         """The features that ever mattered most, and their relevance: a row for each sample, NaN where it is not known.
@@ -219,17 +203,6 @@ class History:
         if len(history._seen) != len(history.at) or any(len(sample) > len(history.labels) for sample in history._seen):
             raise ValueError("a history of classes that are not known")
         return history
-
-
-def _parts(relevance: dict[Hashable, float]) -> dict[Hashable, float]:
-    """Each feature's part of the whole."""
-    total = sum(relevance.values())
-    return {name: value / total for name, value in relevance.items()} if total > 0.0 else {}
-
-
-def _has_moved(old: float, new: float, least: float) -> bool:
-    """Whether a share is twice or half what it was, and at least so much then or now."""
-    return max(old, new) >= least and not 0.5 < (new + 1e-12) / (old + 1e-12) < 2.0
 
 
 def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> Sequence[NDArray[Any]]:

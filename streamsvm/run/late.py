@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -21,43 +21,10 @@ from streamsvm.run.abilities import State
 from streamsvm.run.errors import SetupError
 from streamsvm.run.estimate import Estimate
 from streamsvm.run.learners import Answers, LateLearner
+from streamsvm.run.wanted import LateSettings
 
 N_ORIGINS = 2  # numbers that tell where an event came from, at most
 _OCTAVES, _STEPS = 48, 8  # of lags: from a millisecond on, so many steps in which they double
-
-
-@dataclass(frozen=True, slots=True)
-class LateSettings:
-    """How labels are to be joined.
-
-    Parameters
-    ----------
-    wait_ms
-        How long an event waits for its label; None for as long as there is room.
-    on_timeout
-        As what an event is learned that waited in vain; None for nothing.
-    relearn
-        Whether corrections are learned.
-    most, most_bytes
-        What may wait, in number and memory.
-    budget
-        Of which share of the events labels are asked for; None asks for none.
-    folder
-        Where events wait on disk; None for memory alone.
-    """
-
-    wait_ms: int | None = None
-    on_timeout: Any = None
-    relearn: bool = False
-    most: int = 1_000_000
-    most_bytes: int = 1 << 30
-    budget: float | None = None
-    folder: Path | None = None
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """What a checkpoint must agree in."""
-        return {f"late {name}": repr(value) for name, value in asdict(self).items() if name != "folder"}
 
 
 class Lags:

@@ -6,17 +6,19 @@ import os
 import warnings
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
-from streamsvm.run.late import LateLearning
 from streamsvm.run.measures import COLUMNS, TIMED
 from streamsvm.run.metrics import CURVE_LINES
-from streamsvm.run.names import feature, shown
-from streamsvm.run.runner import Report
+
+if TYPE_CHECKING:
+    from streamsvm.run.late import LateLearning
+    from streamsvm.run.runner import Report
 
 _STYLES = {
     "model": {"color": "#1f5fa8", "linewidth": 1.8, "zorder": 3},

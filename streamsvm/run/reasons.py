@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch
 from streamsvm.decide.reasons import Explains, Reasons, explain
+from streamsvm.names import feature
 from streamsvm.run.learners import Answers, Learner
-from streamsvm.run.names import feature
 
 EVALUATIONS = 128
 

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from streamsvm.models import encode_label
+from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import QUANTILES
 from streamsvm.run.measures import TIMED, Figures, Ranked
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
-from streamsvm.run.names import feature, shown, span
+from streamsvm.run.names import span
 from streamsvm.run.runner import Report
 
 _MOST_CLASSES = 20

@@ -31,15 +31,16 @@ from streamsvm.models import DAMAGED
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
-from streamsvm.run.deciding import Decisions, Wanted, of_two, rated, with_sets
+from streamsvm.run.deciding import Decisions, of_two, rated, sets_of, with_sets
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
-from streamsvm.run.late import LateLearning, LateSettings
+from streamsvm.run.late import LateLearning
 from streamsvm.run.learners import Answers, Learner, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.reasons import step_with_reasons
 from streamsvm.run.rejects import Rejects
+from streamsvm.run.wanted import LateSettings, Wanted
 
 # Of sinks, by their role.
 _PURPOSES = {
@@ -529,7 +530,7 @@ class Runner:
     def _use_model(self) -> None:
         """Drive the model, which is new or was taken up again."""
         scored = self._settings is not None or "out" in self.sinks
-        self._sets, self._decisions = self._wanted.sets(self.model), Decisions(self._wanted)
+        self._sets, self._decisions = sets_of(self._wanted, self.model), Decisions(self._wanted)
         # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
         proba = self._proba or self._wanted.needs_probabilities or self._settings is None
         self._learner = as_learner(self.model, scored=scored or self._wanted.needs_probabilities, proba=proba)

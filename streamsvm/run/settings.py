@@ -15,15 +15,14 @@ from connectors.events import ConnectorError, Source
 from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
-from streamsvm.decide.alarms import check_alarms
+from streamsvm.decide.checks import check_alarms
 from streamsvm.decide.costs import Costs
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
-from streamsvm.run.deciding import Wanted
 from streamsvm.run.errors import SetupError
-from streamsvm.run.late import LateSettings
 from streamsvm.run.locks import held
 from streamsvm.run.plot import check_plot
+from streamsvm.run.wanted import LateSettings, Wanted
 
 DEFAULT_SOURCE = "synthetic:demo"
 DEFAULT_MODEL = "blend"

@@ -48,6 +48,21 @@ def test_a_table_says_only_what_differs_and_balanced_weights_follow_the_stream()
     assert balanced.counts.tolist() == [95, 5]
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 11])
+@pytest.mark.parametrize(
+    "options", [{}, {"abstain": 0.3}, {"class_weight": "balanced", "abstain": 1.0}, {"class_weight": {1: 5.0}}]
+)
+def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(n_classes)
+    classes = list(range(n_classes))
+    costs = Costs(rng.integers(0, 4, (n_classes, n_classes)), **options)
+    for code in rng.integers(n_classes, size=200).tolist():
+        proba = rng.dirichlet(np.full(n_classes, 0.3)) * (rng.random(n_classes) > 0.2)
+        [many], _ = costs.run(proba[None], np.full(1, -1), classes, follow=False)
+        assert costs.decide(proba.tolist(), classes) == many
+        costs.come(code)
+
+
 def test_nothing_is_decided_for_a_class_that_is_not_known() -> None:
     free = Costs([[0, 0, 0]] * 3)
     decisions, _ = free.run(np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([-1, -1]), [0, 1, 2])

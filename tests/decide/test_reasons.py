@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley
+from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley, without_noise
 from streamsvm.refit import Every
 from tests.learners import snapshot
 
@@ -87,7 +87,7 @@ def test_contributions_are_the_log_odds_and_asking_leaves_no_trace(model: Any, d
     before = snapshot(model)
     for x in (rows[7], rows[7] | {"x1": None, "x2": float("nan"), "new": 3.0}):
         reasons = model.explain_one(x, evaluations=128)
-        proba = model.peek_proba_many([x])[0]
+        proba = without_noise(model.peek_proba_many([x]), model.noise)[0]
         a, b = np.argsort(-proba)[:2]
         assert (reasons.label, reasons.against) == (model.classes_[a], model.classes_[b])
         assert reasons.score == pytest.approx(np.log(proba[a] / proba[b]), abs=1e-6)
@@ -104,10 +104,34 @@ def test_linear_members_are_exact_and_planes_are_what_they_are() -> None:
     model = CPMClassifier(n_faces=1)
     model.test_then_train(X, y)
     x = dict(enumerate(X[3].tolist()))
-    own, sampled = model.explain_one(x), explain(model.peek_proba_many, x, model.classes_, evaluations=64)
+    own = model.explain_one(x)
+    sampled = explain(
+        lambda rows: without_noise(model.peek_proba_many(rows), model.noise), x, model.classes_, evaluations=64
+    )
     assert sampled is not None
     expected = {one.feature: one.adds for one in own.contributions}
     assert expected == {one.feature: pytest.approx(one.adds, abs=1e-6) for one in sampled.contributions}
+
+
+@pytest.mark.parametrize("members", [("polytope",), ("polytope", "standard", "linear")])
+def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: tuple[str, ...]) -> None:
+    """Planes of members that vote are joined by a softmax each: there is no closed form, but a bound."""
+    rows, y = stream(600, 10)
+    model = StreamSVMClassifier(members=members, budget=30)
+    model.run_batch(rows, y)
+    off, errors = [], []
+    for x in rows[:6]:
+        exact, sampled = (
+            {one.feature: one for one in model.explain_one(x, evaluations=n, nearest=0).contributions}
+            for n in (1 << 11, 512)
+        )
+        assert all(one.error == 0.0 for one in exact.values())
+        off += [one.adds - exact[name].adds for name, one in sampled.items()]
+        errors += [one.error for one in sampled.values()]
+    off, errors = np.abs(off), np.array(errors)
+    assert (off <= 5.0 * errors + 1e-6).all()
+    assert np.mean(off <= 2.0 * errors + 1e-6) > 0.9
+    assert np.sqrt(np.mean(off**2)) < 1.5 * np.sqrt(np.mean(errors**2)) + 1e-6
 
 
 def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:

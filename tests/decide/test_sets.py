@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from river import linear_model
 
-from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+import streamsvm
+from streamsvm import BSGDClassifier, CoveringClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.sets import LabelSets
 from streamsvm.kernels.sets import SLACK
 from streamsvm.models import ArchiveError
@@ -133,3 +136,39 @@ def test_sets_of_a_damaged_archive_are_refused():
     for name, value in (("sets.0.groups.debt", [1e9]), ("sets.0.n_groups", 3), ("sets.0.weights", [[2.0] * 5])):
         with pytest.raises(ArchiveError):
             CPMClassifier.from_state(header, arrays | {name: np.array(value, arrays[name].dtype)})
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_around_a_classifier_are_saved_with_it(tmp_path: Any, by_class: bool) -> None:
+    rng = np.random.default_rng(5)
+    events = [({"a": a, "b": b}, "yes" if a + 0.5 * rng.normal() > 0.5 else "no") for a, b in rng.normal(size=(400, 2))]
+
+    def run(model: Any, part: slice) -> list[Any]:
+        found = []
+        for x, y in events[part]:
+            found.append((model.predict_set_one(x, 0.8, by_class), model.predict_proba_one(x)))
+            model.learn_one(x, y)
+        return found
+
+    whole, first = (CoveringClassifier(StreamSVMClassifier(effort="low")) for _ in range(2))
+    expected = run(whole, slice(None))
+    got = run(first, slice(200))
+    x, y = events[200]
+    got.append((first.predict_set_one(x, 0.8, by_class), first.predict_proba_one(x)))
+    first.save(tmp_path / "m")  # between a prediction and its label
+    loaded = streamsvm.load(tmp_path / "m")
+    assert isinstance(loaded, CoveringClassifier)
+    loaded.learn_one(x, y)
+    assert got + run(loaded, slice(201, None)) == expected
+    header, arrays = loaded.state()
+    other_header, other_arrays = whole.state()
+    assert header == other_header
+    assert {name: a.tobytes() for name, a in arrays.items()} == {name: a.tobytes() for name, a in other_arrays.items()}
+    with pytest.raises(ArchiveError, match="CoveringClassifier"):
+        CoveringClassifier.from_state({**header, "classes": 3, "model": None}, arrays)
+
+
+def test_what_gives_no_state_is_not_saved_and_said_so(tmp_path: Any) -> None:
+    with pytest.raises(TypeError, match="LogisticRegression cannot be saved"):
+        CoveringClassifier(linear_model.LogisticRegression()).save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ from river import checks
 
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
+from streamsvm.kernels import blend as kernels
 from streamsvm.kernels import blocks
 from streamsvm.models import ArchiveError
 from streamsvm.online.blend import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
@@ -98,6 +99,26 @@ def test_probabilities_follow_label_noise():
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     confidence = proba.max(axis=1).mean()
     assert abs(confidence - np.mean(predicted == y[4_000:])) < 0.04
+
+
+@pytest.mark.parametrize("share", [0.5, 0.04])
+def test_log_loss_has_a_say_beside_accuracy_where_classes_are_not_even(share):
+    rng = np.random.default_rng(3)
+    y = rng.random(960) < share
+    y[::2] = ~y[1::2] if share == 0.5 else y[::2]  # as even as can be
+    model = StreamSVMClassifier(effort="low")
+    model.test_then_train(rng.normal(size=(960, 3)) + y[:, None], y.tolist())
+    state = model._state
+    known = y[np.flatnonzero(y != y[0])[0] + 1 : 929]  # from when there are two, until a block last ended
+    counts = 0.999 ** np.arange(len(known))[::-1]
+    shares = np.array([counts[~known].sum(), counts[known].sum()]) / counts.sum()
+    entropy = -(shares * np.log(shares)).sum()
+    assert state.rarity == pytest.approx(1.0 / entropy - 1.0 / np.log(2.0), rel=1e-6, abs=1e-9)
+    loss, accuracy = (np.array(state.experts[name]) for name in ("loss", "accuracy"))
+    merits = 100.0 * accuracy - kernels.RARE_WEIGHT * state.rarity * loss
+    weights = np.exp(merits - merits.max())
+    np.testing.assert_allclose(state.experts.weight, weights / weights.sum(), rtol=1e-5)
+    assert state.rarity < 1e-4 if share == 0.5 else state.rarity > 1.0
 
 
 def test_leaders_are_sorted_and_named():

@@ -254,14 +254,15 @@ def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
     assert model._state.inverse_temperature > 1.2
 
 
-def test_probabilities_are_the_softmax_of_f():
+def test_probabilities_are_the_softmax_of_f_but_for_noise():
     X, y = numeric(4)
     model = CPMClassifier()
     model.learn_many(X, y)
     plain = model.model
-    f = float(model._state.inverse_temperature) * plain.decision_function(X[:, plain.scaler.names])
+    f = plain.inverse_temperature * plain.decision_function(X[:, plain.scaler.names])
     e = np.exp(f - f.max(axis=1, keepdims=True))
-    assert np.allclose(model.predict_proba_many(X), e / e.sum(axis=1, keepdims=True), atol=1e-12)
+    proba = (1.0 - plain.noise) * e / e.sum(axis=1, keepdims=True) + plain.noise / e.shape[1]
+    assert np.allclose(model.predict_proba_many(X), proba, atol=1e-12)
 
 
 BAD = [

@@ -14,10 +14,9 @@ from connectors import open_sink, open_source
 from connectors.joined import JoinedSource
 from streamsvm import CoveringClassifier, CPMClassifier, DelayedClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
-from streamsvm.run.deciding import Wanted
-from streamsvm.run.late import LateSettings
 from streamsvm.run.report import summary, text
 from streamsvm.run.runner import Runner
+from streamsvm.run.wanted import LateSettings, Wanted
 from tests.run.conftest import write_stream
 
 N = 1_500

@@ -19,10 +19,10 @@ import numpy as np
 import orjson
 
 from connectors.events import Rejected
+from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import CURVE_LINES, Metrics
-from streamsvm.run.names import feature, shown
 from streamsvm.run.page.events import LastEvents, reasons
 from streamsvm.run.page.feed import Feed
 from streamsvm.run.page.late import Calibration, Confusion

@@ -14,9 +14,9 @@ import numpy as np
 
 from connectors.events import Batch, SparseRows
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance, explain
+from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Remembering
 from streamsvm.run.learners import Answers, Learner
-from streamsvm.run.names import feature, shown
 
 _MOST_AT_ONCE, _MOST_SHOWN_AT_ONCE = 20, 40
 _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000

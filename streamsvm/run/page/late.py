@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.names import shown
 from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.names import shown
 
 _SPAN = 1_000  # judged events of late, at least
 _MOST_CLASSES = 12

@@ -1,0 +1,172 @@
+"""What probabilities are worth where labels are noisy, or cannot be told: a share of them is as if drawn at random.
+
+A temperature alone makes all probabilities sharper or softer. Where four labels in ten are drawn at random, though,
+even the surest prediction is right no more often than noise lets it be, while unsure ones are as unsure as before: with
+p the probabilities of n classes,
+
+    q(c) = (1 - noise) p(c)^sharpness / sum p^sharpness + noise / n.
+
+Sharpness and the odds of noise follow the natural gradient of the log loss: their steps are those of least squares with
+the information that about the last MEMORY labels had of both, since the one makes up for the other over a long way on
+which the plain gradient hardly moves. q is heard only while its log loss of late is less than that of p. The order of
+classes is that of p.
+
+Notes
+-----
+S. Amari, "Natural gradient works efficiently in learning", 1998. Labels that are drawn at random with some probability,
+as a link: A. Copas, "Binary regression models for contaminated data", J. R. Stat. Soc. B 50, 1988.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.losses import scale_terms, softmax_terms
+from streamsvm.kernels.state import Array, Declaration, Number, State
+
+# Over how many labels it goes where all are taken, and where one in four is, and what has changed shows later.
+MEMORY, SAMPLED_MEMORY = 1_000.0, 300.0
+# Information on both begins as if there had been so much information.
+FIRST_INFORMATION = 3.0
+# The longest step of either logarithm.
+MOST_STEP = 0.1
+LEAST_SHARPNESS, MOST_SHARPNESS = 0.1, 10.0
+FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.01, 50.0
+# By so much log loss it must be better to be heard; it begins as if it had been worse.
+MARGIN, CAUTION = 0.001, 0.005
+# No probability is taken for less, nor a label for less likely.
+LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
+
+_INFORMATION = 1e9
+_GAIN = -math.log(LEAST_LIKELY)
+
+CALIBRATION = Declaration(
+    "calibration",
+    {
+        "sharpness": Number(
+            "the exponent of the probabilities", start=1.0, saved=True, within=(LEAST_SHARPNESS, MOST_SHARPNESS)
+        ),
+        "odds": Number(
+            "of a label that is as if drawn at random", start=FIRST_ODDS, saved=True, within=(LEAST_ODDS, MOST_ODDS)
+        ),
+        "of_sharpness": Number(
+            "the information of late on its logarithm",
+            start=FIRST_INFORMATION,
+            saved=True,
+            within=(FIRST_INFORMATION / 2.0, _INFORMATION),
+        ),
+        "of_odds": Number(
+            "that on theirs",
+            start=FIRST_INFORMATION,
+            saved=True,
+            within=(FIRST_INFORMATION / 2.0, _INFORMATION),
+        ),
+        "of_both": Number("that they share", saved=True, within=(-_INFORMATION, _INFORMATION)),
+        "gain": Number(
+            "the decayed log loss without this, less that with it", start=-CAUTION, saved=True, within=(-_GAIN, _GAIN)
+        ),
+        "memory": Number("about how many labels all that rests on"),
+        "others": Number("for how many classes the last one stands, equally likely", start=1.0),
+        "logs": Array(("classes",), "the logarithms of the probabilities as they were, of one class each"),
+        "sharp": Array(("classes",), "the probabilities where labels are not drawn at random"),
+        "mixed": Array(("classes",), "those of all labels"),
+    },
+)
+
+
+def new_calibration(n_classes: int, memory: float) -> State:
+    """One for so many classes, that has not learned yet, and what it learns rests on so many labels."""
+    state = State(CALIBRATION, {"classes": n_classes})
+    state.memory = memory
+    return state
+
+
+@inlined
+def is_heard(state):
+    """Whether it makes probabilities better, of late."""
+    return state.gain > MARGIN
+
+
+def noise_of(state: State) -> float:
+    """The share of labels that are as if drawn at random, 0 where that is not heard."""
+    return float(state.odds / (1.0 + state.odds)) if state.gain > MARGIN else 0.0
+
+
+def begin_with(state: State, noise: float) -> None:
+    """Have a share of labels be noise from the beginning, if it is any."""
+    if noise > 0.0:
+        state.odds = min(max(noise / (1.0 - noise), LEAST_ODDS), MOST_ODDS)
+        state.gain = CAUTION
+
+
+@inlined
+def share_of(state, c, n):
+    """The share of class c among all where none is likelier."""
+    return (state.others if c == n - 1 else 1.0) / (n - 1 + state.others)
+
+
+@kernel
+def mix(state, n, proba):
+    """What the probabilities of n classes are worth."""
+    logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
+    for c in range(n):
+        logs[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
+        sharp[c] = state.sharpness * logs[c]
+    sharp[n - 1] += math.log(others)
+    total = softmax_terms(sharp, 0, n, 1.0, sharp, 0)
+    scale_terms(sharp, 0, n, 1.0 / total)
+    noise = state.odds / (1.0 + state.odds)
+    for c in range(n):
+        mixed[c] = (1.0 - noise) * sharp[c] + noise * share_of(state, c, n)
+
+
+@inlined
+def allow_for_noise(state, n, others, proba):
+    """Put what they are worth in the place of the probabilities of n classes, where that is heard."""
+    state.others = others
+    if is_heard(state):
+        mix(state, n, proba)
+        for c in range(n):
+            proba[c] = state.mixed[c]
+
+
+@kernel
+def learn_noise(state, n, label, proba):
+    """Take the label of an event, right after noise was allowed for in its probabilities."""
+    if not is_heard(state):
+        mix(state, n, proba)
+    logs, sharp, mixed, noise = state.logs, state.sharp, state.mixed, state.odds / (1.0 + state.odds)
+    count = state.others if label == n - 1 else 1.0
+    gain = math.log(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], math.log(LEAST_LIKELY))
+    middle, keep = 0.0, 1.0 - 1.0 / state.memory
+    state.gain += (gain - state.gain) / state.memory
+    for c in range(n):
+        middle += sharp[c] * logs[c]
+    p = keep * state.of_sharpness + (1.0 - keep) * FIRST_INFORMATION
+    q = keep * state.of_odds + (1.0 - keep) * FIRST_INFORMATION
+    r = keep * state.of_both
+    by_sharpness = by_odds = 0.0
+    for c in range(n):
+        a = (1.0 - noise) * state.sharpness * sharp[c] * (logs[c] - middle)
+        b = (1.0 - noise) * noise * (share_of(state, c, n) - sharp[c])
+        share = 1.0 / mixed[c]
+        p += share * a * a
+        q += share * b * b
+        r += share * a * b
+        if c == label:
+            by_sharpness, by_odds = share * a, share * b
+    state.of_sharpness, state.of_odds, state.of_both = p, q, r
+    step(state, by_sharpness, by_odds)
+
+
+@inlined
+def step(state, by_sharpness, by_odds):
+    """A step of both by the natural gradient."""
+    p, q, r = state.of_sharpness, state.of_odds, state.of_both
+    det = p * q - r * r
+    first, second = (q * by_sharpness - r * by_odds) / det, (p * by_odds - r * by_sharpness) / det
+    sharper = state.sharpness * math.exp(min(max(first, -MOST_STEP), MOST_STEP))
+    state.sharpness = min(max(sharper, LEAST_SHARPNESS), MOST_SHARPNESS)
+    odds = state.odds * math.exp(min(max(second, -MOST_STEP), MOST_STEP))
+    state.odds = min(max(odds, LEAST_ODDS), MOST_ODDS)

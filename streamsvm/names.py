@@ -1,0 +1,33 @@
+"""Names that come from outside, such as labels and features, as they are shown to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MOST = 40
+
+
+def shown(name: Any, most: int = _MOST) -> str:
+    """A name on one line, cut short.
+
+    What no terminal or font can show, such as control characters or half a surrogate pair, is written as an escape.
+
+    Examples
+    --------
+    >>> print(shown("two\\nlines"), shown("x" * 100, most=5))
+    two\\nlines xxxx…
+    """
+    text = str(name)[: most + 1]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def feature(name: Any) -> Any:
+    """What a column is called: where it stands for a string under a name, both.
+
+    Examples
+    --------
+    >>> feature(("device", "web")), feature("temperature"), feature(3)
+    ('device = web', 'temperature', 3)
+    """
+    return f"{name[0]} = {name[1]}" if isinstance(name, tuple) and len(name) == 2 else name

@@ -1,0 +1,95 @@
+"""What changed between two moments of a learner: what is told, and that all paths tell the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import streamsvm
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm.decide.changes import Changes, Moment, Spread
+
+MAKERS = [CPMClassifier, lambda: BSGDClassifier(budget=20), lambda: StreamSVMClassifier(effort="low")]
+
+
+def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], list[str]]:
+    """Which of two features tells classes apart, how one is distributed, a string, and a class change."""
+    rng = np.random.default_rng(seed)
+    rows, labels = [], []
+    for a, b, c, d in rng.normal(size=(n, 4)):
+        rows.append(
+            {
+                "a": float(a),
+                "b": float(b),
+                "level": 20.0 + float(c) + 3.0 * late,
+                "width": float(d) * (4.0 if late else 1.0),
+                "site": "north" if rng.random() < (0.6 if late else 0.1) else "south",
+            }
+        )
+        odd = late and rng.random() < 0.2
+        labels.append("odd" if odd else "yes" if (b if late else a) > 0.0 else "no")
+    return rows, labels
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_moved_is_told_and_nothing_else(make: Any) -> None:
+    model = make()
+    model.learn_many(*stream(1_500, late=False))
+    then = model.moment()
+    model.learn_many(*stream(1_500, late=False, seed=1))
+    of_votes = ("relevance", "leads", "autocorrelation")
+    assert not [told for told in model.changes(then) if not any(word in told for word in of_votes)]
+    then = model.moment()
+    model.learn_many(*stream(1_500, late=True, seed=2))
+    told = model.changes(then)
+    starts = ("level is higher: 2", "width varies more", "site = north is in 6", "site = south is in ")
+    assert [start for start in starts if not any(text.startswith(start) for text in told)] == []
+    assert "classes that came: odd" in told
+    assert not any(text.startswith(("a is", "b is", "a varies", "b varies")) for text in told)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_loop_rows_and_a_saved_learner_tell_the_same(make: Any, tmp_path: Any) -> None:
+    rows, labels = stream(300, late=False)
+    later = stream(300, late=True, seed=1)
+    loop, batch = make(), make()
+    for x, y in zip(rows, labels, strict=True):
+        loop.learn_one(x, y)
+    batch.test_then_train(rows, labels)
+    assert loop.moment() == batch.moment()
+    loop.save(tmp_path / "then")
+    then = loop.moment()
+    for x, y in zip(*later, strict=True):
+        loop.learn_one(x, y)
+    resumed = streamsvm.load(tmp_path / "then")
+    assert resumed.moment() == then
+    resumed.learn_many(*later)
+    told = loop.changes(then)
+    assert told
+    assert resumed.changes(streamsvm.load(tmp_path / "then")) == told
+    with pytest.raises(ValueError, match="after 600 events, of which 300"):
+        streamsvm.load(tmp_path / "then").changes(loop)
+
+
+def test_what_came_since_is_what_is_left_of_all() -> None:
+    values = np.random.default_rng(0).normal(2.0, 3.0, 100) ** 2
+    early, late, both = (Spread(float(len(v)), v.mean(), v.std()) for v in (values[:30], values[30:], values))
+    found = both.since(early)
+    assert (found.n, found.mean, found.deviation) == pytest.approx((late.n, late.mean, late.deviation))
+
+
+def test_few_events_tell_nothing() -> None:
+    then = Moment(100, {"a": Spread(100.0, 0.0, 1.0), ("b", "x"): Spread(90.0, math.nan, math.nan)}, {}, {"y": 100.0})
+    now = Moment(120, {"a": Spread(120.0, 9.0, 1.0), ("b", "x"): Spread(90.0, math.nan, math.nan)}, {}, {"y": 120.0})
+    assert Fixed(now).changes(then) == []
+
+
+class Fixed(Changes):
+    def __init__(self, now: Moment) -> None:
+        self._now = now
+
+    def moment(self) -> Moment:
+        return self._now
