@@ -55,7 +55,20 @@ class Answers:
     reasons: Sequence[list[dict[str, Any]] | None] | None = None
 
 
-class LateLearner(Protocol):
+class Inspected(Protocol):
+    """A model that can be looked at."""
+
+    model: Any
+
+    @property
+    def classes(self) -> Sequence[Any]:
+        """All classes so far; answers are indices into it."""
+
+    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
+        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
+
+
+class LateLearner(Inspected, Protocol):
     """What the loop needs of a model whose labels come later."""
 
     keeps_objects: bool
@@ -64,10 +77,6 @@ class LateLearner(Protocol):
     @property
     def memory_size(self) -> int:
         """How many numbers it remembers of the moment of a prediction."""
-
-    @property
-    def classes(self) -> Sequence[Any]:
-        """All classes so far; answers are indices into it."""
 
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn."""
@@ -79,20 +88,11 @@ class LateLearner(Protocol):
         """The batch that was predicted without the events that could not be, and the numbers of the others."""
 
 
-class Learner(Protocol):
+class Learner(Inspected, Protocol):
     """What the loop needs of a model."""
-
-    model: Any
-
-    @property
-    def classes(self) -> Sequence[Any]:
-        """All classes so far; `step` answers with indices into it."""
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         """Test, then train."""
-
-    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
 
 
 class BatchLearner(OwnModel):

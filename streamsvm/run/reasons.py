@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch
+from connectors.events import Batch, LateLabels
 from streamsvm.decide.reasons import Explains, Reasons, explain
 from streamsvm.names import feature
-from streamsvm.run.learners import Answers, Learner
+from streamsvm.pending.join import Joined
+from streamsvm.run.late import N_ORIGINS, LateLearning
+from streamsvm.run.learners import Answers, Inspected, Learner
 
 EVALUATIONS = 128
 
 
-def reasons_for(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
+def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
     """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class."""
     if isinstance(learner.model, Explains):
         return learner.model.explain_one(x, EVALUATIONS, nearest=0)
@@ -41,6 +46,51 @@ def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) ->
     codes, scores = (np.array([getattr(part, name)[0] for part in parts]) for name in ("codes", "scores"))
     proba = _wide([part.proba for part in parts], len(learner.classes))
     return Answers(batch.without(bad), codes.astype(np.int64), scores.astype(np.float64), proba, reasons=reasons)
+
+
+def late_step_with_reasons(late: LateLearning, batch: Batch, most: int) -> tuple[Answers, Joined]:
+    """The same where labels come by themselves: those that come before an event are learned before it is looked at."""
+    parts: list[Answers] = []
+    joined: list[Joined] = []
+    asked: list[int] = []
+    reasons: list[Any] = []
+    bad: dict[int, str] = {}
+    rows = batch.rows()
+    for part, i in _one_by_one(batch):
+        try:
+            found = None if i is None else reasons_for(late.learner, rows[i])
+        except Exception:  # an event that the model cannot take is set aside by `step`, which says why
+            found = None
+        answers, met = late.step(part)
+        joined.append(met)
+        if i is None:
+            continue
+        if answers.batch.rejected:
+            bad[i] = answers.batch.rejected[-1].reason
+            continue
+        asked += [len(parts)] * len(late.asked)
+        parts.append(answers)
+        reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, most))
+    late.asked = np.array(asked, np.int64)
+    codes, scores = (np.array([getattr(part, name)[0] for part in parts]) for name in ("codes", "scores"))
+    n_classes = len(late.learner.classes)
+    proba, members = (_wide([getattr(part, name) for part in parts], n_classes) for name in ("proba", "members"))
+    sets = None if members is None else members.astype(np.bool_)
+    told = Answers(batch.without(bad), codes.astype(np.int64), scores.astype(np.float64), proba, sets, reasons=reasons)
+    return told, Joined.of(joined, N_ORIGINS)
+
+
+def _one_by_one(batch: Batch) -> Iterator[tuple[Batch, int | None]]:
+    """The events of a batch, with their numbers, and the labels between two of them, each in a batch of its own."""
+    late, n = batch.late or LateLabels([], [], [], np.zeros(0, np.int64)), len(batch)
+    ends = np.searchsorted(late.before, np.arange(n + 1), "right").tolist()
+    for i, (start, end) in enumerate(pairwise([0, *ends])):
+        if end > start:
+            here, none = slice(start, end), np.zeros(end - start, np.int64)
+            labels = LateLabels(late.labels[here], late.keys[here], late.times[here], none)
+            yield replace(batch.part(0, 0), late=labels), None
+        if i < n:
+            yield batch.part(i, i + 1), i
 
 
 def _told(reasons: Reasons, most: int) -> list[dict[str, Any]]:

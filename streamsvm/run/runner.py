@@ -38,7 +38,7 @@ from streamsvm.run.late import LateLearning
 from streamsvm.run.learners import Answers, Learner, as_learner
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
-from streamsvm.run.reasons import step_with_reasons
+from streamsvm.run.reasons import late_step_with_reasons, step_with_reasons
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.wanted import LateSettings, Wanted
 
@@ -360,7 +360,7 @@ class Runner:
             answers, joined = self._step(batch), None
             answers = with_sets(answers, self._learner.classes, self._sets, learn=self.learn)
         else:
-            answers, joined = self._late.step(batch)
+            answers, joined = self._late_step(self._late, batch)
         answers = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
@@ -397,6 +397,12 @@ class Runner:
         if self._wanted.reasons:
             return step_with_reasons(self._learner, batch, self.learn, self._wanted.reasons)
         return self._learner.step(batch, self.learn)
+
+    def _late_step(self, late: LateLearning, batch: Batch) -> tuple[Answers, Joined]:
+        """Predict events, and learn those whose labels come."""
+        if self._wanted.reasons:
+            return late_step_with_reasons(late, batch, self._wanted.reasons)
+        return late.step(batch)
 
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""

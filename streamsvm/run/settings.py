@@ -159,8 +159,6 @@ def _check_wanted(args: argparse.Namespace) -> None:
         raise SetupError("--coverage-by-class needs --coverage SHARE")
     if args.explain and not args.out:
         raise SetupError("--explain needs --out: say where predictions go")
-    if args.explain and args.label_source:
-        raise SetupError("--explain is for labels that come with their events: leave it out, or --label-source")
     if bool(args.alarms) != bool(args.alarm_class):
         raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = wanted_of(args)

@@ -94,3 +94,28 @@ def test_reasons_are_of_the_model_that_predicts_and_change_nothing(streamsvm: An
     assert max("abc", key=leading.count) in "ab"
     assert set(rows[-1]["reasons"][0]) == {"feature", "value", "adds"}
     assert "--explain needs --out" in streamsvm(*asked, "--explain", "2").stderr
+
+
+def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path: Any) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 2)).round(3)
+    events = [f"k{i},{10 * i},{'oops' if i == 30 else a},{b}" for i, (a, b) in enumerate(X.tolist())]
+    labels = [f"k{i},{10 * i + 200},{'UP' if a > 0 else 'DOWN'}" for i, (a, _) in enumerate(X.tolist())]
+    (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
+    (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
+    asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
+    asked = (*asked, "--types", "a:number", "--model", "bsgd", "--coverage", "0.9")
+    for name, more in (("plain", ()), ("told", ("--explain", "1"))):
+        files = ("--out", f"{name}.jsonl", "--joined", f"{name}-joined.jsonl", "--save", name)
+        done = streamsvm(*asked, *files, *more)
+        assert done.returncode == 0, done.stderr
+    for suffix in ("", "-joined.jsonl", ".jsonl.rejected.jsonl"):
+        assert (tmp_path / f"told{suffix}").read_bytes() == (tmp_path / f"plain{suffix}").read_bytes()
+    rows, plain = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("told.jsonl", "plain.jsonl")
+    )
+    assert [{k: v for k, v in row.items() if k != "reasons"} for row in rows] == plain
+    assert not any(row["reasons"] for row in rows[:20])  # before the first label came
+    leading = [row["reasons"][0]["feature"] for row in rows[60:]]
+    assert leading.count("a") > len(leading) / 2
