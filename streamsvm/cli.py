@@ -161,6 +161,7 @@ def build_parser() -> _Parser:
     )
     _add_stream(run)
     _add_late(run)
+    _add_per_key(run)
     _add_model(run)
     _add_refits(run)
     _add_results(run)
@@ -323,6 +324,39 @@ def _add_late(run: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="let events wait on disk, in files of this directory that have no name and end with the run; some 100 "
         "bytes of each stay in memory",
+    )
+
+
+def _add_per_key(run: argparse.ArgumentParser) -> None:
+    group = run.add_argument_group(
+        "a model for each key",
+        "Each customer, machine or sensor has a model of its own, which predicts its events and learns from them. "
+        "Started on as many machines as one likes: the workers of a group share the partitions of a Kafka topic, by "
+        "Quix Streams (extra `quix`), and each event is predicted exactly once whoever of them dies or comes.",
+    )
+    group.add_argument(
+        "--per-key", type=_text, metavar="FIELD", help="the field of an event with its key, which is that in Kafka too"
+    )
+    group.add_argument(
+        "--group", type=_text, metavar="NAME", help="the group of workers, by which all goes that is kept of the keys"
+    )
+    group.add_argument(
+        "--repartition",
+        action=_FLAG,
+        help="the topic has other keys in Kafka: send events through a topic in which they have theirs",
+    )
+    group.add_argument(
+        "--parent",
+        type=_text,
+        metavar="FILE",
+        help="what a key begins from, beside which its own model is heard: a model of all keys that a run saved, or "
+        "learn for one that each worker learns beside the keys, from nothing",
+    )
+    group.add_argument(
+        "--forget-after",
+        type=_span,
+        metavar="TIME",
+        help="a key that had no event for so long, in event time, as 90d, begins anew; after twice that it is removed",
     )
 
 
@@ -624,6 +658,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     args.source = args.source or configured.source or DEFAULT_SOURCE
     args.model_table = configured.model
     args.timeout_class = _class_of(args.on_timeout)
+    args.defaults = vars(parser.parse_args(["run"]))
     return args
 
 
@@ -638,8 +673,11 @@ def _class_of(text: str | None) -> Any:
 
 
 def _run(args: argparse.Namespace, started: float) -> int:
-    from streamsvm.run.settings import check, check_source, locked, model_of
+    from streamsvm.run.settings import check, check_plain, check_source, locked, model_of
 
+    if args.per_key:
+        return _run_per_key(args)
+    check_plain(args)
     check(args)
     from streamsvm.run.runner import check_persistence  # what takes a second comes after what is refused at once
 
@@ -648,6 +686,13 @@ def _run(args: argparse.Namespace, started: float) -> int:
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
     with locked(args):
         return _run_model(args, model, started)
+
+
+def _run_per_key(args: argparse.Namespace) -> int:
+    from streamsvm.per_key import check, run
+
+    check(args, args.defaults)
+    return run(args)
 
 
 def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:

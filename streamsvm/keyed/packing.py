@@ -41,8 +41,9 @@ _HEAD = struct.Struct("<4sHHI")
 _WITHOUT_CONSEQUENCE = frozenset({"threads"})
 # Of so many schemas the latest are remembered, fewer where learners are so large that they would take more memory.
 MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
-# Learners at rest of one schema, that the next key takes.
-MOST_FREE = 4
+# Learners at rest of one schema, that the next keys take: to make one takes twenty times as long as to load a state;
+# as many are given back at once as were held from one checkpoint to the next. Fewer where they are large, but some.
+MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
 
 
 class KeyStateError(ArchiveError):
@@ -325,7 +326,8 @@ class Packer:
             The learner, which must not be used any more.
         """
         schema = held.schema
-        if schema.extent == extent(held.learner) and len(schema.free) < MOST_FREE:
+        most = max(FEW, min(MOST_FREE, FREE_BYTES // schema.n_bytes))
+        if schema.extent == extent(held.learner) and len(schema.free) < most:
             schema.free.append(held)
 
     def __reduce__(self) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from streamsvm.run.errors import SetupError
@@ -23,18 +26,12 @@ class Figures:
     """
 
     def __init__(self, option: str = "--metrics-port") -> None:
-        try:
-            import prometheus_client
-            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-        except ImportError as error:
-            raise SetupError(f"{option} needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
-        self._counter, self._gauge = CounterMetricFamily, GaugeMetricFamily
+        self._library, self._counter, self._gauge = _library(option)
         self._report: Report | None = None
         self._before = (time.perf_counter(), 0)
         self._rate = 0.0
-        self.registry = prometheus_client.CollectorRegistry()
+        self.registry = self._library.CollectorRegistry()
         self.registry.register(self)
-        self._library = prometheus_client
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
@@ -47,7 +44,8 @@ class Figures:
 
     def text(self) -> bytes:
         """The figures as Prometheus reads them."""
-        return self._library.generate_latest(self.registry)
+        shown: bytes = self._library.generate_latest(self.registry)
+        return shown
 
     def collect(self) -> Iterator[Any]:
         """The figures, as the client library wants them."""
@@ -161,17 +159,68 @@ class Exporter:
 
     def __init__(self, port: int, address: str = "0.0.0.0") -> None:
         self._figures = Figures()
-        from prometheus_client import start_http_server
-
-        try:
-            self._server, self._thread = start_http_server(port, address, self._figures.registry)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
+        self._server = _Server(port, self._figures.registry, address)
 
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
         self._figures(report, fraction)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.close()
+
+
+@contextlib.contextmanager
+def serving(port: int, collect: Callable[[Any, Any], Iterator[Any]]) -> Iterator[None]:
+    """Serve figures over HTTP.
+
+    Parameters
+    ----------
+    port
+        Where to listen.
+    collect
+        Gives the figures when they are asked for, from the client library's families of counters and gauges.
+
+    Raises
+    ------
+    SetupError
+        As of an `Exporter`.
+    """
+    library, *families = _library("--metrics-port")
+    registry = library.CollectorRegistry()
+    registry.register(_Collector(functools.partial(collect, *families)))
+    with contextlib.closing(_Server(port, registry)):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    """What the client library asks for figures."""
+
+    collect: Callable[[], Iterator[Any]]
+
+
+def _library(option: str) -> tuple[Any, Any, Any]:
+    """The client library, and its families of counters and gauges."""
+    try:
+        import prometheus_client
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    except ImportError as error:
+        raise SetupError(f"{option} needs prometheus-client: pip install 'streamsvm[prometheus]'") from error
+    return prometheus_client, CounterMetricFamily, GaugeMetricFamily
+
+
+class _Server:
+    """Serves a registry over HTTP."""
+
+    def __init__(self, port: int, registry: Any, address: str = "0.0.0.0") -> None:
+        from prometheus_client import start_http_server
+
+        try:
+            self._server, self._thread = start_http_server(port, address, registry)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
 
     def close(self) -> None:
         """Stop serving."""

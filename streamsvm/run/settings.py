@@ -72,6 +72,13 @@ def check(args: argparse.Namespace) -> None:
     _check_distinct(args)
 
 
+def check_plain(args: argparse.Namespace) -> None:
+    """Refuse settings that are for runs with a model for each key, where there is to be one model."""
+    for name in ("group", "repartition"):
+        if getattr(args, name):
+            raise SetupError(f"--{name} needs --per-key FIELD: say by which field events go together")
+
+
 def _check_late(args: argparse.Namespace) -> None:
     """Refuse what does not fit together of labels that come later."""
     if not args.label_source:

@@ -1,0 +1,230 @@
+"""One model per key on Quix Streams: what its users write, with models kept live from one checkpoint to the next.
+
+Quix Streams reads partitions of Kafka topics as a consumer group, keeps what a function remembers of a key in RocksDB
+and in a changelog topic, and commits state, results and offsets in one transaction. A `KeyedClassifier` is such a
+function by itself: ``sdf.apply(KeyedClassifier(model), stateful=True)`` reads and writes a key's state at each event.
+`live` has it read at the first event of a key after a checkpoint and written at the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+from collections.abc import Callable, Hashable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from streamsvm.keyed.classifier import STATE, KeyedClassifier
+from streamsvm.keyed.live import LiveKeys
+
+with warnings.catch_warnings(record=True):  # of what its own dependencies are going to deprecate
+    import quixstreams
+    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from quixstreams import State, message_context
+    from quixstreams.dataframe import StreamingDataFrame
+    from quixstreams.sinks import BaseSink
+
+MAX_LIVE = 10_000
+"""Keys that are kept live, at most, and events from one checkpoint to the next."""
+
+TRANSACTION_S = 20.0
+"""After which brokers end the transaction of a worker that was killed; until then nobody reads beyond it."""
+
+_DEFAULTS: dict[str, Any] = {
+    "processing_guarantee": "exactly-once",
+    "auto_offset_reset": "earliest",
+    "commit_interval": 1.0,
+    "commit_every": MAX_LIVE,
+    "consumer_poll_timeout": 0.1,
+}
+_PRODUCER = {"transaction.timeout.ms": round(TRANSACTION_S * 1000), "linger.ms": 10}
+# What the engine asks of each partition that it takes over waits behind a request for events: 0.16 s each by default.
+_CONSUMER = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 2000, "fetch.wait.max.ms": 50}
+_KEPT = 2
+"""How many times longer than until it begins anew an idle key is kept: its own events tell when it is idle."""
+
+_ANSWER_S = 30.0
+_PAUSE_S = 0.05
+
+
+class Application(quixstreams.Application):
+    """An application of Quix Streams that processes each event exactly once, from the first on.
+
+    It differs from its parent in defaults, and closes two gaps of 3.28 through which state could be lost or events
+    processed twice: (1) the state of a partition is restored up to the last stable offset of its changelog, which an
+    unfinished transaction of a killed worker holds back, so that later commits of others could be missed: here a
+    worker takes over no partition before its changelog is settled. (2) A worker that lost its partitions, as it stood
+    still for long, goes on with the transaction and results it had: here they are thrown away.
+
+    Parameters
+    ----------
+    broker_address
+        As of `quixstreams.Application`.
+    consumer_group
+        What the workers have in common; it also names state, and its changelog topic.
+    **options
+        As of `quixstreams.Application`. Defaults that are others: exactly once, from the earliest event, a checkpoint
+        each second or 10,000 events; transactions of workers that were killed end after 20 s, their partitions are
+        passed on after 10 s.
+
+    Attributes
+    ----------
+    ended_by
+        The number of the signal that ended it, None where it was none.
+    """
+
+    def __init__(self, broker_address: Any, *, consumer_group: str, **options: Any) -> None:
+        producer = _PRODUCER | options.pop("producer_extra_config", {})
+        consumer = _CONSUMER | options.pop("consumer_extra_config", {})
+        self.ended_by: int | None = None
+        self.when_lost: list[Callable[[], None]] = []
+        super().__init__(
+            broker_address,
+            consumer_group=consumer_group,
+            producer_extra_config=producer,
+            consumer_extra_config=consumer,
+            **_DEFAULTS | options,
+        )
+        self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
+
+    def _on_assign(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
+        changelogs = {topic.name for topic in self._topic_manager.changelog_topics_list}
+        self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
+        super()._on_assign(consumer, topic_partitions)
+
+    def _settle(self, partitions: list[TopicPartition]) -> None:
+        """Wait until no transaction is under way in these partitions."""
+        if not partitions:
+            return
+        asked = {TopicPartition(tp.topic, tp.partition): OffsetSpec.latest() for tp in partitions}
+        client = AdminClient(self.config.broker_address.as_librdkafka_dict())
+        deadline = time.monotonic() + self._unfinished_s
+        while asked:
+            try:
+                ends = [_ends(client, asked, level) for level in IsolationLevel]
+                asked = {tp: spec for tp, spec in asked.items() if len({end[tp] for end in ends}) > 1}
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+            if asked and time.monotonic() > deadline:
+                names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in asked)
+                raise quixstreams.exceptions.QuixException(
+                    f"transactions in {names} do not end: are there workers of an older version?"
+                )
+            if asked:
+                time.sleep(_PAUSE_S)
+
+    def _on_lost(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
+        super()._on_lost(consumer, topic_partitions)
+        for forget in self.when_lost:
+            forget()
+        self._processing_context.checkpoint.close()
+        self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
+
+    def _setup_signal_handlers(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ended)
+
+    def _ended(self, number: int, _: object) -> None:
+        """The first signal ends it after the event in hand and with a checkpoint, a second one at once."""
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        self.ended_by = number
+        self.stop()
+
+
+def _ends(client: AdminClient, asked: Mapping[TopicPartition, OffsetSpec], level: IsolationLevel) -> dict[Any, int]:
+    """Where partitions end for readers of a level."""
+    found = client.list_offsets(dict(asked), isolation_level=level, request_timeout=_ANSWER_S)
+    return {tp: future.result().offset for tp, future in found.items()}
+
+
+def _span(seconds: timedelta | float) -> timedelta:
+    return seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+
+
+class Live(BaseSink):
+    """The models of the keys that had an event since the last checkpoint, written when the next one is made.
+
+    The engine tells sinks that a checkpoint is to be made, before it takes up what was written to the state; that is
+    all that this has of a sink. Nothing is kept from one checkpoint to the next: whatever becomes of a partition, a
+    model is never of another moment than the state.
+
+    Parameters
+    ----------
+    keyed
+        What is done at each event.
+    max_live
+        How many keys are kept live.
+    """
+
+    def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE) -> None:
+        super().__init__(on_client_connect_success=lambda: None)
+        self._ttl = None if keyed.forget_after is None else _KEPT * _span(keyed.forget_after)
+        self._keys = LiveKeys(keyed, self._load, self._save, max_live)
+        self._states: dict[Hashable, State[Any, Any]] = {}
+        self.saved = self.saved_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __call__(self, value: Any, key: Any, timestamp: int, headers: Any, state: State[Any, Any]) -> dict[str, Any]:
+        """Predict and learn an event: what `sdf.apply(…, stateful=True, metadata=True)` calls."""
+        return self.step(key, value, state)
+
+    def step(self, key: Hashable, event: Mapping[str, Any], state: State[Any, Any]) -> dict[str, Any]:
+        """Predict and learn an event of a key, whose state until the next checkpoint is given."""
+        place = message_context().partition, key
+        self._states[place] = state  # the latest one has the time of the latest event
+        return self._keys.step(place, (event,))[0]
+
+    def _load(self, place: Hashable) -> bytes | None:
+        return self._states[place].get_bytes(STATE)
+
+    def _save(self, place: Hashable, data: bytes) -> None:
+        self._states[place].set_bytes(STATE, data, ttl=self._ttl)
+        self.saved, self.saved_bytes = self.saved + 1, self.saved_bytes + len(data)
+
+    def flush(self) -> None:
+        """Write what has changed."""
+        try:
+            self._keys.flush()
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Forget all, also what was not written."""
+        self._keys.drop()
+        self._states.clear()
+
+    on_paused = drop
+
+    def add(self, *_: Any, **__: Any) -> None:
+        """Nothing is sent here."""
+
+
+def live(sdf: StreamingDataFrame, keyed: KeyedClassifier, *, max_live: int = MAX_LIVE) -> StreamingDataFrame:
+    """Predict and learn each event of a stream with the model of its key.
+
+    As ``sdf.apply(keyed, stateful=True)``, with the same results, but the state of a key is read and written once from
+    one checkpoint to the next.
+
+    Parameters
+    ----------
+    sdf
+        The stream, whose messages have the key.
+    keyed
+        What is done at each event.
+    max_live
+        How many keys are kept live; the others are written when these are more.
+
+    Returns
+    -------
+    sdf
+        The stream of answers.
+    """
+    cache = Live(keyed, max_live)
+    sdf.processing_context.sink_manager.register(cache)
+    return sdf.apply(cache, stateful=True, metadata=True)

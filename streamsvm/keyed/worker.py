@@ -1,0 +1,444 @@
+"""A worker of many that predict and learn a Kafka topic with a model for each key, as the command line starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from quixstreams import message_context
+from quixstreams.exceptions import QuixException
+
+from connectors.columns import time_of
+from connectors.events import ConnectorError, UnreachableError
+from streamsvm.keyed.classifier import KeyedClassifier
+from streamsvm.keyed.quix import Application, Live
+
+logger = logging.getLogger("streamsvm.keyed")
+
+_silent = logging.getLogger("streamsvm.keyed.client")
+_silent.propagate = False
+_silent.addHandler(logging.NullHandler())  # what matters is said here, in our own words
+
+RECORD_TIME = "streamsvm.time"
+"""The field of an event that has the time of its record, where that is its time."""
+
+_ORIGIN = "streamsvm.origin"  # the header of a repartitioned event that tells where it stood
+_RECENT = 1000
+_ANSWER_S = 10.0
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What comes, and where what is said of it goes.
+
+    Parameters
+    ----------
+    topic
+        The topic of the events.
+    field
+        The field of an event with its key; a record's own key must be its text.
+    labels
+        A topic of labels that come later, with the same keys, where they do.
+    out, rejected
+        Topics for predictions and for what is set aside; None for nowhere.
+    repartition
+        Whether events come with other keys in Kafka, and go through a topic in which they have theirs.
+    """
+
+    topic: str
+    field: str
+    labels: str | None = None
+    out: str | None = None
+    rejected: str | None = None
+    repartition: bool = False
+
+    @property
+    def topics(self) -> list[str]:
+        """All that are named."""
+        return [name for name in (self.topic, self.labels, self.out, self.rejected) if name is not None]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a worker has done, for those who watch it.
+
+    Parameters
+    ----------
+    events, judged, right, rejected
+        Events predicted; those that had a label and a prediction; of these the right ones; events set aside.
+    seconds
+        Spent in models.
+    checkpoints
+        How many were made.
+    recent
+        Whether the last judged ones were right.
+    """
+
+    events: int = 0
+    judged: int = 0
+    right: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    checkpoints: int = 0
+    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right predictions, NaN before the first."""
+        return self.right / self.judged if self.judged else float("nan")
+
+    @property
+    def recent_accuracy(self) -> float:
+        """The same over the last 1,000."""
+        return sum(self.recent) / len(self.recent) if self.recent else float("nan")
+
+
+class Worker:
+    """Predicts and learns the events of the partitions that it is given.
+
+    Parameters
+    ----------
+    app
+        The application.
+    stream
+        The events.
+    keyed
+        What is done at each. Its `time` may be `RECORD_TIME`: that of the record.
+
+    Raises
+    ------
+    ConnectorError
+        Where a topic is not there, labels are not in as many partitions as events, or events have other keys.
+    """
+
+    def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
+        self.app, self.figures, self.keyed = app, Figures(), keyed
+        self._stream = stream
+        self._sizes = {topic: _partitions(app, topic) for topic in stream.topics}
+        self._check_labels()
+        if not stream.repartition:
+            self._check_keys()
+        self.live = Live(keyed)
+        app.when_lost.append(self.live.drop)
+        sdf = self._sdf(app)
+        self._read = [topic.name for topic in sdf.topics]
+        self._sources = list(dict.fromkeys((stream.topic, *self._read)))
+        self._producer, self._consumer = sdf.processing_context.producer, sdf.processing_context.consumer
+        sdf.processing_context.sink_manager.register(self.live)
+        sdf.apply(self._take, stateful=True, metadata=True)
+
+    def _sdf(self, app: Application) -> Any:
+        """The records, with the right keys."""
+        stream = self._stream
+        raw: dict[str, Any] = {"key_deserializer": "bytes", "value_deserializer": "bytes"}
+        timed: dict[str, Any] = {}
+        if self.keyed.forget_after is not None and self.keyed.time != RECORD_TIME:
+            timed["timestamp_extractor"] = self._moment  # by which the engine removes keys
+        sdf = app.dataframe(app.topic(stream.topic, **raw, **timed))
+        if stream.labels is not None:
+            return sdf.concat(app.dataframe(app.topic(stream.labels, **raw, **timed)))
+        if stream.repartition:
+            sdf = sdf.set_headers(_with_origin)
+            raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
+            return sdf.group_by(self._key_of, stream.field, **raw)
+        return sdf
+
+    # An event ----------------------------------------------------------------------------------------------------
+
+    def _take(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Any, state: Any) -> None:
+        """Predict an event and learn it, or learn a label, and send what is to be said of it."""
+        context, keyed = message_context(), self.keyed
+        topic, place = context.topic, _origin(headers) or (context.partition, context.offset)
+        try:
+            event = read_event(value)
+            name = self._name(event, key)
+            if topic == self._stream.labels:
+                event = self._label_of(event)
+            elif self._stream.labels is not None:
+                event.pop(keyed.label, None)  # it would be known too soon
+            label = event.get(keyed.label)
+        except ValueError as error:
+            self._set_aside(str(error), topic, value, key, place)
+            return
+        if keyed.time == RECORD_TIME:
+            event[RECORD_TIME] = timestamp
+        began = time.perf_counter()
+        answer = self.live.step(name, event, state)
+        self.figures.seconds += time.perf_counter() - began
+        if "reason" in answer:
+            self._set_aside(answer["reason"], topic, value, key, place)
+        elif topic == self._stream.labels:
+            self._judge(answer["prediction"], answer["label"])
+        else:
+            self.figures.events += 1
+            self._judge(answer["prediction"], label)
+            if self._stream.out is not None:
+                record = {"partition": place[0], "offset": place[1], **answer}
+                if self._stream.labels is None:
+                    record["label"] = label
+                self._send(self._stream.out, record, key, place[0], timestamp)
+
+    def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Of a record of a label what is for the model."""
+        keyed = self.keyed
+        for name in (keyed.join or "", keyed.label):
+            if event.get(name) is None:
+                raise ValueError(f"a label without {name!r}")
+        return {name: event[name] for name in (keyed.join, keyed.label, keyed.time) if name in event}
+
+    def _name(self, event: dict[str, Any], key: bytes | None) -> bytes:
+        """The key of an event as it is in Kafka, which its own field must agree with."""
+        own = event.pop(self._stream.field, None)
+        if own is None and key is not None:
+            return key
+        name = key_bytes(self._stream.field, own)
+        if name != key:
+            raise ValueError(f"its key in Kafka is {_shown(key)}, its {self._stream.field!r} is {_shown(name)}")
+        return name
+
+    def _key_of(self, value: bytes) -> bytes:
+        """The key of an event that is to be brought to the others of its key; those without one go together."""
+        try:
+            return key_bytes(self._stream.field, read_event(value).get(self._stream.field))
+        except ValueError:
+            return b""
+
+    def _judge(self, prediction: Any, label: Any) -> None:
+        figures = self.figures
+        if label is not None and prediction is not None:
+            figures.judged += 1
+            figures.right += prediction == label
+            figures.recent.append(prediction == label)
+
+    def _set_aside(
+        self, reason: str, topic: str, value: bytes | None, key: bytes | None, place: tuple[int, int]
+    ) -> None:
+        self.figures.rejected += 1
+        topic = self._stream.topic if self._stream.repartition else topic
+        if self.figures.rejected == 1:
+            logger.warning("%s: partition %d, offset %d: set aside: %s", topic, *place, reason)
+        if self._stream.rejected is not None:
+            record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason, "raw": _text(value)}
+            self._send(self._stream.rejected, record, key, place[0], None)
+
+    def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
+        """The time of an event; where it has none, that of its record."""
+        try:
+            return time_of(str(read_event(value)[str(self.keyed.time)]))
+        except (ValueError, KeyError, OverflowError):
+            return timestamp
+
+    def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int, at: int | None) -> None:
+        """Events of one partition stay together, in their order."""
+        self._producer.produce(topic, orjson.dumps(record), key, partition=partition % self._sizes[topic], timestamp=at)
+
+    def lag(self) -> dict[int, int]:
+        """How many events each partition of this worker is behind."""
+        found: dict[int, int] = {}
+        with contextlib.suppress(KafkaException, RuntimeError):  # as long as it is not there, or not any more
+            for tp in self._consumer.assignment():
+                if tp.topic in self._read:
+                    [place] = self._consumer.position([tp])
+                    low, high = self._consumer.get_watermark_offsets(tp, cached=True)
+                    found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
+        return found
+
+    # Around them -------------------------------------------------------------------------------------------------
+
+    def _check_labels(self) -> None:
+        """Labels find their events only in the partition of the same number."""
+        events, labels = self._stream.topic, self._stream.labels
+        if labels is not None and self._sizes[labels] != self._sizes[events]:
+            raise ConnectorError(
+                f"kafka topic {labels}: has {self._sizes[labels]} partitions, {events} has {self._sizes[events]}: what "
+                "is of one key must be in partitions of one number; make it with as many, and send labels "
+                "with the key of their event"
+            )
+
+    def _check_keys(self) -> None:
+        """Look at one event of each partition: whether any is keyed as is said."""
+        reasons = []
+        for record in _first_records(self.app, self._stream.topic, self._sizes[self._stream.topic]):
+            try:
+                event = read_event(record.value())
+            except ValueError:
+                continue
+            try:
+                self._name(event, record.key())
+                return
+            except ValueError as error:
+                reasons.append(f"partition {record.partition()}, offset {record.offset()}: {error}")
+        if reasons:
+            raise ConnectorError(
+                f"kafka topic {self._stream.topic}: {reasons[0]}: events of one key may be in several partitions; send "
+                "them with their key, or add --repartition, which takes them through a topic of their own"
+            )
+
+    def run(self, *, until_end: bool = False) -> None:
+        """Work until stopped by a signal.
+
+        Parameters
+        ----------
+        until_end
+            Stop once the workers of the group have come to where the topic ended at the start.
+
+        Raises
+        ------
+        UnreachableError
+            Where brokers cannot be reached, or the work was taken from this worker: it may be started again.
+        """
+        watch = _Ending(self.app, self._sources) if until_end else None
+        try:
+            with watch or contextlib.nullcontext():
+                self.app.run()
+        except (KafkaException, QuixException) as error:
+            raise UnreachableError(f"kafka topic {self._stream.topic}: {error}") from error
+
+
+class _Ending(contextlib.AbstractContextManager["_Ending"]):
+    """Stops an application when its group has taken what there was at the start."""
+
+    def __init__(self, app: Application, topics: Sequence[str]) -> None:
+        self._app, self._topics, self._over = app, topics, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Ending:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with _consumer(self._app, self._app.config.consumer_group) as consumer:
+            for topic in self._topics:  # one after the other: all that is repartitioned is there when the first is done
+                left = {p: high for p in range(_partitions(self._app, topic)) for high in [_end(consumer, topic, p)]}
+                while left := {p: end for p, end in left.items() if _goes_on(consumer, topic, p, end)}:
+                    if self._over.wait(_LOOK_S):
+                        return
+        self._app.stop()
+
+
+# Events and their keys -------------------------------------------------------------------------------------------
+
+
+def read_event(value: bytes | None) -> dict[str, Any]:
+    """The JSON object of a record.
+
+    Raises
+    ------
+    ValueError
+        Where it is none.
+    """
+    if value is None:
+        raise ValueError("the record has no value")
+    try:
+        event = orjson.loads(value)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if type(event) is not dict:
+        raise ValueError(f"not a JSON object: {_shown(value)}")
+    return event
+
+
+def key_bytes(name: str, value: Any) -> bytes:
+    """A key as producers send it: a text or a whole number, as text.
+
+    Examples
+    --------
+    >>> key_bytes("customer", "c17"), key_bytes("customer", 17)
+    (b'c17', b'17')
+    """
+    if type(value) not in (str, int) or value == "":
+        raise ValueError(f"no key: {name!r} is {value!r}, not a text or a whole number")
+    return str(value).encode()
+
+
+def _with_origin(value: Any, key: Any, timestamp: int, headers: Any) -> list[tuple[str, bytes]]:
+    context = message_context()
+    return [(_ORIGIN, b"%d:%d" % (context.partition, context.offset))]
+
+
+def _origin(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | None:
+    for name, value in headers or ():
+        if name == _ORIGIN:
+            partition, _, offset = value.partition(b":")
+            return int(partition), int(offset)
+    return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def _shown(value: bytes | None) -> str:
+    text = repr(_text(value))
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+# Topics ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _consumer(app: Application, group: str | None = None) -> Iterator[Any]:
+    """A client for questions that reads what is committed and commits nothing."""
+    options = {"enable.auto.commit": False, "group.id": group or "streamsvm", "isolation.level": "read_committed"}
+    options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "logger": _silent}
+    consumer = Consumer(app.config.broker_address.as_librdkafka_dict() | options)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _partitions(app: Application, topic: str) -> int:
+    """How many partitions a topic has."""
+    with _consumer(app) as consumer:
+        try:
+            found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        except KafkaException as error:
+            raise UnreachableError(f"kafka topic {topic}: no broker answers: {error.args[0].str()}") from error
+    if found.error is not None or not found.partitions:
+        reason = "there is no such topic" if found.error is None else found.error.str()
+        raise ConnectorError(f"kafka topic {topic}: {reason}: topics are to be made before")
+    return len(found.partitions)
+
+
+def _end(consumer: Any, topic: str, partition: int) -> int:
+    return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_S)[1])
+
+
+def _goes_on(consumer: Any, topic: str, partition: int, end: int) -> bool:
+    """Whether there are records before an end that the group has not taken; some offsets are of no record."""
+    try:
+        [place] = consumer.committed([TopicPartition(topic, partition)], timeout=_ANSWER_S)
+    except KafkaException:
+        return True
+    if place.offset >= end or not end:
+        return False
+    consumer.assign([TopicPartition(topic, partition, place.offset if place.offset >= 0 else OFFSET_BEGINNING)])
+    found = consumer.poll(_ANSWER_S)
+    if found is None:
+        return True
+    return found.error() is None and found.offset() < end
+
+
+def _first_records(app: Application, topic: str, partitions: int) -> Iterator[Any]:
+    """The first record of each partition that has one."""
+    with _consumer(app) as consumer:
+        left = set(range(partitions))
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
+        while left and (found := consumer.poll(_ANSWER_S)) is not None:
+            if found.partition() in left and found.error() is None:
+                yield found
+            left.discard(found.partition())

@@ -1,0 +1,227 @@
+"""The runs of the command line that have a model for each key, as workers of a group on Quix Streams."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.util
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from connectors.events import ConnectorError, UnreachableError
+from connectors.options import Options, split_url
+from streamsvm.run.errors import SetupError
+from streamsvm.run.settings import model_of
+
+if TYPE_CHECKING:
+    from streamsvm.keyed.classifier import KeyedClassifier
+    from streamsvm.keyed.worker import Worker
+
+_TAKEN = frozenset(
+    (
+        *("per_key", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
+        *("source", "label", "time", "ignore", "until_end", "model", "effort", "param", "out", "rejected"),
+        *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
+    )
+)
+_EVERY_S, _MOST_S, _EVERY = 1.0, 10.0, 10_000  # brokers end transactions that take longer than 20 s
+_STATE = "state"
+_SECURITY = {
+    "security_protocol": "security_protocol",
+    "sasl_mechanism": "sasl_mechanism",
+    "sasl_plain_username": "sasl_username",
+    "sasl_plain_password": "sasl_password",
+    "ssl_cafile": "ssl_ca_location",
+    "ssl_certfile": "ssl_certificate_location",
+    "ssl_keyfile": "ssl_key_location",
+    "ssl_password": "ssl_key_password",
+    "ssl_crlfile": "ssl_crl_location",
+}
+"""What the engine calls options of a Kafka URL."""
+
+
+def check(args: argparse.Namespace, defaults: Mapping[str, Any]) -> None:
+    """Refuse what does not fit a model for each key, before anything is opened."""
+    if not args.source.startswith("kafka://"):
+        raise SetupError(
+            f"--per-key {args.per_key}: {args.source} is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC"
+        )
+    if not args.group:
+        raise SetupError(
+            f"--per-key {args.per_key} needs --group NAME: what its workers have in common, and what they keep goes by"
+        )
+    if not args.label:
+        raise SetupError("--per-key needs --label NAME: the field that says what to predict")
+    if args.label == args.per_key:
+        raise SetupError(f"--label {args.label}: is the field of --per-key")
+    for name, default in defaults.items():
+        if name not in _TAKEN and getattr(args, name) not in (default, None, False):
+            raise SetupError(f"--{name.replace('_', '-')} is not for runs with --per-key: leave it out")
+    if importlib.util.find_spec("quixstreams") is None:
+        raise SetupError("--per-key needs Quix Streams: pip install 'streamsvm[quix]'")
+    for option, url in {"--label-source": args.label_source, "--out": args.out, "--rejected": args.rejected}.items():
+        if url not in (None, "null:") and not url.startswith("kafka://"):
+            raise SetupError(f"{option} {url}: must be a Kafka topic with --per-key, as kafka://HOST:PORT/TOPIC")
+    if (args.checkpoint_seconds or 0.0) > _MOST_S:
+        raise SetupError(f"--checkpoint-seconds {args.checkpoint_seconds:g}: at most {_MOST_S:g} with --per-key")
+    _check_topics(args)
+    _check_late(args)
+    if args.checkpoint and Path(args.checkpoint).exists() and not Path(args.checkpoint).is_dir():
+        raise SetupError(f"--checkpoint {args.checkpoint}: is not a directory")
+
+
+def _check_topics(args: argparse.Namespace) -> None:
+    servers, topic = _address("SOURCE", args.source)
+    seen = {topic: "SOURCE"}
+    others = {"--label-source": args.label_source, "--out": args.out, "--rejected": args.rejected}
+    for option, url in others.items():
+        if url in (None, "null:"):
+            continue
+        there, topic = _address(option, url)
+        if set(there.split(",")) != set(servers.split(",")):
+            raise SetupError(f"{option} {url}: other brokers than SOURCE has: one transaction cannot span both")
+        if topic in seen and {option, seen[topic]} != {"--out", "--rejected"}:
+            raise SetupError(f"{seen[topic]} and {option} are the same topic {topic}")
+        seen[topic] = option
+        if split_url(url)[1]:
+            raise SetupError(f"{option} {url}: options stand behind SOURCE, for all topics")
+
+
+def _check_late(args: argparse.Namespace) -> None:
+    if args.label_source is None:
+        for name in ("join", "wait"):
+            if getattr(args, name) is not None:
+                raise SetupError(f"--{name} needs --label-source: say where labels come from")
+        return
+    if not args.join:
+        raise SetupError("--label-source needs --join NAME: the field by which labels find their events")
+    if args.repartition:
+        raise SetupError("--repartition is for labels that come with their events: leave it out, or --label-source")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work until stopped; the exit code."""
+    from streamsvm.run.prometheus import serving
+
+    keyed = _keyed(args)
+    with contextlib.ExitStack() as stack:
+        worker = _worker(args, keyed)
+        if args.metrics_port is not None:
+            stack.enter_context(serving(args.metrics_port, functools.partial(_figures, worker)))
+        worker.run(until_end=bool(args.until_end))
+    return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
+
+
+def _keyed(args: argparse.Namespace) -> KeyedClassifier:
+    from streamsvm.keyed.classifier import KeyedClassifier
+    from streamsvm.keyed.worker import RECORD_TIME
+
+    model = model_of(args)
+    with contextlib.suppress(TypeError, ValueError):  # what is wrong with it is said below
+        # Compiled before there is a transaction, which brokers would end meanwhile.
+        KeyedClassifier(model.clone()).step(None, [{"": 0.0, "label": False}])
+    ignored = [name.strip() for name in (args.ignore or "").split(",")]
+    try:
+        return KeyedClassifier(
+            model,
+            label=args.label,
+            ignore=(args.per_key, *filter(None, ignored)),
+            parent=args.parent,
+            time=args.time or (RECORD_TIME if args.forget_after or args.wait else None),
+            forget_after=args.forget_after,
+            join=args.join,
+            wait=args.wait,
+        )
+    except OSError as error:
+        raise SetupError(f"--parent {args.parent}: {error.strerror or error}") from error
+    except (TypeError, ValueError) as error:
+        raise SetupError(f"--per-key: {error}") from error
+
+
+def _worker(args: argparse.Namespace, keyed: KeyedClassifier) -> Worker:
+    from streamsvm.keyed.quix import Application
+    from streamsvm.keyed.worker import Stream, Worker
+
+    servers, topic = _address("SOURCE", args.source)
+    others = (args.label_source, args.out, args.rejected)
+    labels, out, rejected = (None if url in (None, "null:") else _address("", url)[1] for url in others)
+    app = Application(
+        _connection(args.source, servers),
+        consumer_group=args.group,
+        state_dir=args.checkpoint or _STATE,
+        commit_interval=args.checkpoint_seconds or _EVERY_S,
+        commit_every=args.checkpoint_every or _EVERY,
+        loglevel=None,
+    )
+    try:
+        return Worker(app, Stream(topic, args.per_key, labels, out, rejected, bool(args.repartition)), keyed)
+    except UnreachableError:
+        raise
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error
+
+
+def _address(option: str, url: str) -> tuple[str, str]:
+    """The brokers and the topic."""
+    from connectors.kafka.clients import split_address
+
+    try:
+        return split_address(split_url(url)[0])
+    except ConnectorError as error:
+        raise SetupError(f"{option} {error}") from error
+
+
+def _connection(url: str, servers: str) -> Any:
+    """How to reach the brokers, with the options behind the URL."""
+    from quixstreams.kafka import ConnectionConfig
+
+    path, query = split_url(url)
+    options = Options(path, query)
+    given = _read(options.text("client")) | {name: options.text(name) for name in _SECURITY if options.has(name)}
+    try:
+        options.finish()
+    except ConnectorError as error:
+        raise SetupError(f"{error} (with --per-key events are JSON objects)") from error
+    if strange := sorted(set(given) - set(_SECURITY)):
+        raise SetupError(f"{path}: `{strange[0]}` is no option of runs with --per-key")
+    try:
+        return ConnectionConfig(bootstrap_servers=servers, **{_SECURITY[name]: value for name, value in given.items()})
+    except ValueError:  # whose text may hold a secret
+        raise SetupError(f"{path}: the Kafka client refuses `{'`, `'.join(given)}`: is each of them right?") from None
+
+
+def _read(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SetupError(f"option `client`: {path}: {error.strerror}") from error
+    except ValueError:
+        raise SetupError(f"option `client`: {path} is not TOML") from None
+
+
+def _figures(worker: Worker, counter: Any, gauge: Any) -> Iterator[Any]:
+    """What a worker has to say to Prometheus; of all workers it is added up there."""
+    figures, live = worker.figures, worker.live
+    yield counter("streamsvm_events", "Events predicted by this worker.", figures.events)
+    yield counter("streamsvm_judged", "Events that had a label and a prediction.", figures.judged)
+    yield counter("streamsvm_right", "Right predictions.", figures.right)
+    yield counter("streamsvm_rejected", "Events set aside.", figures.rejected)
+    yield gauge("streamsvm_recent_accuracy", "Share of right predictions of the last 1,000.", figures.recent_accuracy)
+    yield counter("streamsvm_model_seconds", "Seconds spent in the models.", figures.seconds)
+    yield gauge("streamsvm_live_keys", "Keys that had an event since the last checkpoint.", len(live))
+    yield counter("streamsvm_states", "States of keys written.", live.saved)
+    yield counter("streamsvm_state_bytes", "Their bytes.", live.saved_bytes)
+    if worker.keyed.join is not None:
+        late = counter("streamsvm_late", "Events and labels, by what became of them.", labels=["what"])
+        for what, count in dict(worker.keyed.counts).items():
+            late.add_metric([what], count)
+        yield late
+    lag = gauge("streamsvm_lag", "Events behind the end, by partition.", labels=["partition"])
+    for partition, events in worker.lag().items():
+        lag.add_metric([str(partition)], events)
+    yield lag

@@ -1,0 +1,190 @@
+"""Workers that are put to the test, the events that they are given, and what must have become of these."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from streamsvm import CPMClassifier
+from streamsvm.keyed import KeyedClassifier
+from tests.commands import ROOT
+from tests.kafka.conftest import fill, read
+
+TEMPORARY = 75
+LABEL, FIELD = "outcome", "customer"
+Record = tuple[int, bytes, bytes, int]
+"""Partition, key, value and timestamp of an event."""
+
+
+def customers(n: int, n_keys: int, partitions: int, seed: int = 1) -> Iterator[Record]:
+    """Events of customers that differ; now and then one that cannot be read, or has the key of another."""
+    rng, n_features = random.Random(seed), 5
+    for i in range(n):
+        key = rng.randrange(n_keys)
+        x = [rng.gauss(0, 1) for _ in range(n_features)]
+        y = "ab"[x[key % n_features] + x[(key + 1) % n_features] > 0]
+        event = {FIELD: f"c{key}", **{f"f{j}": round(value, 4) for j, value in enumerate(x)}, LABEL: y}
+        if i % 1000 == 501:
+            event[FIELD] = "another"
+        value = b"{" if i % 1000 == 500 else orjson.dumps(event)
+        yield key % partitions, f"c{key}".encode(), value, 1_700_000_000_000 + i
+
+
+class Expected:
+    """What one process makes of events: its answer to each, and the state of each key in the end.
+
+    Parameters
+    ----------
+    records
+        Partition, key, value and timestamp of each, in order.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,))
+        offsets: Counter[int] = Counter()
+        of_key: dict[bytes, list[tuple[tuple[int, int], Any]]] = defaultdict(list)
+        self.rejected: set[tuple[int, int]] = set()
+        for partition, key, value, _ in records:
+            place = partition, offsets[partition]
+            offsets[partition] += 1
+            event = None if value == b"{" else orjson.loads(value)
+            if event is None or event[FIELD].encode() != key:
+                self.rejected.add(place)
+            else:
+                of_key[key].append((place, event))
+        self.answers: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.states: dict[bytes, bytes] = {}
+        for key, events in of_key.items():
+            answers, self.states[key] = keyed.step(None, [event for _, event in events])
+            for (place, _), answer in zip(events, answers, strict=True):
+                self.answers[place] = answer["prediction"], answer["score"]
+
+
+def faults(expected: Expected, address: str, out: str, rejected: str, group: str) -> list[str]:
+    """What is not as one process would have left it; nothing, where all is well."""
+    found: list[str] = []
+    records = [json.loads(record.value) for record in read(address, out)]
+    places = Counter((record["partition"], record["offset"]) for record in records)
+    twice, missing = sum(n > 1 for n in places.values()), len(expected.answers.keys() - places.keys())
+    found += [f"{twice} events predicted twice"] * bool(twice) + [f"{missing} events not predicted"] * bool(missing)
+    answers = {(r["partition"], r["offset"]): (r["prediction"], r["score"]) for r in records}
+    other = sum(expected.answers.get(place) != answer for place, answer in answers.items())
+    found += [f"{other} other predictions than of one process"] * bool(other)
+    aside = [
+        (r["partition"], r["offset"]) for r in map(json.loads, (record.value for record in read(address, rejected)))
+    ]
+    if sorted(aside) != sorted(expected.rejected):
+        found.append(f"{len(aside)} events set aside, not {len(expected.rejected)}")
+    kept = states(address, group)
+    wrong = sum(kept.get(key) != state for key, state in expected.states.items())
+    found += [f"{wrong} keys with another state than of one process"] * bool(wrong or len(kept) != len(expected.states))
+    return found
+
+
+def states(address: str, group: str) -> dict[bytes, bytes]:
+    """The state of each key as the changelog has it, which is what a worker restores."""
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(bootstrap_servers=address.split(","))
+    [topic] = [name for name in consumer.topics() if name.startswith(f"changelog__{group}--")]
+    consumer.close()
+    kept: dict[bytes, bytes] = {}
+    for record in read(address, topic):
+        if ("__column_family__", b"default") in record.headers:  # others are the engine's own
+            kept[record.key.partition(b"|")[0]] = record.value
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+class Worker:
+    """A worker in a process of its own, with state of its own; started again where it ends by itself.
+
+    Parameters
+    ----------
+    folder
+        Where it runs.
+    arguments
+        Of the command line.
+    """
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self._arguments = folder, arguments
+        self.starts = 0
+        self.start()
+
+    def start(self) -> None:
+        self.starts += 1
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "streamsvm", "run", *self._arguments]
+        with open(self.folder / "log", "ab") as log:
+            self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=env)
+
+    def tend(self) -> int | None:
+        """Start it again where it has ended; with which code, if it did."""
+        code = self._process.poll()
+        if code is not None:
+            self.start()
+        return code
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def leave(self) -> int:
+        """Have it end after the event in hand; its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=60)
+
+    def stand_still(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+
+def arguments(address: str, source: str, out: str, rejected: str, group: str) -> list[str]:
+    """What workers are started with."""
+    url = f"kafka://{address}/"
+    given = [url + source, "--per-key", FIELD, "--group", group, "--label", LABEL, "--model", "cpm", "--quiet"]
+    return [*given, "--out", url + out, "--rejected", url + rejected, "--checkpoint", "state"]
+
+
+def predicted(address: str, *topics: str) -> int:
+    """How many records readers at read_committed see, transactions' own marks included."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=address.split(","), isolation_level="read_committed")
+    try:
+        tps = [TopicPartition(topic, p) for topic in topics for p in consumer.partitions_for_topic(topic)]
+        return sum(consumer.end_offsets(tps).values())
+    finally:
+        consumer.close()
+
+
+def wait_for(what: Any, seconds: float = 120.0, every: float = 0.3, tended: Sequence[Worker] = ()) -> None:
+    """Wait until something is so; workers that end meanwhile are started again."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        for worker in tended:
+            code = worker.tend()
+            assert code in (None, TEMPORARY, -signal.SIGKILL), worker.log[-3000:]
+        assert time.monotonic() < deadline, "\n".join(worker.log[-2000:] for worker in tended)
+        time.sleep(every)
+
+
+__all__ = ["Expected", "Worker", "arguments", "customers", "faults", "fill", "predicted", "states", "wait_for"]

@@ -1,0 +1,224 @@
+"""Workers on Quix Streams with a real broker: come what may, each event is predicted once, and as by one process."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+pytest.importorskip("quixstreams")
+
+from streamsvm import CPMClassifier
+from streamsvm.keyed import KeyedClassifier
+from streamsvm.keyed.quix import Application, live
+from tests.kafka.conftest import fill, read, starter
+from tests.keyed.fleet import (
+    FIELD,
+    LABEL,
+    Expected,
+    Worker,
+    arguments,
+    customers,
+    faults,
+    predicted,
+    states,
+    wait_for,
+)
+
+PARTITIONS = 12
+
+
+@pytest.fixture
+def topics(topic):
+    """Events, predictions, and what is set aside."""
+    return [topic(name, partitions=PARTITIONS) for name in ("events", "predictions", "aside")]
+
+
+def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
+    records = list(customers(6000, 200, PARTITIONS))
+    expected, given = Expected(records), arguments(broker, *topics, "bank")
+    [port] = starter.free_ports(1)
+    workers = [Worker(tmp_path / "one", *given), Worker(tmp_path / "two", *given, f"--metrics-port={port}")]
+    try:
+        fill(broker, topics[0], records[:3000])
+        wait_for(lambda: predicted(broker, topics[1]) > 1000, tended=workers)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            shown = answer.read().decode()
+        wanted = {"streamsvm_events_total", "streamsvm_state_bytes_total", "streamsvm_lag"}
+        assert wanted <= set(re.findall(r"\w+", shown))
+        workers[0].kill()
+        workers.append(Worker(tmp_path / "three", *given))
+        fill(broker, topics[0], records[3000:5000])
+        wait_for(lambda: predicted(broker, topics[1]) > 3500, tended=workers)
+        assert workers.pop(1).leave() == 128 + 15
+        fill(broker, topics[0], records[5000:])
+        wait_for(lambda: not faults(expected, broker, *topics[1:], "bank"), every=1.0, tended=workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert faults(expected, broker, *topics[1:], "bank") == []
+
+
+def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(broker, topics, tmp_path):
+    records = list(customers(1200, 100, PARTITIONS))
+    given, expected = [*arguments(broker, *topics, "frozen"), "--checkpoint-seconds", "5"], Expected(records)
+    workers = [Worker(tmp_path / name, *given) for name in ("one", "two")]
+    try:
+        fill(broker, topics[0], records[:500])
+        wait_for(lambda: predicted(broker, topics[1]) >= 499, tended=workers)
+        fill(broker, topics[0], records[500:1000])
+        time.sleep(1.0)
+        workers[0].stand_still()  # it waits for more, with events that it has answered and not committed
+        wait_for(lambda: predicted(broker, topics[1]) >= 998, tended=workers[1:])
+        workers[0].go_on()
+        fill(broker, topics[0], records[1000:])
+        wait_for(lambda: predicted(broker, topics[1]) >= len(expected.answers), tended=workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert faults(expected, broker, *topics[1:], "frozen") == []
+
+
+DIES = """
+import os, sys
+from quixstreams.internal_producer import InternalProducer
+InternalProducer.commit_transaction = lambda *_, **__: os._exit(9)
+from streamsvm.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
+    records = list(customers(2000, 50, PARTITIONS))
+    given = [*arguments(broker, *topics, "hanging"), "--until-end"]
+    fill(broker, topics[0], records[:1000])
+    (tmp_path / "dies").mkdir()
+    done = subprocess.run([sys.executable, "-c", DIES, "run", *given], cwd=tmp_path / "dies", check=False)
+    assert done.returncode == 9
+    for i, some in enumerate(([], records[1000:])):  # the second finds no state of its own, as on another machine
+        fill(broker, topics[0], some)
+        (tmp_path / str(i)).mkdir()
+        done = run(*given, cwd=tmp_path / str(i), timeout=100)
+        assert done.returncode == 0, done.stderr
+    assert faults(Expected(records), broker, *topics[1:], "hanging") == []
+
+
+def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp_path, run):
+    records = list(customers(500, 20, PARTITIONS))
+    elsewhere = [(i % PARTITIONS, b"%d" % i, value, t) for i, (_, _, value, t) in enumerate(records)]
+    fill(broker, topics[0], elsewhere)
+    given = [*arguments(broker, *topics, "other"), "--until-end"]
+    done = run(*given)
+    assert done.returncode == 2
+    assert "its key in Kafka is '" in done.stderr
+    assert "--repartition" in done.stderr
+    done = run(*given, "--repartition", timeout=100)
+    assert done.returncode == 0, done.stderr
+    written = [json.loads(record.value) for record in read(broker, topics[1])]
+    places = [(i % PARTITIONS, i // PARTITIONS) for i in range(len(records))]
+    assert sorted((r["partition"], r["offset"]) for r in written) == sorted(places)
+    assert len(states(broker, "other")) == 20
+
+
+def test_labels_that_come_later_find_their_events(broker, topics, topic, tmp_path, run):
+    labels, keyed = (
+        topic("labels", partitions=PARTITIONS),
+        KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), join="order"),
+    )
+    events, late, of_key = [], [], {}
+    for i, (partition, key, value, _) in enumerate(customers(400, 20, PARTITIONS)):
+        event = json.loads(value)
+        label = {FIELD: event[FIELD], "order": i, LABEL: event[LABEL]}
+        event |= {"order": i, LABEL: "to be left out"}
+        events.append((partition, key, json.dumps(event).encode(), 1000 * i))
+        late.append((partition, key, json.dumps(label | {"more": 1}).encode(), 1000 * i + 30_500))
+        of_key.setdefault(key, []).extend([(1000 * i, event | {LABEL: None}), (1000 * i + 30_500, label)])
+    fill(broker, topics[0], events)
+    fill(broker, labels, late)
+    more = ["--label-source", f"kafka://{broker}/{labels}", "--join", "order", "--until-end"]
+    done = run(*arguments(broker, *topics, "late"), *more, timeout=100)
+    assert done.returncode == 0, done.stderr
+    written = [json.loads(record.value) for record in read(broker, topics[1])]
+    assert len(written) == 400
+    assert "label" not in written[0]
+    expected = {}
+    for key, records in of_key.items():
+        _, expected[key] = keyed.step(None, [record for _, record in sorted(records, key=lambda pair: pair[0])])
+    assert states(broker, "late") == expected
+    more[1] = f"kafka://{broker}/{topic('few', partitions=3)}"
+    done = run(*arguments(broker, *topics, "few"), *more)
+    assert done.returncode == 2
+    assert "has 3 partitions" in done.stderr
+
+
+def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
+    minutes = [(name, t) for name in ("idle", "back") for t in range(1, 10)] + [("back", 100)]
+    minutes += [("busy", t) for t in (*range(1, 200, 5), 201)]
+    rows = [
+        (0, name.encode(), json.dumps({FIELD: name, "x": t % 2, LABEL: "ab"[t % 2]}).encode(), 60_000 * t)
+        for name, t in sorted(minutes, key=lambda pair: pair[1])
+    ]
+    fill(broker, topics[0], rows)
+    given = [*arguments(broker, *topics, "idle"), "--forget-after", "60m", "--checkpoint-every", "10", "--until-end"]
+    done = run(*given, timeout=100)
+    assert done.returncode == 0, done.stderr
+    answers = [(r.key, r.timestamp, json.loads(r.value)["prediction"]) for r in read(broker, topics[1])]
+    assert {(key, t // 60_000) for key, t, prediction in answers if prediction is None} == {
+        *((name, 1) for name in (b"idle", b"back", b"busy")),
+        (b"back", 100),
+    }
+    assert set(states(broker, "idle")) == {b"back", b"busy"}
+
+
+def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp_path):
+    records = [one for one in customers(400, 20, PARTITIONS) if one[2] != b"{"]
+    fill(broker, topics[0], records)
+    keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,))
+    found = {}
+    for name, step in {
+        "each": lambda sdf: sdf.apply(keyed, stateful=True),
+        "live": lambda sdf: live(sdf, keyed, max_live=5),
+    }.items():
+        app = Application(broker, consumer_group=name, state_dir=tmp_path, loglevel=None)
+        step(app.dataframe(app.topic(topics[0], key_deserializer="bytes")))
+        answers = app.run(count=len(records), metadata=True)
+        assert len(answers) == len(records)
+        found[name] = states(broker, name)
+    assert found["live"] == found["each"] == Expected(records).states
+
+
+REFUSED = {
+    "--per-key customer --group g --label y --join order": "--join needs --label-source",
+    "--per-key customer --group g --label y --label-source kafka://127.0.0.1:1/l": "--label-source needs --join NAME",
+    "--per-key customer --group g --label y --parent no.svm": "--parent no.svm: ",
+    "--per-key customer --group g --label y --checkpoint-seconds 60": "--checkpoint-seconds 60: at most 10",
+    "--per-key customer --label y": "--per-key customer needs --group NAME",
+    "--per-key customer --group g": "--per-key needs --label NAME",
+    "--group g --label y": "--group needs --per-key FIELD",
+    "--per-key customer --group g --label y --refit trees": "--refit is not for runs with --per-key",
+    "--per-key customer --group g --label y --save m.svm": "--save is not for runs with --per-key",
+    "--per-key y --group g --label y": "--label y: is the field of --per-key",
+    "--per-key customer --group g --label y --out a.csv": "--out a.csv: must be a Kafka topic",
+    "--per-key customer --group g --label y --out kafka://other:1/p": "other brokers than SOURCE has",
+    "--per-key customer --group g --label y --model river.naive_bayes.GaussianNB": "--per-key: ",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, run):
+    done = run("kafka://127.0.0.1:1/events", *given.split())
+    assert done.returncode == 2
+    assert REFUSED[given] in done.stderr
+
+
+def test_brokers_that_are_not_there_may_be_there_later(run):
+    done = run(
+        "kafka://127.0.0.1:1/events", *["--per-key", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    )
+    assert done.returncode == 75
+    assert "no broker answers" in done.stderr
