@@ -38,6 +38,8 @@ class History:
         How many events had been judged, for each sample.
     trust
         How far label autocorrelation was trusted, for each sample.
+    due
+        After how many events the next sample is taken.
 
     Examples
     --------
@@ -58,7 +60,7 @@ class History:
     def __init__(self) -> None:
         self.at: list[int] = []
         self.trust: list[float] = []
-        self._step, self._due = _FIRST_STEP, _FIRST_STEP
+        self._step = self.due = _FIRST_STEP
         self._leaders: list[str] = []
         self._relevances: list[dict[Hashable, float]] = []
         self._seen: list[list[int]] = []
@@ -66,9 +68,9 @@ class History:
 
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample if one is due, after so many events of which so many were judged; each label came so often."""
-        if events < self._due:
+        if events < self.due:
             return
-        self._due = (events // self._step + 1) * self._step
+        self.due = (events // self._step + 1) * self._step
         if len(self.at) == _MOST_SAMPLES:
             self._thin(events)
         else:
@@ -95,7 +97,7 @@ class History:
         for samples in (self.at, self.trust, self._leaders, self._relevances, self._seen):
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
-        self._due = (events // self._step + 1) * self._step
+        self.due = (events // self._step + 1) * self._step
 
     def changes(self, since: int) -> list[str]:
         """What is different from how it was when so many events had been judged, in words.
@@ -162,7 +164,7 @@ class History:
         code = {name: j for j, name in enumerate(names)}
         header = {
             "step": self._step,
-            "due": self._due,
+            "due": self.due,
             "leaders": self._leaders,
             "names": [encode_label(name) for name in names],
             "labels": [encode_label(label) for label in self.labels],
@@ -182,11 +184,11 @@ class History:
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> History:
         """What `state` gave."""
         history = cls()
-        history._step, history._due = header["step"], header["due"]
+        history._step, history.due = header["step"], header["due"]
         history.at, history._leaders = arrays["at"].tolist(), list(header["leaders"])
         history.trust = arrays["trust"].tolist()
         samples = {len(history._leaders), len(history.at), len(history.trust), len(arrays["counts"])}
-        if len(samples) > 1 or any(type(n) is not int or n < 1 for n in (history._step, history._due)):
+        if len(samples) > 1 or any(type(n) is not int or n < 1 for n in (history._step, history.due)):
             raise ValueError(f"a history of {samples} samples, each {history._step!r} events")
         if (arrays["features"] < 0).any() or not all(type(name) is str for name in history._leaders):
             raise ValueError("a history of features or members that are not known")

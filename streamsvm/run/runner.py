@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -344,13 +344,28 @@ class Runner:
         if len(rest) > most:
             # A source cannot be resumed inside a batch: the position stays, and beside it what was taken after it.
             part, self._begun = self._begun.first(rest, int(most))
-            self._process(part)
+            self._process_in_parts(part)
             return
-        self._process(rest)
+        self._process_in_parts(rest)
+        self._sample()
         if isinstance(self.source, JoinedSource):
             self.source.most = self.max_events - metrics.taken
-        self.report.history.take(self.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
         self._position, self._begun = batch.position, begun
+
+    def _process_in_parts(self, batch: Batch) -> None:
+        """Process a batch. Where batches are cut by how events come, the model is also looked at within it, as soon as
+        that is due: a run that was killed and resumed looks at the same events.
+        """
+        is_cut_by_time = self._lagging is not None and batch.late is None
+        while is_cut_by_time and len(batch) > (n := self.report.history.due - self.report.metrics.taken):
+            self._process(replace(batch.part(0, n), rejected=batch.rejected))
+            self._sample()
+            batch = batch.part(n, len(batch))
+        self._process(batch)
+
+    def _sample(self) -> None:
+        metrics = self.report.metrics
+        self.report.history.take(self.model, metrics.taken, metrics.judged, metrics.labels, metrics.seen.tolist())
 
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics

@@ -60,7 +60,7 @@ def page(browser: Any, run: Running) -> Iterator[Any]:
     yield browser
     asked, errors = looked_at(browser)
     assert asked
-    assert {url for url in asked if not url.startswith((run.url, "data:", "blob:", "about:"))} == set()
+    assert {url for url in asked if not url.startswith((run.url, "data:", "blob:", "about:", "chrome:"))} == set()
     assert errors == []
 
 
