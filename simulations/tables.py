@@ -16,7 +16,10 @@ from pathlib import Path
 
 from simulations.keeping import ROOT, replace
 
-PAGES = tuple(ROOT / "docs" / page for page in ("benchmarks.md", "how-to/simulate.md", "how-to/per-key.md"))
+PAGES = tuple(
+    ROOT / "docs" / page
+    for page in ("benchmarks.md", "how-to/simulate.md", "how-to/per-key.md", "explanation/scale.md")
+)
 
 
 def _streams() -> str:
@@ -87,6 +90,18 @@ def _keyed_state() -> str:
     return keyed.state_table()
 
 
+def _cluster_needs() -> str:
+    from simulations import keyed_cluster
+
+    return keyed_cluster.needs_table()
+
+
+def _cluster_runs() -> str:
+    from simulations import keyed_cluster
+
+    return keyed_cluster.runs_table()
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "streams": _streams,
     "coverage": _coverage,
@@ -98,6 +113,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "keyed": _keyed,
     "keyed_events": _keyed_events,
     "keyed_state": _keyed_state,
+    "cluster_needs": _cluster_needs,
+    "cluster_runs": _cluster_runs,
     "drift": _drift,
 }
 
