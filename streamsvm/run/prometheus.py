@@ -161,6 +161,11 @@ class Exporter:
         self._figures = Figures()
         self._server = _Server(port, self._figures.registry, address)
 
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.port
+
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
         self._figures(report, fraction)
@@ -221,6 +226,7 @@ class _Server:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
+        self.port = int(self._server.server_port)
 
     def close(self) -> None:
         """Stop serving."""

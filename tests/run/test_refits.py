@@ -251,7 +251,7 @@ def test_prometheus(report: Report) -> None:
     exporter = Exporter(0, "127.0.0.1")
     try:
         exporter(report, None)
-        url = f"http://127.0.0.1:{exporter._server.server_port}/metrics"
+        url = f"http://127.0.0.1:{exporter.port}/metrics"
         with urllib.request.urlopen(url) as answer:
             lines = answer.read().decode().splitlines()
     finally:
