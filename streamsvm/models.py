@@ -59,7 +59,6 @@ class Archived:
         """All there is to know, as a header and arrays: `from_state` continues from it bit for bit."""
 
     @classmethod
-    @abstractmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """What `state` was asked of.
 
@@ -73,6 +72,19 @@ class Archived:
         ArchiveError
             Where header or arrays are not those of one.
         """
+        try:
+            if header["class"] != cls.__name__:
+                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+            return cls._from_state(header, arrays)
+        except ArchiveError:
+            raise
+        except DAMAGED as error:
+            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The same, where nothing is damaged."""
+        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.

@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs
 from streamsvm.decide.wrapped import model_from, state_of
-from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, decode_label, encode_label
+from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
 class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
@@ -182,31 +182,14 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         return whole, arrays | {"counts": self._costs.counts}
 
     @classmethod
-    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The classifier whose `state` this is.
-
-        Parameters
-        ----------
-        header, arrays
-            What `state` gave, or what was read from a file.
-
-        Raises
-        ------
-        ArchiveError
-            Where header or arrays are not those of one.
-        """
-        try:
-            model = model_from(header["model"], arrays)
-            self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
-            self._number(map(decode_label, header["classes"]))
-            counts = arrays["counts"]
-            if counts.ndim != 1 or counts.dtype != np.int64 or len(counts) > len(self._codes) or (counts < 0).any():
-                raise ArchiveError("counts of labels that are not known")
-            self._costs.counts = counts.copy()
-        except ArchiveError:
-            raise
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        model = model_from(header["model"], arrays)
+        self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
+        self._number(map(decode_label, header["classes"]))
+        counts = arrays["counts"]
+        if counts.ndim != 1 or counts.dtype != np.int64 or len(counts) > len(self._codes) or (counts < 0).any():
+            raise ArchiveError("counts of labels that are not known")
+        self._costs.counts = counts.copy()
         return self
 
 

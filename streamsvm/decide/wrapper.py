@@ -11,7 +11,7 @@ from river import base
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, labels_in
 from streamsvm.decide.wrapped import model_from, state_of
-from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, decode_labels, encode_label
+from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
 
 
 class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
@@ -168,27 +168,10 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         return whole, arrays | self._sets.arrays()
 
     @classmethod
-    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The classifier whose `state` this is.
-
-        Parameters
-        ----------
-        header, arrays
-            What `state` gave, or what was read from a file.
-
-        Raises
-        ------
-        ArchiveError
-            Where header or arrays are not those of one.
-        """
-        try:
-            self = cls(model_from(header["model"], arrays))
-            self._sets = AllSets.from_state(header["sets"], arrays)
-            self._codes = {label: code for code, label in enumerate(decode_labels(header["classes"]))}
-        except ArchiveError:
-            raise
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        self = cls(model_from(header["model"], arrays))
+        self._sets = AllSets.from_state(header["sets"], arrays)
+        self._codes = {label: code for code, label in enumerate(decode_labels(header["classes"]))}
         return self
 
 

@@ -27,7 +27,6 @@ from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.models import (
-    DAMAGED,
     LOADABLE,
     Archived,
     ArchiveError,
@@ -717,32 +716,12 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
         return header, arrays | self._sets.arrays()
 
     @classmethod
-    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The learner whose `state` this is.
-
-        Parameters
-        ----------
-        header, arrays
-            What `state` gave, or what was read from a file.
-
-        Raises
-        ------
-        ArchiveError
-            Where header or arrays are not those of such a learner.
-        """
-        most = SPARE_BYTES + SPARE_TIMES * sum(array.nbytes for array in arrays.values())
-        try:
-            with at_most(most):
-                return cls._from_state(header, arrays)
-        except ArchiveError:
-            raise
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        with at_most(SPARE_BYTES + SPARE_TIMES * sum(array.nbytes for array in arrays.values())):
+            return cls._restored(header, arrays)
 
     @classmethod
-    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        if header["class"] != cls.__name__:
-            raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
+    def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
         self._restore_space(header, arrays["is_indicator"])
         self._many_classes_at = int(header["many_classes_at"])

@@ -19,7 +19,7 @@ from streamsvm.decide.sets import AllSets, Key
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
-from streamsvm.models import DAMAGED, LOADABLE, Archived, ArchiveError, LinearModel
+from streamsvm.models import LOADABLE, Archived, ArchiveError, LinearModel
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
@@ -877,30 +877,8 @@ class RefitClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClassi
         return whole, arrays
 
     @classmethod
-    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The classifier whose `state` this is.
-
-        Parameters
-        ----------
-        header, arrays
-            What `state` gave, or what was read from a file.
-
-        Raises
-        ------
-        ArchiveError
-            Where header or arrays are not those of one.
-        """
-        try:
-            if header["class"] != cls.__name__:
-                raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
-            return cls._from_state(header, archive.parts_of(arrays))
-        except ArchiveError:
-            raise
-        except DAMAGED as error:
-            raise ArchiveError(f"not the state of a {cls.__name__}: {error!r}") from error
-
-    @classmethod
-    def _from_state(cls, header: Mapping[str, Any], parts: dict[str, archive.Arrays]) -> Self:
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        parts = archive.parts_of(arrays)
         model = learner_from_state(header["learner"], parts.pop("learner"))
         params = dict(header["params"])
         learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
