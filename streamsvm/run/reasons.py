@@ -31,53 +31,66 @@ def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
 
 def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
     """Test, then train, event by event, and say before each what most speaks for its prediction."""
-    parts, reasons, bad = [], [], {}
+    told = _Told(most)
     for i, x in enumerate(batch.rows()):
-        try:
-            found = reasons_for(learner, x)
-        except Exception:  # an event that the model cannot take is set aside by `step`, which says why
-            found = None
-        answers = learner.step(batch.part(i, i + 1), learn)
-        if answers.batch.rejected:
-            bad[i] = answers.batch.rejected[-1].reason
-        else:
-            parts.append(answers)
-            reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, most))
-    codes, scores = (np.array([getattr(part, name)[0] for part in parts]) for name in ("codes", "scores"))
-    proba = _wide([part.proba for part in parts], len(learner.classes))
-    return Answers(batch.without(bad), codes.astype(np.int64), scores.astype(np.float64), proba, reasons=reasons)
+        found = _looked_at(learner, x)
+        told.add(i, learner.step(batch.part(i, i + 1), learn), found)
+    return told.answers(batch, len(learner.classes))
 
 
 def late_step_with_reasons(late: LateLearning, batch: Batch, most: int) -> tuple[Answers, Joined]:
     """The same where labels come by themselves: those that come before an event are learned before it is looked at."""
-    parts: list[Answers] = []
-    joined: list[Joined] = []
-    asked: list[int] = []
-    reasons: list[Any] = []
-    bad: dict[int, str] = {}
-    rows = batch.rows()
+    told, joined, asked, rows = _Told(most), list[Joined](), list[int](), batch.rows()
     for part, i in _one_by_one(batch):
-        try:
-            found = None if i is None else reasons_for(late.learner, rows[i])
-        except Exception:  # an event that the model cannot take is set aside by `step`, which says why
-            found = None
+        found = None if i is None else _looked_at(late.learner, rows[i])
         answers, met = late.step(part)
         joined.append(met)
-        if i is None:
-            continue
-        if answers.batch.rejected:
-            bad[i] = answers.batch.rejected[-1].reason
-            continue
-        asked += [len(parts)] * len(late.asked)
-        parts.append(answers)
-        reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, most))
+        if i is not None:
+            asked += [len(told.parts)] * len(late.asked)
+            told.add(i, answers, found)
     late.asked = np.array(asked, np.int64)
-    codes, scores = (np.array([getattr(part, name)[0] for part in parts]) for name in ("codes", "scores"))
-    n_classes = len(late.learner.classes)
-    proba, members = (_wide([getattr(part, name) for part in parts], n_classes) for name in ("proba", "members"))
-    sets = None if members is None else members.astype(np.bool_)
-    told = Answers(batch.without(bad), codes.astype(np.int64), scores.astype(np.float64), proba, sets, reasons=reasons)
-    return told, Joined.of(joined, N_ORIGINS)
+    return told.answers(batch, len(late.learner.classes)), Joined.of(joined, N_ORIGINS)
+
+
+def _looked_at(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
+    try:
+        return reasons_for(learner, x)
+    except Exception:  # an event that the model cannot take is set aside by its step, which says why
+        return None
+
+
+class _Told:
+    """Answers to single events, with their reasons.
+
+    Parameters
+    ----------
+    most
+        So many reasons each, at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.parts: list[Answers] = []
+        self._reasons: list[list[dict[str, Any]] | None] = []
+        self._bad: dict[int, str] = {}
+
+    def add(self, i: int, answers: Answers, found: Reasons | None) -> None:
+        """Take the answer to event i of the batch, or why there is none."""
+        if answers.batch.rejected:
+            self._bad[i] = answers.batch.rejected[-1].reason
+            return
+        self.parts.append(answers)
+        self._reasons.append(None if found is None or answers.codes[0] < 0 else _told(found, self._most))
+
+    def answers(self, batch: Batch, n_classes: int) -> Answers:
+        """All of them together, over all classes that are known by now."""
+        codes, scores = (np.array([getattr(part, name)[0] for part in self.parts]) for name in ("codes", "scores"))
+        proba, members = (
+            _wide([getattr(part, name) for part in self.parts], n_classes) for name in ("proba", "members")
+        )
+        sets = None if members is None else members.astype(np.bool_)
+        known = codes.astype(np.int64), scores.astype(np.float64), proba, sets
+        return Answers(batch.without(self._bad), *known, reasons=self._reasons)
 
 
 def _one_by_one(batch: Batch) -> Iterator[tuple[Batch, int | None]]:
