@@ -125,6 +125,11 @@ class LateLabels:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def part(self, start: int, end: int, *, n: int) -> LateLabels:
+        """The labels from `start` to before `end`, among the events of the batch from number n on."""
+        here = slice(start, end)
+        return LateLabels(self.labels[here], self.keys[here], self.times[here], self.before[here] - n)
+
 
 @dataclass(slots=True)
 class Batch:
@@ -186,6 +191,25 @@ class Batch:
         columns = {name: column[here] for name, column in self.origins.columns.items()}
         others: list[Any] = [None if s is None else s[here] for s in (self.raw, self.keys, self.times, self.headers)]
         return Batch(features, self.labels[here], Origins(self.origins.shared, columns), self.position, [], *others)
+
+    def reaches_beyond(self, n: int) -> bool:
+        """Whether anything, an event or a label that comes by itself, follows the first n events."""
+        return len(self) > n or (len(self) == n and self.late is not None and bool((self.late.before == n).any()))
+
+    def cut(self, n: int) -> tuple[Batch, Batch]:
+        """The first n events, with what was rejected; and all that comes after the last of them.
+
+        Parameters
+        ----------
+        n
+            How many, at most those of the batch.
+        """
+        head, tail = self.part(0, n), self.part(n, len(self))
+        head.rejected = self.rejected
+        if self.late is not None:
+            here = int(np.searchsorted(self.late.before, n))
+            head.late, tail.late = self.late.part(0, here, n=0), self.late.part(here, len(self.late), n=n)
+        return head, tail
 
     def without(self, bad: Mapping[int, str]) -> Batch:
         """This batch without some events, which join `rejected`.

@@ -104,6 +104,8 @@ class Joined:
         How many milliseconds after its event each label came.
     how
         In time, late, or not at all.
+    after
+        How many events of the same step had come before each.
     probas
         The probabilities of all classes, where these were wanted: with the sign bit set for each class that was in the
         event's set of labels.
@@ -117,6 +119,7 @@ class Joined:
     origins: Ints
     lags: Ints
     how: list[str]
+    after: Ints
     probas: list[Floats]
 
     def __len__(self) -> int:
@@ -133,7 +136,7 @@ class Joined:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.int64)
-        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [], [])
+        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [], none, [])
         columns: dict[str, Any] = {}
         for name in cls.__slots__:
             column = [getattr(part, name) for part in (nothing, *parts)]
@@ -259,9 +262,10 @@ class Join:
         answers, joined = [], []
         for settled in store.settle(digests, times, numbers):
             part = slice(settled.first, settled.end)
+            n_before = int((of_event[: settled.first] >= 0).sum())
             work = _Part(self, settled, events, of_event[part], of_label[part], late, late_keys)
             answers.append(work.run())
-            joined.append(work.report())
+            joined.append(work.report(n_before))
         store.trim()
         return answers, Joined.of(joined, store.n_origins)
 
@@ -455,8 +459,8 @@ class _Part:
             labels, keys, how = ([values[i] for i in order.tolist()] for values in (labels, keys, how))
         return _Found(turns, joining, lags, labels, how, keys)
 
-    def report(self) -> Joined:
-        """Say what found each other, and do without what was kept of it."""
+    def report(self, n_before: int) -> Joined:
+        """Say what found each other, after so many events of other parts, and do without what was kept of it."""
         store, settled, counts, found = self._store, self._settled, self._join.counts, self._found
         fates, joining = settled.fates, found.slots
         n = np.bincount(fates, minlength=len(FATES)).tolist()
@@ -467,7 +471,9 @@ class _Part:
         codes, scores, origins = store.codes(joining), store.scores(joining), store.origins(joining)
         done = settled.slots[fates == kernels.JOINS] if not store.relearns else settled.slots[:0]
         store.let_go(np.concatenate([done, settled.left]))
-        return Joined(found.labels, joining, codes, scores, found.keys, origins, found.lags, found.how, self._shares)
+        after = n_before + np.searchsorted(2 * np.flatnonzero(self._asks), found.turns)
+        places = found.keys, origins, found.lags, found.how, after
+        return Joined(found.labels, joining, codes, scores, *places, self._shares)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 BINS, BLOCKS = 20, 512
 _PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
 _MEMORY = 5_000.0  # labels of a bin that count
+_RENEW = 200  # labels from one look at what they have shown to the next
 _Z = 1.96
 _COMPLETE = 0.9  # of the labels of a block must have come for it to be held against its estimate
 _FIRST_WIDTH = 100
@@ -32,6 +33,48 @@ class Estimated:
     error: float
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of predictions.
+
+    Parameters
+    ----------
+    numbers
+        Of the events, in order of arrival.
+    scores
+        The probabilities of what was predicted.
+    right
+        Whether it was right.
+    after
+        How many of the predictions that are taken at the same time come before each.
+    """
+
+    numbers: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    right: NDArray[np.bool_]
+    after: NDArray[np.int64]
+
+    @classmethod
+    def nothing(cls) -> Judged:
+        """No prediction at all."""
+        none = np.zeros(0, np.int64)
+        return cls(none, np.zeros(0), np.zeros(0, np.bool_), none)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def known(self) -> Judged:
+        """Those that had a probability."""
+        return self._of(~np.isnan(self.scores))
+
+    def cut(self, n: int) -> tuple[Judged, Judged]:
+        """The first n, and the others."""
+        return self._of(slice(n)), self._of(slice(n, None))
+
+    def _of(self, which: Any) -> Judged:
+        return Judged(self.numbers[which], self.scores[which], self.right[which], self.after[which])
+
+
 class Estimate:
     """Estimates accuracy over the last events, and over blocks of the stream, and holds blocks against the truth.
 
@@ -43,11 +86,12 @@ class Estimate:
     Examples
     --------
     >>> estimate = Estimate(window=400)
-    >>> estimate.predict(np.arange(400), np.full(400, 0.75))
+    >>> events, scores, nothing = np.arange(400), np.full(400, 0.75), Judged.nothing()
+    >>> estimate.follow(events, scores, nothing)
     >>> now = estimate.now
     >>> now.events, round(now.accuracy, 2), round(now.error, 2)
     (400, 0.75, 0.49)
-    >>> estimate.judge(np.arange(400), np.full(400, 0.75), np.arange(400) % 4 > 0)
+    >>> estimate.follow(events[:0], scores[:0], Judged(events, scores, events % 4 > 0, np.zeros(400, int)))
     >>> estimate.check()
     (4, 4, 0.0)
     """
@@ -55,42 +99,66 @@ class Estimate:
     def __init__(self, window: int = 1000) -> None:
         self.window = window
         self._right = np.zeros((2, BINS))  # how many labels there were, and how many of them were right
+        self._latest = np.zeros((2, BINS))  # of those that are not among them yet
         self._recent = np.zeros(0)
         self._width = _FIRST_WIDTH
         self._blocks = np.zeros((BLOCKS, len(_COLUMNS)))
 
-    def predict(self, numbers: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
-        """Take predictions: the number of each event in order of arrival, and the probability of what was predicted."""
+    def follow(self, numbers: NDArray[np.int64], scores: NDArray[np.float64], judged: Judged) -> None:
+        """Take predictions, and what became of those before: the same however a stream is cut.
+
+        Parameters
+        ----------
+        numbers
+            The number of each event in order of arrival.
+        scores
+            The probability of what was predicted.
+        judged
+            What became of predictions, these or earlier ones.
+        """
+        judged, done = judged.known(), 0
+        while len(judged):
+            now, judged = judged.cut(_RENEW - int(self._latest[0].sum()))
+            self._predict(numbers[done : now.after[-1]], scores[done : now.after[-1]])
+            done = now.after[-1]
+            self._judge(now)
+        self._predict(numbers[done:], scores[done:])
+
+    def _predict(self, numbers: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
         known = ~np.isnan(scores)
         numbers, scores = numbers[known], scores[known]
-        if not len(numbers):
-            return
         self._recent = np.concatenate([self._recent, scores])[-self.window :]
-        while numbers.max() >= self._width * BLOCKS:
+        p, variance = self._calibrated(scores)
+        while len(beyond := np.flatnonzero(numbers >= self._width * BLOCKS)):
+            first = slice(int(beyond[0]))
+            self._promise(numbers[first], p[first], variance[first])
+            rest = slice(first.stop, None)
+            numbers, p, variance = numbers[rest], p[rest], variance[rest]
             half = BLOCKS // 2
             self._blocks[:half] = self._blocks.reshape(half, 2, -1).sum(axis=1)
             self._blocks[half:] = 0.0
             self._width *= 2
-        p, variance = self._calibrated(scores)
-        self._add(numbers, 0, None, p, p * (1.0 - p) + self._width * variance)
+        self._promise(numbers, p, variance)
 
-    def judge(self, numbers: NDArray[np.int64], scores: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
+    def _promise(self, numbers: NDArray[np.int64], p: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
+        self._add(numbers, 0, 1.0, p, p * (1.0 - p) + self._width * variance)
+
+    def _judge(self, judged: Judged) -> None:
         """Take what became of predictions: calibration, and the truth of blocks."""
-        known = ~np.isnan(scores)
-        numbers, scores, right = numbers[known], scores[known], right[known]
-        if not len(numbers):
-            return
-        bins = _bin(scores)
-        self._right[0] += np.bincount(bins, minlength=BINS)
-        self._right[1] += np.bincount(bins, right.astype(float), BINS)
-        self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
-        self._add(numbers, 3, None, right)
+        bins = _bin(judged.scores)
+        self._latest[0] += np.bincount(bins, minlength=BINS)
+        self._latest[1] += np.bincount(bins, judged.right.astype(float), BINS)
+        if self._latest[0].sum() == _RENEW:
+            self._right += self._latest
+            self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
+            self._latest[:] = 0.0
+        self._add(judged.numbers, 3, 1.0, judged.right)
 
-    def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any] | None) -> None:
-        """Add values to columns of the blocks, from the first on; None counts."""
+    def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any] | float) -> None:
+        """Add values to columns of the blocks, from the first on: one by one, as sums are rounded."""
         blocks = np.minimum(numbers // self._width, BLOCKS - 1)
-        for column, weights in enumerate(values, first):
-            self._blocks[:, column] += np.bincount(blocks, weights, BLOCKS)
+        for column, value in enumerate(values, first):
+            np.add.at(self._blocks[:, column], blocks, value)
 
     def _calibrated(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How often predictions of these probabilities are right, and the variance of that."""
@@ -127,16 +195,24 @@ class Estimate:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All of it."""
-        return {"width": self._width}, {"bins": self._right, "blocks": self._blocks, "scores": self._recent}
+        return {"width": self._width}, {
+            "bins": self._right,
+            "latest": self._latest,
+            "blocks": self._blocks,
+            "scores": self._recent,
+        }
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take over what `state` gave."""
         if type(header["width"]) is not int or header["width"] < 1:
             raise ValueError(f"blocks of {header['width']!r} events")
-        if arrays["bins"].shape != (2, BINS) or arrays["blocks"].shape != (BLOCKS, len(_COLUMNS)):
+        bins = [arrays[name].shape for name in ("bins", "latest") if name in arrays]
+        if set(bins) != {(2, BINS)} or arrays["blocks"].shape != (BLOCKS, len(_COLUMNS)):
             raise ValueError("an estimate of other bins or blocks")
         self._width, self._recent = header["width"], arrays["scores"]
         self._right, self._blocks = arrays["bins"].copy(), arrays["blocks"].copy()
+        if "latest" in arrays:  # not in checkpoints of earlier versions
+            self._latest = arrays["latest"].copy()
 
 
 def _bin(scores: NDArray[np.float64]) -> NDArray[np.int64]:

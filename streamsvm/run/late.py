@@ -19,7 +19,7 @@ from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import SetupError
-from streamsvm.run.estimate import Estimate
+from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, LateLearner
 from streamsvm.run.wanted import LateSettings
 
@@ -137,15 +137,14 @@ class LateLearning:
         self, codes: NDArray[np.int64], scores: NDArray[np.float64], slots: NDArray[np.int64], joined: Joined
     ) -> None:
         waits = (slots >= 0) & (codes >= 0)
-        self.estimate.predict(slots[waits], scores[waits])
-        if not len(joined):
-            return
         came = joined.came
         self.lags.add(joined.lags[came])
         known = came & (joined.codes >= 0)
         named = np.fromiter((*self.learner.classes, None), object, len(self.learner.classes) + 1)
         right = np.fromiter(map(eq, named[joined.codes].tolist(), joined.labels), bool, len(joined))
-        self.estimate.judge(joined.slots[known], joined.scores[known], right[known])
+        after = np.concatenate([[0], np.cumsum(waits)])[joined.after[known]]
+        judged = Judged(joined.slots[known], joined.scores[known], right[known], after)
+        self.estimate.follow(slots[waits], scores[waits], judged)
 
     def table(self, joined: Joined) -> dict[str, Sequence[Any]]:
         """The records of joined results: where each event stood, its key, what was predicted, its label and its lag."""

@@ -99,9 +99,7 @@ def _one_by_one(batch: Batch) -> Iterator[tuple[Batch, int | None]]:
     ends = np.searchsorted(late.before, np.arange(n + 1), "right").tolist()
     for i, (start, end) in enumerate(pairwise([0, *ends])):
         if end > start:
-            here, none = slice(start, end), np.zeros(end - start, np.int64)
-            labels = LateLabels(late.labels[here], late.keys[here], late.times[here], none)
-            yield replace(batch.part(0, 0), late=labels), None
+            yield replace(batch.part(0, 0), late=late.part(start, end, n=i)), None
         if i < n:
             yield batch.part(i, i + 1), i
 

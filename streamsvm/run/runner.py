@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -356,11 +356,11 @@ class Runner:
         """Process a batch. Where batches are cut by how events come, the model is also looked at within it, as soon as
         that is due: a run that was killed and resumed looks at the same events.
         """
-        is_cut_by_time = self._lagging is not None and batch.late is None
-        while is_cut_by_time and len(batch) > (n := self.report.history.due - self.report.metrics.taken):
-            self._process(replace(batch.part(0, n), rejected=batch.rejected))
+        is_cut_by_time = self._lagging is not None
+        while is_cut_by_time and batch.reaches_beyond(n := self.report.history.due - self.report.metrics.taken):
+            head, batch = batch.cut(n)
+            self._process(head)
             self._sample()
-            batch = batch.part(n, len(batch))
         self._process(batch)
 
     def _sample(self) -> None:

@@ -92,7 +92,9 @@ def test_killed_and_resumed_with_labels_on_a_topic_of_their_own(broker: Any, top
             kills += run.wait() == -signal.SIGKILL
     assert kills == KILLS, "the process was too quick to be killed"
     ran(*arguments(broker, source, label_topic, sinks[1], "--checkpoint-every", 5000), cwd=broken)
-    assert results(broken, broker, sinks[1]) == whole
+    resumed = results(broken, broker, sinks[1])
+    assert resumed.pop("summary") == whole.pop("summary")
+    assert {name for name, kept in resumed.items() if kept != whole[name]} == set()
 
 
 def test_events_on_a_topic_and_labels_in_a_file(broker: Any, topic: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.run.estimate import Estimate
+from streamsvm.run.estimate import Estimate, Judged
 
 N, DELAY, STEP = 20_000, 1_500, 100
 
@@ -16,10 +16,10 @@ def run(scores: np.ndarray, right: np.ndarray) -> tuple[Estimate, list[tuple[flo
     for start in range(0, N + DELAY, STEP):
         now, then = (np.arange(start - late, start - late + STEP) for late in (0, DELAY))
         if start < N:
-            estimate.predict(now, scores[now])
+            estimate.follow(now, scores[now], Judged.nothing())
             on_the_way.append((estimate.now.accuracy, estimate.now.error))
         if start >= DELAY:
-            estimate.judge(then, scores[then], right[then])
+            estimate.follow(then[:0], scores[:0], Judged(then, scores[then], right[then], np.zeros(STEP, int)))
     return estimate, on_the_way
 
 

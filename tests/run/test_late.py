@@ -15,6 +15,7 @@ import pytest
 from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
+from streamsvm.models import read_archive
 from tests.commands import Command, completed
 from tests.run.conftest import Streamsvm
 
@@ -128,7 +129,8 @@ def test_events_that_wait_in_vain_are_learned_as_a_class(tmp_path: Path, streams
 
 def results(folder: Path) -> dict[str, Any]:
     summary = json.loads((folder / "late.json").read_text())
-    summary.pop("process")
+    for name in ("process", "source"):
+        summary.pop(name)
     return {"summary": summary} | {name: (folder / name).read_bytes() for name in ("out.csv", "joined.csv", "model")}
 
 
@@ -137,6 +139,35 @@ def arguments(folder: Path, every: int) -> list[Any]:
     waits = ("--wait", "3s", "--on-timeout", "down", "--model", "cpm", "--relearn-corrections", "--max-pending", 200)
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
     return ["run", *joined, *waits, *kept, "--out", "out.csv", "--joined", "joined.csv"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--model", "bsgd", "--relearn-corrections", "--max-pending", 300, "--on-timeout", "down", "--wait", "3s"),
+        ("--model", "cpm", "--wait", "3s", "--label-budget", 0.3, "--requests", "asked.csv"),
+        ("--model", "bsgd", "--wait", "3s", "--coverage", 0.8, "--coverage-by-class", "--proba"),
+        ("--model", "cpm", "--alarms", 0.1, "--alarm-class", "up", "--cost", "up:down=3", "--explain", 2),
+    ],
+    ids=["relearned", "asked", "sets", "decisions"],
+)
+def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[Any, ...]) -> None:
+    write(tmp_path, delays=np.random.default_rng(3).exponential(2000, N), lost=0.1)
+    left = []
+    for sizes in ((50, 70), (1000, 7), (333, 4096)):
+        sources = zip(("events.csv", "labels.csv"), sizes, strict=True)
+        events, labels = (f"{tmp_path}/{name}?batch_size={size}" for name, size in sources)
+        folder = tmp_path / str(sizes[0])
+        folder.mkdir()
+        kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--joined", "joined.csv")
+        kept += ("--checkpoint", "check")
+        completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
+        _, arrays = read_archive(folder / "check" / "checkpoint.npz")
+        samples = {name: array.tolist() for name, array in arrays.items() if name.startswith("history")}
+        assert len(samples["history/at"]) > 10 or "cpm" in more
+        left.append(results(folder) | samples)
+    for name, kept in left[0].items():
+        assert all(others[name] == kept for others in left[1:]), name
 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
