@@ -193,7 +193,13 @@ class Batch:
         return Batch(features, self.labels[here], Origins(self.origins.shared, columns), self.position, [], *others)
 
     def reaches_beyond(self, n: int) -> bool:
-        """Whether anything, an event or a label that comes by itself, follows the first n events."""
+        """Whether anything, an event or a label that comes by itself, follows the first n events.
+
+        Parameters
+        ----------
+        n
+            How many.
+        """
         return len(self) > n or (len(self) == n and self.late is not None and bool((self.late.before == n).any()))
 
     def cut(self, n: int) -> tuple[Batch, Batch]:
