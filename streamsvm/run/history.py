@@ -26,7 +26,7 @@ from streamsvm.run.abilities import Insight
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
 _MOST_CLASSES = 64  # whose events are counted
-_FIRST_STEP = 250  # events between two samples, doubled whenever there are too many
+_FIRST_STEP = 250  # events between two samples, doubled whenever there are too many, or nothing is to be told
 
 
 class History:
@@ -70,34 +70,35 @@ class History:
         """Take a sample if one is due, after so many events of which so many were judged; each label came so often."""
         if events < self.due:
             return
-        self.due = (events // self._step + 1) * self._step
         if len(self.at) == _MOST_SAMPLES:
             self._thin(events)
-        else:
-            self._add(model, judged, labels, seen)
+        elif not self._add(model, judged, labels, seen):
+            self._step *= 2
+        self.due = (events // self._step + 1) * self._step
 
     def end(self, model: Any, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
         """Take a sample of how the run ended, which is no part of what it goes on with."""
         if not self.at or judged - self.at[-1] >= self._step:
             self._add(model, judged, labels, seen)
 
-    def _add(self, model: Any, judged: int, labels: Sequence[Any], seen: Sequence[int]) -> None:
+    def _add(self, model: Any, judged: int, labels: Sequence[Any], seen: Sequence[int]) -> bool:
+        """Whether the model had anything to tell."""
         found = Insight.of(model)
         if not found.relevance and not found.leaders:
-            return
+            return False
         self.at.append(judged)
         self.trust.append((found.autocorrelation or {"trust": 0.0})["trust"])
         self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
         self._relevances.append(dict(list(found.relevance.items())[:_MOST_FEATURES]))
         self.labels = list(labels[:_MOST_CLASSES])
         self._seen.append(list(map(int, seen[:_MOST_CLASSES])))
+        return True
 
     def _thin(self, events: int) -> None:
         """Keep every second sample, and take no more than half as many from now on, however large batches are."""
         for samples in (self.at, self.trust, self._leaders, self._relevances, self._seen):
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
-        self.due = (events // self._step + 1) * self._step
 
     def changes(self, since: int) -> list[str]:
         """What is different from how it was when so many events had been judged, in words.
