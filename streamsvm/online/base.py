@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
 from itertools import compress, repeat
+from operator import is_
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Self
 
@@ -636,9 +637,8 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
 
     def _are_known(self, labels: Sequence[Any], numbers: Ints, unlabelled: bool) -> bool:
         """Whether all labels are of classes there are, or None where that is none."""
-        if numbers.min(initial=0) >= 0:
-            return True
-        return unlabelled and all(labels[i] is None for i in np.flatnonzero(numbers < 0).tolist())
+        n_others = np.count_nonzero(numbers < 0)
+        return not n_others or (unlabelled and n_others == sum(map(is_, labels, repeat(None))))
 
     def _numbers_of(self, labels: Sequence[Any]) -> Ints:
         """The classes of labels by number, -1 for those that are none yet."""

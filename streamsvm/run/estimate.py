@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 BINS, BLOCKS = 20, 512
 _PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
 _MEMORY = 5_000.0  # labels of a bin that count
-_RENEW = 200  # labels from one look at what they have shown to the next
+_RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels from one look at what they have shown to the next: a tenth of those known
 _Z = 1.96
 _COMPLETE = 0.9  # of the labels of a block must have come for it to be held against its estimate
 _FIRST_WIDTH = 100
@@ -118,11 +118,16 @@ class Estimate:
         """
         judged, done = judged.known(), 0
         while len(judged):
-            now, judged = judged.cut(_RENEW - int(self._latest[0].sum()))
+            now, judged = judged.cut(self._awaited - int(self._latest[0].sum()))
             self._predict(numbers[done : now.after[-1]], scores[done : now.after[-1]])
             done = now.after[-1]
             self._judge(now)
         self._predict(numbers[done:], scores[done:])
+
+    @property
+    def _awaited(self) -> int:
+        """After how many labels what they have shown counts."""
+        return min(max(int(self._right[0].sum()) // 10, _RENEW_LEAST), _RENEW_MOST)
 
     def _predict(self, numbers: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
         known = ~np.isnan(scores)
@@ -148,7 +153,7 @@ class Estimate:
         bins = _bin(judged.scores)
         self._latest[0] += np.bincount(bins, minlength=BINS)
         self._latest[1] += np.bincount(bins, judged.right.astype(float), BINS)
-        if self._latest[0].sum() == _RENEW:
+        if self._latest[0].sum() == self._awaited:
             self._right += self._latest
             self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
             self._latest[:] = 0.0

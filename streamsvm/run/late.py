@@ -20,7 +20,7 @@ from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import SetupError
 from streamsvm.run.estimate import Estimate, Judged
-from streamsvm.run.learners import Answers, LateLearner
+from streamsvm.run.learners import Answers, LateLearner, with_gaps
 from streamsvm.run.wanted import LateSettings
 
 N_ORIGINS = 2  # numbers that tell where an event came from, at most
@@ -153,9 +153,9 @@ class LateLearning:
             **{name: joined.origins[:, j].tolist() for j, name in enumerate(self._places)},
             "key": joined.keys,
             "prediction": [classes[code] for code in joined.codes.tolist()],
-            "score": [None if score != score else score for score in joined.scores.tolist()],
+            "score": with_gaps(joined.scores),
             "label": joined.labels,
-            "lag": [lag / 1000.0 for lag in joined.lags.tolist()],
+            "lag": joined.lags / 1000.0,
             "how": joined.how,
         }
 

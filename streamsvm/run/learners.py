@@ -55,6 +55,14 @@ class Answers:
     reasons: Sequence[list[dict[str, Any]] | None] | None = None
 
 
+def with_gaps(values: NDArray[np.float64]) -> Any:
+    """Numbers for a field of results: None where they are not known."""
+    unknown = np.isnan(values)
+    if not unknown.any():
+        return values
+    return [None if gap else value for value, gap in zip(values.tolist(), unknown.tolist(), strict=True)]
+
+
 class Inspected(Protocol):
     """A model that can be looked at."""
 

@@ -35,7 +35,7 @@ from streamsvm.run.deciding import Decisions, of_two, rated, sets_of, with_sets
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning
-from streamsvm.run.learners import Answers, Learner, as_learner
+from streamsvm.run.learners import Answers, Learner, as_learner, with_gaps
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.names import ClassNames
 from streamsvm.run.reasons import late_step_with_reasons, step_with_reasons
@@ -638,12 +638,10 @@ def prediction_table(
     Where all probabilities are wanted (there are names of classes) they stand in one field, by class: which classes
     there will be nobody knows when the columns are settled. So do sets of labels.
     """
-    batch, scores = answers.batch, answers.scores
+    batch = answers.batch
     names = np.fromiter((*classes, None), object, len(classes) + 1)  # code -1 is the last: none
-    unknown = np.isnan(scores)
-    given = [None if n else s for s, n in zip(scores.tolist(), unknown, strict=True)] if unknown.any() else scores
     keys = {} if batch.keys is None else {"key": batch.keys}
-    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": given}
+    results: dict[str, Any] = {"prediction": names[answers.codes].tolist(), "score": with_gaps(answers.scores)}
     if batch.late is None:
         results["label"] = batch.labels
     if answers.members is not None:
@@ -667,11 +665,10 @@ def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]
     """The records of events whose labels are asked for: where each stood, its key, what is predicted, and its score."""
     batch, named = answers.batch, [*classes, None]
     places = {name: [column[i] for i in asked] for name, column in batch.origins.columns.items()}
-    scores = answers.scores[asked].tolist()
     return places | {
         "key": [(batch.keys or [])[i] for i in asked],
         "prediction": [named[answers.codes[i]] for i in asked],
-        "score": [None if score != score else score for score in scores],
+        "score": with_gaps(answers.scores[asked]),
     }
 
 
