@@ -48,7 +48,7 @@ class JoinedSource(Source):
     Attributes
     ----------
     most
-        So many events the next batch may have.
+        So many events may still come; with the last of them it ends, and with the labels that come before the next.
 
     Examples
     --------
@@ -126,7 +126,11 @@ class JoinedSource(Source):
                 side.fill(patient=not busy)
             if events.ended and labels.ended and not len(events) + len(labels):
                 return
-            yield self._next()
+            batch = self._next()
+            is_nothing = not (len(batch) or batch.late or batch.rejected)
+            if self.most <= 0 and is_nothing and all(len(side) or not side.is_awaited for side in self._sides):
+                return
+            yield batch
 
     def _next(self) -> Batch:
         """What can be taken of both for sure."""

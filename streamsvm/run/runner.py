@@ -328,10 +328,14 @@ class Runner:
             if self._over():
                 return
             self._keep(idle=not len(batch))
-        report.ended = "end of stream"
+        report.ended = "max-events" if self._has_all else "end of stream"
+
+    @property
+    def _has_all(self) -> bool:
+        return self.report.metrics.taken >= self.max_events
 
     def _over(self) -> bool:
-        if self.report.metrics.taken >= self.max_events:
+        if self._has_all and not isinstance(self.source, JoinedSource):  # which ends by itself, with the last labels
             self.report.ended = "max-events"
         elif self._stopping:
             self.report.ended = "stopped"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -10,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,14 +61,47 @@ def nothing_goes_on() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def started() -> Iterator[Any]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The broker that all tests share, if it is ours."""
     pytest.importorskip("kafka")
     if "STREAMSVM_KAFKA" in os.environ:
         yield None
         return
-    with contextlib.closing(start_broker(logins=LOGINS if shutil.which("openssl") else None)) as broker:
-        yield broker
+    folder = tmp_path_factory.getbasetemp()
+    with shared(folder if "PYTEST_XDIST_WORKER" not in os.environ else folder.parent) as found:
+        yield found
+
+
+_LISTENERS = ("address", "password", "secured", "tls", "certificate", "key")
+
+
+@contextlib.contextmanager
+def shared(folder: Path) -> Iterator[Any]:
+    """A broker for all processes of the tests: who comes first starts it, and waits until the last is done with it."""
+    place, own, me = folder / "broker.json", None, folder / f"broker-user-{os.getpid()}"
+    with lock(folder):
+        if not place.exists():
+            own = start_broker(logins=LOGINS if shutil.which("openssl") else None)
+            place.write_text(json.dumps({name: str(getattr(own, name)) for name in _LISTENERS if hasattr(own, name)}))
+        me.touch()
+    try:
+        yield SimpleNamespace(**json.loads(place.read_text()))
+    finally:
+        me.unlink()
+        while own is not None:
+            with lock(folder):
+                if not list(folder.glob("broker-user-*")):
+                    place.unlink()
+                    own.close()
+                    own = None
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    with (folder / "broker.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

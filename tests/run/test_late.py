@@ -147,27 +147,27 @@ def arguments(folder: Path, every: int) -> list[Any]:
         ("--model", "bsgd", "--relearn-corrections", "--max-pending", 300, "--on-timeout", "down", "--wait", "3s"),
         ("--model", "cpm", "--wait", "3s", "--label-budget", 0.3, "--requests", "asked.csv"),
         ("--model", "bsgd", "--wait", "3s", "--coverage", 0.8, "--coverage-by-class", "--proba"),
-        ("--model", "cpm", "--alarms", 0.1, "--alarm-class", "up", "--cost", "up:down=3", "--explain", 2),
+        ("--model", "cpm", "--alarms", 0.1, "--alarm-class", "up", "--cost", "up:down=3"),
     ],
     ids=["relearned", "asked", "sets", "decisions"],
 )
 def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[Any, ...]) -> None:
     write(tmp_path, delays=np.random.default_rng(3).exponential(2000, N), lost=0.1)
     left = []
-    for sizes in ((50, 70), (1000, 7), (333, 4096)):
+    for sizes in ((50, 70), (333, 4096)):
         sources = zip(("events.csv", "labels.csv"), sizes, strict=True)
         events, labels = (f"{tmp_path}/{name}?batch_size={size}" for name, size in sources)
         folder = tmp_path / str(sizes[0])
         folder.mkdir()
         kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--joined", "joined.csv")
-        kept += ("--checkpoint", "check")
+        kept += ("--checkpoint", "check", "--max-events", 1700)
         completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
         _, arrays = read_archive(folder / "check" / "checkpoint.npz")
         samples = {name: array.tolist() for name, array in arrays.items() if name.startswith("history")}
-        assert len(samples["history/at"]) > 10 or "cpm" in more
+        assert len(samples["history/at"]) > 5 or "cpm" in more
         left.append(results(folder) | samples)
-    for name, kept in left[0].items():
-        assert all(others[name] == kept for others in left[1:]), name
+    one, other = left
+    assert {name for name in one if one[name] != other[name]} == set()
 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
