@@ -360,7 +360,7 @@ class Runner:
         """Process a batch. Where batches are cut by how events come, the model is also looked at within it, as soon as
         that is due: a run that was killed and resumed looks at the same events.
         """
-        is_cut_by_time = self._lagging is not None
+        is_cut_by_time = self._lagging is not None or self.source.fraction is None
         while is_cut_by_time and batch.reaches_beyond(n := self.report.history.due - self.report.metrics.taken):
             head, batch = batch.cut(n)
             self._process(head)

@@ -528,6 +528,7 @@ def test_the_saved_model_is_the_one_learned(tmp_path: Path) -> None:
 
 def stretch(folder: Path, max_events: int | None, source: Any = None) -> Any:
     """One process of a run that keeps its samples, each batch large beside what it may take."""
+    folder.mkdir(exist_ok=True)
     with Checkpoint(folder / "check", every_events=1_000_000, every_s=None) as checkpoint:
         out = open_sink(str(folder / "out.csv"), resume=checkpoint.exists)
         model = BSGDClassifier(budget=10)
@@ -556,6 +557,29 @@ def test_a_run_of_so_many_events_leaves_a_checkpoint_there(tmp_path: Path, limit
     assert header | {"identity": ""} == other | {"identity": ""}
     assert all(np.array_equal(arrays[name], others[name]) for name in arrays | others)
     assert last.metrics.rejected == uninterrupted.metrics.rejected
+
+
+class Growing(Numbers):
+    """No one knows where it ends, and it comes in pieces of any size."""
+
+    @property
+    def fraction(self) -> float | None:
+        return None
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in super().__iter__():
+            self.size = 1 + 3 * self.size % 700
+            yield batch
+
+
+def test_what_comes_in_any_pieces_is_looked_at_after_the_same_events(tmp_path: Path) -> None:
+    found = []
+    for size in (5, 640):
+        stretch(tmp_path / str(size), None, Growing(3000, size=size))
+        _, arrays = read_archive(tmp_path / str(size) / "check" / "checkpoint.npz")
+        found.append({name: array.tolist() for name, array in arrays.items() if name.startswith("history/")})
+    assert len(found[0]["history/at"]) == 11
+    assert found[0] == found[1]
 
 
 class Woven(Numbers):
