@@ -360,8 +360,9 @@ class Runner:
         """Process a batch. Where batches are cut by how events come, the model is also looked at within it, as soon as
         that is due: a run that was killed and resumed looks at the same events.
         """
-        is_cut_by_time = self._lagging is not None or self.source.fraction is None
-        while is_cut_by_time and batch.reaches_beyond(n := self.report.history.due - self.report.metrics.taken):
+        while _is_cut_by_time(self.source) and batch.reaches_beyond(
+            n := self.report.history.due - self.report.metrics.taken
+        ):
             head, batch = batch.cut(n)
             self._process(head)
             self._sample()
@@ -697,6 +698,13 @@ def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[A
 PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "how")
 """The columns of results, of whatever source, that tell them apart: where an event stood, and how it came by its label:
 one that waited in vain may have a label all the same, later."""
+
+
+def _is_cut_by_time(source: Source) -> bool:
+    """Whether its batches would be others if it were read again."""
+    if isinstance(source, JoinedSource):
+        return _is_cut_by_time(source.events) or _is_cut_by_time(source.labels)
+    return isinstance(source, Lagging) or source.fraction is None
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ import pytest
 from river import evaluate, metrics
 
 from streamsvm import CPMClassifier, DelayedClassifier
-from streamsvm.models import read_archive
 from tests.commands import Command, completed
 from tests.run.conftest import Streamsvm
 
@@ -160,12 +159,10 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
         folder = tmp_path / str(sizes[0])
         folder.mkdir()
         kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--joined", "joined.csv")
-        kept += ("--checkpoint", "check", "--max-events", 1700)
+        kept += ("--max-events", 1700)
         completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
-        _, arrays = read_archive(folder / "check" / "checkpoint.npz")
-        samples = {name: array.tolist() for name, array in arrays.items() if name.startswith("history")}
-        assert len(samples["history/at"]) > 5 or "cpm" in more
-        left.append(results(folder) | samples)
+        left.append(results(folder))
+        left[-1]["summary"].pop("changes")  # of samples, which are taken where a batch of a file ends
     one, other = left
     assert {name for name in one if one[name] != other[name]} == set()
 
