@@ -329,7 +329,8 @@ class _Part:
         """
         slots, how = self._found.slots, self._found.how
         own = dict(zip(self._settled.slots[self._asks].tolist(), probas, strict=True))
-        shares = [own.get(slot, np.zeros(0)) for slot in slots.tolist()]
+        nothing = np.zeros(0)
+        shares = [nothing if how[i] == LATE else own.get(slot, nothing) for i, slot in enumerate(slots.tolist())]
         held = [i for i, slot in enumerate(slots.tolist()) if slot not in own and how[i] != LATE]
         for i, share in zip(held, self._store.probas(slots[held]), strict=True):
             shares[i] = share
