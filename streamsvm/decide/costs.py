@@ -14,8 +14,8 @@ from streamsvm.parameters import check_class_weight, check_number
 
 LARGEST = 1e9
 _FEW = 8  # classes that one decision is worked out for without arrays
-ABSTAINS = -1
-"""The decision to leave an event to somebody else."""
+ABSTAINS, UNKNOWN = -1, -2
+"""The decision to leave an event to somebody else, and one that is not known any more."""
 
 
 class Costs:
@@ -100,11 +100,31 @@ class Costs:
             By the number of the class, -1 where it is to abstain or nothing is known; and what each has cost, NaN
             where that is not known.
         """
+        decisions, weights = self.decide_rows(proba, codes, classes, np.full(len(codes), follow))
+        return decisions, self.paid(decisions, codes, weights, classes[: proba.shape[1]])
+
+    def decide_rows(
+        self, proba: Floats, codes: Ints, classes: Sequence[Any], follow: NDArray[np.bool_]
+    ) -> tuple[Ints, Floats]:
+        """As `run`, where what decisions cost is seen later.
+
+        Parameters
+        ----------
+        proba, codes, classes
+            As for `run`.
+        follow
+            Which labels are taken.
+
+        Returns
+        -------
+        decisions, weights
+            By the number of the class; and what costs are multiplied by where the label is that of the row.
+        """
         n, k = proba.shape
         matrix = self.matrix(classes[:k])
         counts = np.zeros(k, np.int64)
         counts[: min(len(self.counts), k)] = self.counts[:k]
-        came = (codes[:, None] == np.arange(k)).astype(np.int64) * follow
+        came = (np.where(follow, codes, -1)[:, None] == np.arange(k)).astype(np.int64)
         before = counts + np.cumsum(came, axis=0) - came
         weights = self._balanced(before)
         expected = np.zeros((n, k))
@@ -114,9 +134,38 @@ class Costs:
         decisions = expected.argmin(axis=1) if k else np.zeros(n, np.int64)
         least = expected[np.arange(n), decisions] if k else np.full(n, np.inf)
         decisions = np.where((least <= self._abstain) & np.isfinite(least), decisions, ABSTAINS)
-        if follow:
+        if follow.any():
             self.counts = counts + came.sum(axis=0)
-        return decisions, self._paid(decisions, codes, matrix, weights)
+        known = (codes >= 0) & (codes < k)
+        own = np.ones(n)
+        own[known] = weights[known, codes[known]]
+        return decisions, own
+
+    def paid(self, decisions: Ints, codes: Ints, weights: Floats, classes: Sequence[Any]) -> Floats:
+        """What decisions have cost.
+
+        Parameters
+        ----------
+        decisions
+            By the number of the class, -1 for none, -2 where that is not known.
+        codes
+            The class of each event, -1 where it is not known.
+        weights
+            What the cost of each event is multiplied by.
+        classes
+            The labels.
+
+        Returns
+        -------
+        array, shape (n,)
+            NaN where that is not known.
+        """
+        matrix, abstains = self.matrix(classes), decisions == ABSTAINS
+        paid = np.full(len(codes), np.nan)
+        known = np.flatnonzero((codes >= 0) & (codes < len(matrix)) & (decisions != UNKNOWN))
+        right = np.maximum(decisions[known], 0)
+        paid[known] = np.where(abstains[known], self._abstain, matrix[codes[known], right] * weights[known])
+        return np.where(np.isinf(paid), np.nan, paid)
 
     def decide(self, proba: Sequence[float], classes: Sequence[Any]) -> int:
         """The decision for one event, as `run` has it, of which no label is taken.
@@ -178,15 +227,6 @@ class Costs:
             return np.ones(counts.shape)
         total, n_seen = counts.sum(axis=1, keepdims=True), (counts > 0).sum(axis=1, keepdims=True)
         return np.where(counts > 0, total / np.maximum(n_seen * counts, 1), 1.0)
-
-    def _paid(self, decisions: Ints, codes: Ints, matrix: Floats, weights: Floats) -> Floats:
-        """What decisions have cost."""
-        paid = np.full(len(codes), np.nan)
-        known = np.flatnonzero((codes >= 0) & (codes < matrix.shape[0]))
-        y, d = codes[known], decisions[known]
-        right = np.where(d == ABSTAINS, 0, d)
-        paid[known] = np.where(d == ABSTAINS, self._abstain, matrix[y, right] * weights[known, y])
-        return np.where(np.isinf(paid), np.nan, paid)
 
 
 def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:

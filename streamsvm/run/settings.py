@@ -169,12 +169,6 @@ def _check_wanted(args: argparse.Namespace) -> None:
     if bool(args.alarms) != bool(args.alarm_class):
         raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = wanted_of(args)
-    follows_labels = wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"
-    if args.label_source and follows_labels:
-        raise SetupError(
-            "--class-weight balanced, and --alarms of a recall or precision, follow labels that come with their "
-            "events: leave out --label-source, or give weights, or a share of alarms"
-        )
     try:
         Costs(wanted.cost, wanted.class_weight, wanted.abstain)
         check_alarms(*(wanted.alarms or ("share", 0.5)))
