@@ -4,6 +4,7 @@
     python -m simulations.benchmarks.decisions rare       eight drifting streams at 1:20, 1:100, 1:1000 beside River's
     python -m simulations.benchmarks.decisions votes      experts weighed with log loss where classes are rare
     python -m simulations.benchmarks.decisions noise      calibration under label noise
+    python -m simulations.benchmarks.decisions late       recall and precision of alarms where labels come later
     python -m simulations.benchmarks.decisions cost       time an event with and without, in turns of 250 events
     python -m simulations.benchmarks.decisions show       tables of what is kept
 
@@ -254,6 +255,68 @@ def noise() -> None:
     keep("decisions-noise", result, lines=True)
 
 
+# Late labels ------------------------------------------------------------------------------------------------------
+
+ALARMED = (
+    *("electricity", "insects 2013", "insects abrupt"),
+    *("Agrawal sudden 1:20", "RBF incremental 1:20", "SEA sudden 1:20"),
+)
+LATE = (1, 100, 1_000)
+WANTED = (("recall", 0.8), ("recall", 0.95), ("precision", 0.5), ("precision", 0.8))
+
+
+def late() -> None:
+    """Alarms for the rarer class, whose threshold follows labels that come after so many events."""
+    result = {}
+    for name in ALARMED:
+        X, y = _rows_and_labels(name)
+        names, counts = np.unique(np.array(y), return_counts=True)
+        rare, cells = names[counts.argmin()], {}
+        own = (np.array(y) == rare).astype(np.int64)
+        for delay in LATE:
+            p = _late_probabilities(X, y, rare, delay)
+            for kind, wanted in WANTED:
+                raised, truth = _alarms(kind, wanted, p, own, delay)[SKIPPED + delay :], own[SKIPPED + delay :]
+                found = {"alarms": raised.mean(), "recall": raised[truth == 1].mean()}
+                found |= {"precision": truth[raised].mean() if raised.any() else float("nan")}
+                cells[f"{kind} {wanted:g}, {delay} late"] = {key: _rounded(value) for key, value in found.items()}
+        result[name] = {"events": len(y), "share": _rounded(own.mean()), **cells}
+        print(name, result[name], flush=True)
+        keep("decisions-late", result, lines=True)
+
+
+def _rows_and_labels(name: str) -> tuple[Any, list[Any]]:
+    base, _, ratio = name.partition(" 1:")
+    if not ratio:
+        return data.load_stream(name, 10_000)
+    rows, y = thinned(base, int(ratio))
+    return {key: np.array([row[key] for row in rows]) for key in rows[0]}, y
+
+
+def _late_probabilities(X: Any, y: list[Any], rare: Any, delay: int) -> NDArray[np.float64]:
+    """Of the rare class, as events were predicted."""
+    from simulations.benchmarks.delays import joins
+    from streamsvm import StreamSVMClassifier
+    from streamsvm.pending.models import OwnModel
+
+    own, p = OwnModel(StreamSVMClassifier(), proba=True), np.zeros(len(y))
+    for found in joins(own, X, y, delay):
+        c = own.classes.index(rare) if rare in own.classes else len(own.classes)
+        p[found.slots] = [row[c] if c < len(row) else 0.0 for row in found.held]
+    return p
+
+
+def _alarms(kind: str, wanted: float, p: NDArray[Any], own: NDArray[Any], delay: int) -> NDArray[np.bool_]:
+    from streamsvm.decide.alarms import Alarms
+
+    n = len(p)
+    order = np.argsort(np.concatenate([2 * np.arange(n), 2 * (np.arange(n) + delay) - 1]), kind="stable")
+    both = np.concatenate([np.full(n, -1), own])[order]
+    raised = np.empty(2 * n, np.bool_)
+    raised[order] = Alarms(kind, wanted).run(np.concatenate([p, p])[order], both)
+    return raised[:n]
+
+
 # Cost -------------------------------------------------------------------------------------------------------------
 
 
@@ -388,13 +451,26 @@ def noise_table() -> str:
     return "\n".join(lines)
 
 
+def late_table() -> str:
+    """What alarms came to, by how late labels came: the mean over streams, the least, and the largest."""
+    found = kept("decisions-late")
+    lines = [f"| | {' | '.join(f'{delay:,} late' for delay in LATE)} |", "|---" * (1 + len(LATE)) + "|"]
+    for kind, wanted in WANTED:
+        shown = []
+        for delay in LATE:
+            values = [cell[f"{kind} {wanted:g}, {delay} late"][kind] for cell in found.values()]
+            shown.append(f"{np.nanmean(values):.3f} ({np.nanmin(values):.3f} to {np.nanmax(values):.3f})")
+        lines.append(f"| {kind} {wanted:g} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def _noted(cell: dict[str, float]) -> str:
     return f"{cell['all']:.3f} ({cell['last 5,000']:.3f})"
 
 
 def show() -> None:
     """All tables."""
-    print(coverage_table(), rare_table(), votes_table(), noise_table(), sep="\n\n")
+    print(coverage_table(), rare_table(), votes_table(), noise_table(), late_table(), sep="\n\n")
     for key, cell in kept("decisions-cost").items():
         print(key, cell)
 
@@ -406,7 +482,15 @@ def _rounded(value: float) -> float:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    programs = {"coverage": coverage, "rare": rare, "votes": votes, "noise": noise, "cost": cost, "show": show}
+    programs = {
+        "coverage": coverage,
+        "rare": rare,
+        "votes": votes,
+        "noise": noise,
+        "late": late,
+        "cost": cost,
+        "show": show,
+    }
     parser.add_argument("what", choices=programs)
     programs[parser.parse_args().what]()
 

@@ -15,8 +15,7 @@ from connectors.events import ConnectorError, Source
 from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
-from streamsvm.decide.checks import check_alarms
-from streamsvm.decide.costs import Costs
+from streamsvm.decide.checks import check_alarms, check_costs
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
 from streamsvm.run.errors import SetupError
@@ -170,7 +169,7 @@ def _check_wanted(args: argparse.Namespace) -> None:
         raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = wanted_of(args)
     try:
-        Costs(wanted.cost, wanted.class_weight, wanted.abstain)
+        check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
         check_alarms(*(wanted.alarms or ("share", 0.5)))
     except (TypeError, ValueError) as error:
         raise SetupError(f"--cost, --class-weight, --abstain or --alarms: {error}") from error
