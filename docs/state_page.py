@@ -11,6 +11,7 @@ from streamsvm.kernels import (
     blend,
     blocks,
     calibration,
+    costs,
     expansion,
     experts,
     linear,
@@ -45,6 +46,8 @@ TABLES = {
     experts.QUESTION: "Rows that models of refits are asked about (`kernels/experts.py`)",
     sets.SETS: "Sets of labels of one coverage (`kernels/sets.py`)",
     sets.COVERING: "Events for which there are to be sets (`kernels/sets.py`)",
+    costs.COSTS: "What decisions cost (`kernels/costs.py`)",
+    costs.DECIDING: "Events for which there are to be decisions (`kernels/costs.py`)",
     pending.LEDGER: "Events and labels that wait for each other (`kernels/pending.py`)",
     requests.REQUEST: "What is asked of many rows (`kernels/requests.py`)",
 }

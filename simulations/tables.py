@@ -60,6 +60,12 @@ def _noise() -> str:
     return decisions.noise_table()
 
 
+def _late() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.late_table()
+
+
 def _delays() -> str:
     from simulations.benchmarks import delays
 
@@ -108,6 +114,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rare": _rare,
     "votes": _votes,
     "noise": _noise,
+    "late": _late,
     "delays": _delays,
     "label_budget": _label_budget,
     "keyed": _keyed,

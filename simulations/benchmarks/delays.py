@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from connectors.events import LateLabels, SparseRows
 from simulations.data import STREAMS, load_stream, rows_of
 from simulations.keeping import keep, kept
 from streamsvm import StreamSVMClassifier
-from streamsvm.pending.join import Events, Join
+from streamsvm.pending.join import Events, Join, Joined
 from streamsvm.pending.models import OwnModel
 from streamsvm.pending.rows import taken
 from streamsvm.pending.store import Store
@@ -33,17 +33,15 @@ DELAYS = {10: 20_000, 100: 20_000, 1_000: 20_000, 10_000: 50_000}
 CHUNK = 1024
 
 
-def joined(model: Any, table: Any, labels: Sequence[Any], delay: int) -> float:
-    """Accuracy of a classifier of this package, by the join itself; a label comes before the event `delay` after
-    its.
-    """
-    n, own = len(labels), OwnModel(model)
+def joins(own: OwnModel, table: Any, labels: Sequence[Any], delay: int) -> Iterator[Joined]:
+    """What finds each other, by the join itself; a label comes before the event `delay` after its."""
+    n = len(labels)
     features = (
         table
         if isinstance(table, dict)
         else SparseRows(*(part.astype(np.int64) for part in (table.indptr, table.indices)), table.data)
     )
-    join, keys, right, judged = Join(Store(most=n + 1), own), list(map(str, range(n))), 0, 0
+    join, keys = Join(Store(most=n + 1), own), list(map(str, range(n)))
     for start in range(0, n + delay, CHUNK):
         end, m = min(start + CHUNK, n), max(min(start + CHUNK, n) - start, 0)
         events = Events(
@@ -55,7 +53,13 @@ def joined(model: Any, table: Any, labels: Sequence[Any], delay: int) -> float:
         known = np.arange(max(start - delay, 0), min(max(start + CHUNK - delay, 0), n))
         here = [labels[i] for i in known.tolist()]
         late = LateLabels(here, [], 2 * (known + delay) - 1, np.minimum(known + delay - start, m))
-        _, found = join.step(events, late, [keys[i] for i in known.tolist()])
+        yield join.step(events, late, [keys[i] for i in known.tolist()])[1]
+
+
+def joined(model: Any, table: Any, labels: Sequence[Any], delay: int) -> float:
+    """Accuracy of a classifier of this package."""
+    own, right, judged = OwnModel(model), 0, 0
+    for found in joins(own, table, labels, delay):
         for code, label in zip(found.codes, found.labels, strict=True):
             judged += code >= 0
             right += code >= 0 and own.classes[code] == label

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from operator import mul
+import struct
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Ints
-from streamsvm.parameters import check_class_weight, check_number
+from streamsvm.decide.checks import check_costs
+from streamsvm.first_use import prepare
+from streamsvm.kernels import costs as kernels
+from streamsvm.kernels.state import State
 
-LARGEST = 1e9
-_FEW = 8  # classes that one decision is worked out for without arrays
-ABSTAINS = -1
-"""The decision to leave an event to somebody else."""
+ABSTAINS, UNKNOWN = -1, -2
+"""The decision to leave an event to somebody else, and one that is not known any more."""
 
 
 class Costs:
@@ -50,16 +52,41 @@ class Costs:
         class_weight: Mapping[Any, float] | str | None = None,
         abstain: float | None = None,
     ) -> None:
-        self._table = _table(cost)
-        check_class_weight(class_weight, LARGEST)
-        if abstain is not None:
-            check_number("abstain", abstain, 0.0, LARGEST)
-        self._weights, self._is_balanced = class_weight, class_weight == "balanced"
-        self._abstain = np.inf if abstain is None else float(abstain)
-        self.counts = np.zeros(0, np.int64)
+        self._table = check_costs(cost, class_weight, abstain)
+        prepare(list(kernels.ENTRIES.values()))
+        self._weights = class_weight if isinstance(class_weight, Mapping) else {}
+        self._abstain, self._is_balanced = np.inf if abstain is None else float(abstain), class_weight == "balanced"
+        self._use(self._new_state(2))
+        self._n_known = self._n_counted = 0
+        self._live: LiveCosts | None = None
+
+    def _new_state(self, n: int) -> State:
+        state = State(kernels.COSTS, {"classes": n, "decisions": n})
+        state.abstain, state.balanced = self._abstain, self._is_balanced
+        return state
+
+    def _reserve(self, n: int) -> None:
+        """See that there is room for so many classes."""
+        if n > len(self._state.counts):
+            state = self._new_state(1 << (n - 1).bit_length())
+            state.take(self._state)
+            self._use(state)
+
+    def _use(self, state: State) -> None:
+        # A view, whose elements are read many times faster than an array's.
+        self._state, self._tally = state, state.counts.data
+
+    @property
+    def counts(self) -> Ints:
         """How often each class came."""
-        self._matrix = np.zeros((0, 0))
-        self._columns: list[list[float]] = []
+        found: Ints = self._state.counts[: self._n_counted]
+        return found
+
+    @counts.setter
+    def counts(self, counts: Ints) -> None:
+        self._reserve(len(counts))
+        self._n_counted = len(counts)
+        self._state.counts[: len(counts)] = counts
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
         """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions.
@@ -70,15 +97,16 @@ class Costs:
             The labels, in order of first arrival: those of earlier calls come first.
         """
         n = len(classes)
-        if n > len(self._matrix):
+        if n > self._n_known:
             found = 1.0 - np.eye(n)
             for y, true in enumerate(classes):
                 row = self._table.get(true, {})
                 found[y] = [row.get(decided, found[y, d]) for d, decided in enumerate(classes)]
-                if isinstance(self._weights, Mapping):
-                    found[y] *= self._weights.get(true, 1.0)
-            self._matrix = found
-        return self._matrix[:n, :n]
+                found[y] *= self._weights.get(true, 1.0)
+            self._reserve(n)
+            self._state.matrix[:n, :n], self._n_known = found, n
+        matrix: Floats = self._state.matrix[:n, :n]
+        return matrix
 
     def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, follow: bool = True) -> tuple[Ints, Floats]:
         """The decision for each row, of which the label is taken (where it is not -1) before the next.
@@ -100,23 +128,59 @@ class Costs:
             By the number of the class, -1 where it is to abstain or nothing is known; and what each has cost, NaN
             where that is not known.
         """
+        decisions, weights = self.decide_rows(proba, codes, classes, np.full(len(codes), follow))
+        return decisions, self.paid(decisions, codes, weights, classes[: proba.shape[1]])
+
+    def decide_rows(
+        self, proba: Floats, codes: Ints, classes: Sequence[Any], follow: NDArray[np.bool_]
+    ) -> tuple[Ints, Floats]:
+        """As `run`, where what decisions cost is seen later.
+
+        Parameters
+        ----------
+        proba, codes, classes
+            As for `run`.
+        follow
+            Which labels are taken.
+
+        Returns
+        -------
+        decisions, weights
+            By the number of the class; and what costs are multiplied by where the label is that of the row.
+        """
         n, k = proba.shape
-        matrix = self.matrix(classes[:k])
-        counts = np.zeros(k, np.int64)
-        counts[: min(len(self.counts), k)] = self.counts[:k]
-        came = (codes[:, None] == np.arange(k)).astype(np.int64) * follow
-        before = counts + np.cumsum(came, axis=0) - came
-        weights = self._balanced(before)
-        expected = np.zeros((n, k))
-        for y in range(k):  # one after the other: how many rows there are changes no bit
-            expected += (proba[:, y] * weights[:, y])[:, None] * matrix[y]
-        expected[(proba <= 0.0) & (before == 0)] = np.inf
-        decisions = expected.argmin(axis=1) if k else np.zeros(n, np.int64)
-        least = expected[np.arange(n), decisions] if k else np.full(n, np.inf)
-        decisions = np.where((least <= self._abstain) & np.isfinite(least), decisions, ABSTAINS)
-        if follow:
-            self.counts = counts + came.sum(axis=0)
-        return decisions, self._paid(decisions, codes, matrix, weights)
+        self.matrix(classes[:k])
+        decisions, weights = np.empty(n, np.int64), np.empty(n)
+        _step()(self._state, _deciding(proba, codes, np.where(follow, codes, -1), decisions, weights))
+        if follow.any():
+            self._n_counted = max(self._n_counted, k)
+        return decisions, weights
+
+    def paid(self, decisions: Ints, codes: Ints, weights: Floats, classes: Sequence[Any]) -> Floats:
+        """What decisions have cost.
+
+        Parameters
+        ----------
+        decisions
+            By the number of the class, -1 for none, -2 where that is not known.
+        codes
+            The class of each event, -1 where it is not known.
+        weights
+            What the cost of each event is multiplied by.
+        classes
+            The labels.
+
+        Returns
+        -------
+        array, shape (n,)
+            NaN where that is not known.
+        """
+        matrix, abstains = self.matrix(classes), decisions == ABSTAINS
+        paid = np.full(len(codes), np.nan)
+        known = np.flatnonzero((codes >= 0) & (codes < len(matrix)) & (decisions != UNKNOWN))
+        right = np.maximum(decisions[known], 0)
+        paid[known] = np.where(abstains[known], self._abstain, matrix[codes[known], right] * weights[known])
+        return np.where(np.isinf(paid), np.nan, paid)
 
     def decide(self, proba: Sequence[float], classes: Sequence[Any]) -> int:
         """The decision for one event, as `run` has it, of which no label is taken.
@@ -129,36 +193,9 @@ class Costs:
             The labels.
         """
         k = len(proba)
-        if k > _FEW:
-            [decision], _ = self.run(np.array([proba]), np.full(1, -1), classes, follow=False)
-            return int(decision)
-        if len(self._columns) != k:
-            self._columns = self.matrix(classes[:k]).T.tolist()
-        counts = self._counted(k) if self._is_balanced or 0.0 in proba else None
-        if self._is_balanced and counts is not None:
-            proba = [*map(mul, proba, self._weights_by(counts))]
-        least, best = self._abstain, ABSTAINS
-        for d, column in enumerate(self._columns):
-            if counts is not None and proba[d] <= 0.0 and counts[d] == 0:
-                continue
-            expected = 0.0  # one after the other, as `run` adds them: `sum` may round otherwise
-            for p, cost in zip(proba, column, strict=True):
-                expected += p * cost
-            if expected < least or (expected == least and best == ABSTAINS):
-                least, best = expected, d
-        return best
-
-    def _counted(self, k: int) -> list[int]:
-        """How often each of so many classes came."""
-        counts: list[int] = self.counts[:k].tolist()
-        return counts + [0] * (k - len(counts))
-
-    def _weights_by(self, counts: list[int]) -> list[float]:
-        """As `_balanced`, for one event."""
-        if not self._is_balanced:
-            return [1.0] * len(counts)
-        total, n_seen = sum(counts), sum(map(bool, counts))
-        return [total / (n_seen * count) if count else 1.0 for count in counts]
+        if self._live is None or self._live.n_classes != k:
+            self._live = LiveCosts(self, np.zeros((1, k)), classes)
+        return self._live.decide_by(proba)
 
     def come(self, code: int) -> None:
         """Take the label of an event.
@@ -168,44 +205,67 @@ class Costs:
         code
             The number of its class, 0 or more.
         """
-        if code >= len(self.counts):
-            self.counts = np.concatenate([self.counts, np.zeros(code + 1 - len(self.counts), np.int64)])
-        self.counts[code] += 1
+        if code >= self._n_counted:
+            self._reserve(code + 1)
+            self._n_counted = code + 1
+        self._tally[code] += 1
 
-    def _balanced(self, counts: Ints) -> Floats:
-        """The weight of each class for each row, by how often it had come."""
-        if not self._is_balanced:
-            return np.ones(counts.shape)
-        total, n_seen = counts.sum(axis=1, keepdims=True), (counts > 0).sum(axis=1, keepdims=True)
-        return np.where(counts > 0, total / np.maximum(n_seen * counts, 1), 1.0)
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__ | {"_live": None}
+        del state["_tally"]
+        return state
 
-    def _paid(self, decisions: Ints, codes: Ints, matrix: Floats, weights: Floats) -> Floats:
-        """What decisions have cost."""
-        paid = np.full(len(codes), np.nan)
-        known = np.flatnonzero((codes >= 0) & (codes < matrix.shape[0]))
-        y, d = codes[known], decisions[known]
-        right = np.where(d == ABSTAINS, 0, d)
-        paid[known] = np.where(d == ABSTAINS, self._abstain, matrix[y, right] * weights[known, y])
-        return np.where(np.isinf(paid), np.nan, paid)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._use(self._state)
 
 
-def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:
-    """Costs by label and decision, checked."""
-    if cost is None:
-        return {}
-    if isinstance(cost, Mapping):
-        table = {true: dict(row) if isinstance(row, Mapping) else row for true, row in cost.items()}
-        if not all(isinstance(row, dict) for row in table.values()):
-            raise TypeError(f"`cost` must be a table by label, {{true: {{decided: cost}}}}, or a matrix, got {cost!r}")
-    else:
-        try:
-            matrix: NDArray[Any] = np.asarray(cost, float)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"`cost` must be a table by label or a matrix of numbers, got {cost!r}") from error
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"`cost` must be a square matrix, got shape {matrix.shape}")
-        table = {y: dict(enumerate(row)) for y, row in enumerate(matrix.tolist())}
-    for true, row in table.items():
-        for decided, value in row.items():
-            check_number(f"cost[{true!r}][{decided!r}]", value, 0.0, LARGEST)
-    return table
+class LiveCosts:
+    """Decisions for single events, one after the other, whose probabilities come to stand in an array.
+
+    Parameters
+    ----------
+    costs
+        What decisions cost.
+    proba
+        That array, shape (1, n_classes), contiguous.
+    classes
+        The labels.
+    """
+
+    def __init__(self, costs: Costs, proba: Floats, classes: Sequence[Any]) -> None:
+        self.n_classes = proba.shape[1]
+        costs.matrix(classes[: self.n_classes])
+        none, decision = np.full(1, -1), np.empty(1, np.int64)
+        self._costs, self._call = costs, _step()
+        self._asking, self._decision = _deciding(proba, none, none, decision, np.empty(1)), decision.data
+        self._pack, self._row = struct.Struct(f"{self.n_classes}d").pack_into, proba.data
+
+    def decide(self) -> int:
+        """The decision by the probabilities that stand there: the number of the class, -1 for none."""
+        self._call(self._costs._state, self._asking)
+        return self._decision[0]
+
+    def decide_by(self, proba: Sequence[float]) -> int:
+        """That by others, which come to stand there."""
+        self._pack(self._row, 0, *proba)
+        return self.decide()
+
+
+@cache
+def _step() -> Any:
+    """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
+    return kernels.ENTRIES["run_costs"].compile()
+
+
+def _deciding(proba: Floats, labels: Ints, taken: Ints, decisions: Ints, weights: Floats) -> State:
+    """Rows as the kernel takes them."""
+    deciding = State(kernels.DECIDING)
+    deciding.lend(
+        proba=np.ascontiguousarray(proba, np.float64),
+        labels=np.ascontiguousarray(labels, np.int64),
+        taken=np.ascontiguousarray(taken, np.int64),
+        decisions=decisions,
+        weights=weights,
+    )
+    return deciding

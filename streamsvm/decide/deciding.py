@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.decide.costs import ABSTAINS, Costs
+from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
+from streamsvm.decide.learner import LeavesProbabilities
 from streamsvm.decide.wrapped import model_from, state_of
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
@@ -49,6 +50,9 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}
         self._labels: list[Any] = []
+        self._leaves = isinstance(model, LeavesProbabilities)
+        self._left: Any = None
+        self._live: LiveCosts | None = None
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -102,7 +106,15 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        shares = self.model.predict_proba_one(x, **kwargs)
+        model: Any = self.model
+        if self._leaves:
+            model._predict(x)
+            if model._left is not self._left:
+                self._decide_by(model)
+            if self._live is not None:
+                decision = self._live.decide()
+                return None if decision == ABSTAINS else self._labels[decision]
+        shares: dict[Any, float] = model.predict_proba_one(x, **kwargs)
         if not shares.keys() <= self._codes.keys():
             self._number(shares)
         labels = self._labels
@@ -111,6 +123,13 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         find = shares.get
         decision = self._costs.decide([find(label, 0.0) for label in labels], labels)
         return None if decision == ABSTAINS else labels[decision]
+
+    def _decide_by(self, model: Any) -> None:
+        """Have events decided where the classifier leaves their probabilities, if both number labels alike."""
+        known = model.classes_
+        self._number(known)
+        self._left, self._labels = model._left, self.classes_
+        self._live = LiveCosts(self._costs, model._left, known) if known == self._labels else None
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event.
@@ -125,7 +144,10 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             Passed on to the classifier.
         """
         self.model.learn_one(x, y, **kwargs)
-        self._costs.come(self._codes.setdefault(y, len(self._codes)))
+        code = self._codes.get(y)
+        if code is None:
+            self._left, code = None, self._codes.setdefault(y, len(self._codes))
+        self._costs.come(code)
 
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
@@ -164,6 +186,9 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
     def _number(self, labels: Any) -> None:
         for label in labels:
             self._codes.setdefault(label, len(self._codes))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_left": None, "_live": None}
 
     # Saving ------------------------------------------------------------------------------------------------------
 

@@ -80,6 +80,17 @@ class PredictsSets:
         return set(labels_in(sets.run_one(proba.values()), proba)) if proba else set()
 
 
+class LeavesProbabilities:
+    """A classifier that leaves the probabilities of a single event in an array, where they can be decided by."""
+
+    _left: Floats
+    """That array, shape (1, n_classes): another one as soon as a class comes."""
+
+    @abstractmethod
+    def _predict(self, x: dict[Hashable, Any]) -> int:
+        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
+
+
 class PredictsManySets(PredictsSets):
     """One that takes rows, too."""
 

@@ -18,6 +18,8 @@ from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, check_names
 from streamsvm.parameters import check_between
 
+_MOST_KNOWN = 1_024  # of sets that are not put together anew
+
 Key = tuple[float, bool]
 """Which sets are meant: of what coverage, and whether by class."""
 
@@ -202,6 +204,43 @@ class LabelSets:
         self.restore(state["arrays"])
 
 
+class LiveSets:
+    """Sets for single events, one after the other, whose probabilities come to stand in an array.
+
+    Parameters
+    ----------
+    sets
+        Which.
+    proba
+        That array, shape (1, n_classes), contiguous.
+    """
+
+    def __init__(self, sets: LabelSets, proba: Floats) -> None:
+        sets._grow(proba.shape[1])
+        label, members = np.full(1, -1), np.zeros(proba.shape, np.bool_)
+        self._sets, self._call = sets, _step()
+        self._asking = _covering(proba, np.full(1, -1), members)
+        self._teaching = _covering(proba, label, members[:0])
+        self._label, self._members = label.data, members.data
+        self._known: dict[bytes, tuple[Any, ...]] = {}
+
+    def of(self, classes: Sequence[Any]) -> set[Any]:
+        """The set by the probabilities that stand there."""
+        self._call(self._sets._state, self._asking)
+        members = self._members.tobytes()
+        found = self._known.get(members)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[members] = tuple(compress(classes, members))
+        return set(found)
+
+    def learn(self, code: int) -> None:
+        """Take the label of an event that had them."""
+        self._label[0] = code
+        self._call(self._sets._state, self._teaching)
+
+
 @cache
 def _step() -> Any:
     """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
@@ -234,6 +273,10 @@ class AllSets:
 
     def __bool__(self) -> bool:
         return bool(self._sets)
+
+    def live(self, proba: Floats) -> dict[Key, LiveSets]:
+        """All of them for single events, whose probabilities come to stand in an array of shape (1, n_classes)."""
+        return {key: LiveSets(sets, proba) for key, sets in self._sets.items()}
 
     def get(self, coverage: float, by_class: bool) -> LabelSets | None:
         """Those of a coverage, if they were ever asked for."""

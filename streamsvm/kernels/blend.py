@@ -53,7 +53,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
-from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, load, observe, single_event, u
+from streamsvm.kernels.rows import MOST_EVENTS, ROWS, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
 
@@ -693,14 +693,12 @@ def event(state, label, weight):
 
     It is a request for one row: what that takes is compiled already.
     """
-    if label == PROBA:
-        return 0
     row, columns, n, shared = single_event(state.rows)
     request = state.whole if shared else state.listed
     at_hand = is_at_hand(state, row, columns, n, shared)
     state.at_hand = 0
     request.shared, request.at_hand = int(shared), int(at_hand)
-    request.predicting = request.answering = int(label == PREDICT)
+    request.predicting = request.answering = int(label < 0)
     request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
     addresses = address_of(state), address_of(request)
     call(state.scale, addresses)
@@ -709,7 +707,7 @@ def event(state, label, weight):
     for i in range(state.block.members.size):
         call_member(state.block, i, 1, at_hand)
     call(state.vote, addresses)
-    if label == PREDICT:
+    if label < 0:
         keep_at_hand(state, row, columns, n, shared)
         return request.codes[0]
     return 0

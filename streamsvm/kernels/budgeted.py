@@ -38,7 +38,7 @@ from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, find_update, inverse_temperature, softmax_terms
 from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
-from streamsvm.kernels.rows import PREDICT, PROBA, in_hand, load, observe, single_event, u
+from streamsvm.kernels.rows import PREDICT, in_hand, load, observe, single_event, u
 from streamsvm.kernels.seats import find_seat, is_seated, n_seats
 from streamsvm.kernels.state import f32
 
@@ -272,17 +272,23 @@ def settle_average(state, h):
 @kernel
 def event(state, label, weight):
     """Predict or learn the single event, as `polytope.event` does."""
-    if label == PROBA:
-        find_proba(state)
-        return 0
     rows = state.rows
     row, columns, n, shared = single_event(rows)
     m = load(rows, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
-    if label == PREDICT:
-        return predict(state, m)
-    score_to_learn(state, m, label)
+    if label < 0 or rows.telling > 0:
+        best = predict(state, m)
+        if best >= 0 and label != PREDICT:
+            find_proba(state)
+        if label < 0:
+            return best
+        if best < 0:
+            evaluate(state, m, False)
+        if calibrates(state, label):
+            calibrate(state, label)
+    else:
+        score_to_learn(state, m, label)
     learn(state, m, label, weight)
     observe(rows, row, columns, 0, n, shared)
     return 0

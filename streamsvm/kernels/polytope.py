@@ -21,7 +21,7 @@ from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_no
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import FEW, largest, softmax_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
-from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, PROBA, ROWS, borrow, in_hand, load, observe, single_event, u
+from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, borrow, in_hand, load, observe, single_event, u
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
 # Scalars are folded back into their arrays below this.
@@ -416,23 +416,27 @@ def open_classes(state, n):
 
 @kernel
 def event(state, label, weight):
-    """Predict the single event where `label` is PREDICT, else learn it; PROBA asks for the probabilities of the last.
+    """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
 
     Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used: nothing
-    has changed then. Probabilities are left in `proba`.
+    has changed then. Probabilities are left in `proba`, also by learning where `rows.telling` says so.
     """
-    if label == PROBA:
-        find_proba(state)
-        return 0
     rows = state.rows
     row, columns, n, shared = single_event(rows)
     m = load(rows, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
     event_rows, values = in_hand(rows)
-    if label == PREDICT:
-        return predict(state, event_rows, values, m)
-    score_to_learn(state, event_rows, values, m, label)
+    if label < 0 or rows.telling > 0:
+        best = predict(state, event_rows, values, m)
+        if best >= 0 and label != PREDICT:
+            find_proba(state)
+        if label < 0:
+            return best
+        if calibrates(state, label):
+            calibrate(state, label)
+    else:
+        score_to_learn(state, event_rows, values, m, label)
     step(state, event_rows, values, m, label, weight, -1)
     observe(rows, row, columns, 0, n, shared)
     return 0

@@ -59,6 +59,7 @@ ROWS = Declaration(
         "window": Number("ranks are among so many values", i64),
         "decay": Number("what sums are multiplied by at each value", start=1.0),
         "limit": Number("the largest scaled value", start=CLIP),
+        "telling": Number("whether learning a single event leaves its probabilities, as they were before", i64),
         "seen": Number("events learned", saved=True, within=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
         "scale": _statistic("see shift", (0.0, MOST_SCALE)),

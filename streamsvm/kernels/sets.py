@@ -38,6 +38,7 @@ MOST, SLACK = 10.0, 50.0
 # The steps of the trackers; the first ones are longer.
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 FIRST_STEP, FIRST_POWER = 1.0, 0.6
+FIRST_LABELS = (FIRST_STEP / RATES[0]) ** (1.0 / FIRST_POWER) + 1.0
 # How fast weights follow the losses, which are in units of their decayed mean, and what is dealt out anew.
 WEIGHT_RATE, DEALT, LOSS_RATE = 0.1, 0.001, 0.01
 
@@ -146,7 +147,7 @@ def learn(state, covering, i, label):
     group.debt += (1.0 if missed else 0.0) - state.miss
     loss = pinball(state, s - combined(state, g))
     group.loss += max(LOSS_RATE, 1.0 / group.seen) * (loss - group.loss)
-    first = FIRST_STEP * group.seen**-FIRST_POWER
+    first = FIRST_STEP * group.seen**-FIRST_POWER if group.seen < FIRST_LABELS else 0.0
     for k in range(trackers.size):
         weights[k] *= math.exp(-WEIGHT_RATE * min(pinball(state, s - trackers[k]) / max(group.loss, 1e-6), 20.0))
         total += weights[k]

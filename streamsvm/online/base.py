@@ -18,7 +18,7 @@ from river import base
 
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
-from streamsvm.decide.learner import PredictsManySets, answers
+from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
 from streamsvm.decide.sets import AllSets, Key
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
@@ -54,7 +54,7 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
+class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets, Archived, base.MiniBatchClassifier):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -184,16 +184,22 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
         # Views, whose elements are read many times faster than a number of a state, or an array's.
         self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
+        self._follow_sets()
 
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
         self._fast = (space.plain_length, space.packer, memoryview(self._row), space.getter, self._state)
-        # No event has so many columns: where sets follow the labels, single events are learned another way.
-        self._fast_learn = (-1, *self._fast[1:]) if self._sets else self._fast
+
+    def _follow_sets(self) -> None:
+        """Have sets asked, and taught, by the probabilities that single events leave."""
+        self._left = self._proba[None, : len(self._codes)]
+        self._live = self._sets.live(self._left)
+        self._following = list(self._live.values())
+        self._rows.telling = bool(self._following)
 
     def _sets_began(self) -> None:
-        self._follow_space()
+        self._follow_sets()
 
     def _grow(self) -> None:
         """See that there is capacity for all columns and classes known."""
@@ -227,12 +233,14 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
             self._answers.insert(code, label)
             self._grow()
             self._weight_class(label, code)
+            self._follow_sets()
         return code
 
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
         twin = copy(self)
         twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
+        twin._live, twin._following = {}, []
         return twin
 
     def _follow(self, other: OnlineClassifier) -> None:
@@ -272,7 +280,7 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
             Nothing has been learned then.
         """
         code = self._codes.get(y)
-        plain_length, pack, row, get, state = self._fast_learn
+        plain_length, pack, row, get, state = self._fast
         if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
             try:
                 pack(row, 0, *get(x))
@@ -280,20 +288,13 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
                 pass
             else:
                 if self._event(state, code, 1.0) == 0:
+                    for sets in self._following:
+                        sets.learn(code)
                     return
-        if self._sets:
-            self._learn_with_sets(x, y, w)
-        else:
-            self._learn_any(x, y, w)
-
-    def _learn_with_sets(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
-        """Learn one event, by what was probable before."""
-        code = self._codes.get(y)
-        proba = self._learn_packed(code) if code is not None and w == 1.0 and self._pack(x) else None
-        if code is None or proba is None:
+        if self._following:
             self._learn_rows([x], [y], [w], unlabelled=False, predict=False)
         else:
-            self._sets.learn_one(proba, code)
+            self._learn_any(x, y, w)
 
     def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
         w = weight_of(w)
@@ -363,17 +364,65 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
         if n == 0:
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return {}
-        self.predict_one(x)
-        self._event(self._state, scaling.PROBA, 1.0)
+        self._predict(x)
         return dict(zip(self._answers[:n], self._shares, strict=False))
+
+    def predict_set_one(
+        self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
+    ) -> set[Any]:
+        """Labels of which the true one is one, in a wanted share of events.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        coverage
+            That share, between 0 and 1. It follows the labels that are learned from the first call on; see
+            `streamsvm.decide.sets.LabelSets` for how close to it the sets come, whatever the stream does.
+        by_class
+            Whether it is to hold for the events of each class by themselves.
+        kwargs
+            Taken and not looked at.
+
+        Returns
+        -------
+        set
+            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feature that is infinite, or neither number nor string nor None, and a coverage that is none.
+        """
+        sets = self._live.get((coverage, by_class))
+        if sets is None:
+            self.label_sets(coverage, by_class)
+            sets = self._live[coverage, by_class]
+        if not self._codes:
+            self._space.encode_event(x, learn=False)  # refuses what is no event
+            return set()
+        self._predict(x)
+        return sets.of(self._answers)
 
     def _answer(self, x: dict[Hashable, Any]) -> tuple[Any, Sequence[float]]:
         """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call."""
-        label, n = self.predict_one(x), self._n_classes[()]
-        if n == 0:
-            return None, ()
-        self._event(self._state, scaling.PROBA, 1.0)
-        return label, self._shares[:n]
+        code = self._predict(x)
+        return self._answers[code], self._shares[: self._n_classes[()]]
+
+    def _predict(self, x: dict[Hashable, Any]) -> int:
+        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
+        plain_length, pack, row, get, state = self._fast
+        if len(x) == plain_length and type(x) is dict:
+            try:
+                pack(row, 0, *get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                code: int = self._event(state, scaling.PROBA, 1.0)
+                if code >= -1:
+                    return code
+        self._list(*self._space.encode_event(x, learn=False))
+        return int(self._event(self._state, scaling.PROBA, 1.0))
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
@@ -388,10 +437,7 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
 
     def _predict_packed(self) -> bool:
         """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
-        if self._event(self._state, scaling.PREDICT, 1.0) < -1:
-            return False
-        self._event(self._state, scaling.PROBA, 1.0)
-        return True
+        return bool(self._event(self._state, scaling.PROBA, 1.0) >= -1)
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         """Learn the event at hand; what was probable before, or None where it cannot be used."""
@@ -778,7 +824,8 @@ class OnlineClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniB
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        for name in ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_fast_learn", "_space"):
+        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live", "_following")
+        for name in (*views, "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))

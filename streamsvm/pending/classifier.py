@@ -170,13 +170,13 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             Where another was asked for before.
         """
         join = self._joined()
-        sets = self._sets.of(coverage, by_class, self.classes_) if join.sets is None else join.sets
+        sets = join.decisions.sets or self._sets.of(coverage, by_class, self.classes_)
         if (sets.coverage, sets.by_class) != (coverage, by_class):
             raise ValueError(
                 f"sets of coverage {sets.coverage:g}{' by class' if sets.by_class else ''} were asked for before, and "
                 "events wait with these: take another DelayedClassifier for others"
             )
-        join.sets = sets
+        join.decisions.sets = sets
         return sets
 
     def predict_set_one(
@@ -220,8 +220,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
         self.label_sets(coverage, by_class)
-        answer = self._ask(x, key, time)
-        return set() if answer.members is None else set(labels_in(answer.members[0], self._asked.classes))
+        members = self._ask(x, key, time).decided.members
+        return set() if members is None else set(labels_in(members[0], self._asked.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
         """Learn the label of an event that waits, or that will come.

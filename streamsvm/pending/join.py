@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Features, LateLabels
-from streamsvm.decide.arrays import Members
-from streamsvm.decide.sets import LabelSets
+from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.features import Floats, Ints
 from streamsvm.kernels import pending as kernels
 from streamsvm.pending.rows import in_order, stacked, taken
@@ -58,17 +57,17 @@ class Answer:
         Class numbers, -1 for none, and their probabilities.
     probas
         Those of all classes, where they are wanted; NaN where there are none.
-    members
-        Whether each class is in the set of labels, where there are sets.
     slots
         Where the events wait, -1 for those that do not; empty where nobody has said.
+    decided
+        What is decided about the events.
     """
 
     codes: Ints
     scores: Floats
     probas: Floats | None = None
     slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    members: Members | None = None
+    decided: Decided = field(default_factory=Decided)
 
 
 class Model(Protocol):
@@ -106,9 +105,11 @@ class Joined:
         In time, late, or not at all.
     after
         How many events of the same step had come before each.
-    probas
-        The probabilities of all classes, where these were wanted: with the sign bit set for each class that was in the
-        event's set of labels.
+    held
+        Where probabilities were wanted, these and what had been decided, as `Decisions.packed` has it; empty where
+        nothing is known of an event any more.
+    weights
+        What the costs of each label are multiplied by.
     """
 
     labels: list[Any]
@@ -120,7 +121,8 @@ class Joined:
     lags: Ints
     how: list[str]
     after: Ints
-    probas: list[Floats]
+    held: list[Floats]
+    weights: Floats
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -136,7 +138,8 @@ class Joined:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.int64)
-        nothing = cls([], none, none, np.zeros(0), [], np.zeros((0, n_origins), np.int64), none, [], none, [])
+        places = np.zeros((0, n_origins), np.int64)
+        nothing = cls([], none, none, np.zeros(0), [], places, none, [], none, [], np.zeros(0))
         columns: dict[str, Any] = {}
         for name in cls.__slots__:
             column = [getattr(part, name) for part in (nothing, *parts)]
@@ -215,8 +218,8 @@ class Join:
         False only predicts.
     on_timeout
         The class of events whose label did not come, which are learned as such when their time is up; None for none.
-    sets
-        Sets of labels that are wanted: they follow labels in the order in which these find their events, by what was
+    decisions
+        What is decided about events: it follows labels in the order in which these find their events, by what was
         probable when the event was predicted.
     """
 
@@ -227,10 +230,10 @@ class Join:
         *,
         learn: bool = True,
         on_timeout: Any = None,
-        sets: LabelSets | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
-        self.sets = sets
+        self.decisions = decisions or Decisions()
         self.counts = Counts()
 
     def totals(self) -> dict[str, int]:
@@ -311,48 +314,55 @@ class _Part:
         answer = self._join.model.run(asked)
         codes, scores = answer.codes[is_event], answer.scores[is_event]
         probas = None if answer.probas is None else answer.probas[is_event]
-        members = None
-        self._found, self._shares = self._find(), list[Floats]()
-        if probas is not None and self._join.sets is not None:
-            members = self._sets(probas, self._join.sets)
-            probas = np.copysign(probas, np.where(members, -1.0, 1.0))
+        self._found = self._find()
+        self._held, self._weights, decided = list[Floats](), np.ones(len(self._found.slots)), Decided()
+        kept = np.zeros((len(codes), 0))
         if probas is not None:
-            self._shares = self._shares_of(probas)
-        self._keep(asked, codes, scores, probas)
+            kept, decided = self._decide(probas)
+        self._keep(asked, codes, scores, kept)
         slots = np.where(self._new, self._settled.slots, -1)[self._asks]
-        return Answer(codes, scores, None if probas is None else np.abs(probas), slots, members)
+        return Answer(codes, scores, probas, slots, decided)
 
-    def _shares_of(self, probas: Floats) -> list[Floats]:
-        """What had been predicted of events that find their label, given that of the events in hand.
+    def _decide(self, probas: Floats) -> tuple[Floats, Decided]:
+        """What is decided about the events in hand, and what is kept of it with each until its label comes."""
+        decisions, own = self._join.decisions, self._find_own()
+        self._held = self._earlier(own)
+        decided = self._in_turn(probas, own) if decisions else Decided()
+        kept = decisions.packed(probas, decided)
+        for i in np.flatnonzero(own >= 0).tolist():
+            self._held[i] = kept[own[i]]
+        return kept, decided
 
-        Nothing is known any more of those that have waited too long.
-        """
-        slots, how = self._found.slots, self._found.how
-        own = dict(zip(self._settled.slots[self._asks].tolist(), probas, strict=True))
-        nothing = np.zeros(0)
-        shares = [nothing if how[i] == LATE else own.get(slot, nothing) for i, slot in enumerate(slots.tolist())]
-        held = [i for i, slot in enumerate(slots.tolist()) if slot not in own and how[i] != LATE]
-        for i, share in zip(held, self._store.probas(slots[held]), strict=True):
-            shares[i] = share
-        return shares
+    def _find_own(self) -> Ints:
+        """Which of the events in hand those are that find their labels in time, -1 for earlier ones."""
+        slots = np.where(self._new, self._settled.slots, -1)[self._asks]
+        place = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
+        own = np.array([place.get(slot, -1) for slot in self._found.slots.tolist()], np.int64)
+        own[self._found.is_late] = -1
+        return own
 
-    def _sets(self, probas: Floats, sets: LabelSets) -> Members:
-        """The sets of the events in hand; labels that found their event are taken in turn."""
-        found, asks, classes = self._found, np.flatnonzero(self._asks), self._join.model.classes
-        number = {label: code for code, label in enumerate(classes)}
-        rows = np.zeros((len(asks) + len(found.slots), len(classes)))
-        for row, share in zip(rows, [*probas, *self._shares_of(probas)], strict=True):
-            row[: len(share)] = np.abs(np.nan_to_num(share))
-        # Of those that have waited too long, or are not learned, nothing is known, or to be.
-        true = [
-            label if self._join.learn and how != LATE else None
-            for label, how in zip(found.labels, found.how, strict=True)
-        ]
-        codes = np.array([-1] * len(asks) + [number.get(label, -1) for label in true], np.int64)
-        order = np.argsort(np.concatenate([2 * asks, found.turns]), kind="stable")
-        members = np.empty(rows.shape, np.bool_)
-        members[order] = sets.run(rows[order], codes[order])
-        return members[: len(asks), : probas.shape[1]]
+    def _earlier(self, own: Ints) -> list[Floats]:
+        """What was kept with earlier events; of those that have waited too long nothing is known any more."""
+        slots, held = self._found.slots, [np.zeros(0)] * len(own)
+        which = np.flatnonzero((own < 0) & ~self._found.is_late)
+        for i, row in zip(which.tolist(), self._store.probas(slots[which]), strict=True):
+            held[i] = row
+        return held
+
+    def _in_turn(self, probas: Floats, own: Ints) -> Decided:
+        """What is decided about the events in hand, while labels are taken as they find theirs."""
+        found, join, classes = self._found, self._join, self._join.model.classes
+        n, m, k = len(probas), len(own), probas.shape[1]
+        rows = np.zeros((n + m, len(classes)))
+        rows[:n, :k] = probas
+        rows[n:] = np.where(own[:, None] >= 0, rows[own], join.decisions.unpacked(self._held, len(classes))[0])
+        order = np.argsort(np.concatenate([2 * np.flatnonzero(self._asks), found.turns]), kind="stable")
+        labels = [*[None] * n, *found.labels]
+        followed = np.concatenate([np.zeros(n, np.bool_), ~found.is_late & join.learn])[order]
+        in_turn = Rows(np.nan_to_num(rows[order]), [labels[i] for i in order.tolist()], order < n, followed)
+        decided = join.decisions.run(in_turn, classes).part(np.argsort(order))
+        self._weights = self._weights if decided.weights is None else decided.weights[n:]
+        return decided.part(slice(n)).of_first(k)
 
     def _add(self) -> None:
         """Let those events wait whose labels do not come at once."""
@@ -424,15 +434,14 @@ class _Part:
         of_late[old] = 1 + n_new + np.arange(len(old))
         return memories, np.concatenate([of_events, of_late])
 
-    def _keep(self, asked: Asked, codes: Ints, scores: Floats, probas: Floats | None) -> None:
-        """Note what was predicted, with those that wait, and do without those that do not any more."""
+    def _keep(self, asked: Asked, codes: Ints, scores: Floats, kept: Floats) -> None:
+        """Note what was predicted and decided, with those that wait."""
         store, settled = self._store, self._settled
         new = self._new[self._asks]
         store.predicted(settled.slots[self._new], codes[new], scores[new])
         if self._n_new:
             at = self._new_numbers()
-            shares = np.zeros((len(at), 0)) if probas is None else probas[self._kept[self._asks]]
-            store.remember(self._n_new, at, asked.memories[at], shares)
+            store.remember(self._n_new, at, asked.memories[at], kept[self._kept[self._asks]])
 
     def _find(self) -> _Found:
         """What finds each other, in turn."""
@@ -474,7 +483,7 @@ class _Part:
         store.let_go(np.concatenate([done, settled.left]))
         after = n_before + np.searchsorted(2 * np.flatnonzero(self._asks), found.turns)
         places = found.keys, origins, found.lags, found.how, after
-        return Joined(found.labels, joining, codes, scores, *places, self._shares)
+        return Joined(found.labels, joining, codes, scores, *places, self._held, self._weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,3 +506,8 @@ class _Found:
     labels: list[Any]
     how: list[str]
     keys: list[str]
+
+    @property
+    def is_late(self) -> NDArray[np.bool_]:
+        """Which events had waited too long."""
+        return np.array([how == LATE for how in self.how], np.bool_)

@@ -11,92 +11,86 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.costs import Costs
+from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import LabelSets
+from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import State
 from streamsvm.run.learners import Answers
 from streamsvm.run.wanted import Wanted
 
 
-class Decisions:
-    """Decisions and alarms over a run.
+class RunDecisions(Decisions):
+    """Those of a run.
 
     Parameters
     ----------
     wanted
         Which.
+    model
+        What predicts: sets are its own, with which they are kept, where it has any by its kind.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.label = wanted.alarm_class
-        self._costs = Costs(wanted.cost, wanted.class_weight, wanted.abstain) if wanted.decides else None
-        self._alarms = None if wanted.alarms is None else Alarms(*wanted.alarms)
+    def __init__(self, wanted: Wanted, model: Any) -> None:
+        super().__init__(
+            _sets_of(wanted, model),
+            Costs(wanted.cost, wanted.class_weight, wanted.abstain) if wanted.decides else None,
+            None if wanted.alarms is None else Alarms(*wanted.alarms),
+            wanted.alarm_class,
+        )
 
-    def of(self, answers: Answers, classes: Sequence[Any], *, learn: bool) -> Answers:
-        """Answers with what is decided about each event; labels are taken in turn, where they are to be learned."""
-        if answers.proba is None or not (self._costs or self._alarms):
-            return answers
-        labels, proba = answers.batch.labels, np.nan_to_num(answers.proba)
-        if self._costs is not None:
-            codes = _codes(labels, classes)
-            decisions, costs = self._costs.run(proba, codes, classes, follow=learn)
-            answers = replace(answers, decisions=decisions, costs=costs)
-        if self._alarms is not None:
-            c = classes.index(self.label) if self.label in classes else -1
-            p = proba[:, c] if 0 <= c < proba.shape[1] else np.zeros(len(proba))
-            known = [-1 if label is None or not learn else int(label == self.label) for label in labels]
-            answers = replace(answers, alarms=self._alarms.run(p, np.array(known, np.int64)))
-        return answers
+    def of(self, answers: Answers, classes: Sequence[Any], *, learn: bool) -> tuple[Answers, dict[str, Any]]:
+        """Answers with what is decided about each event, whose labels are taken in turn where they are to be learned;
+        and what there is to be measured of it.
+        """
+        if answers.proba is None or not self:
+            return answers, {}
+        decided = self.run(Rows.with_labels(answers.proba, answers.batch.labels, follow=learn), classes)
+        return with_decided(answers, decided), self._judged(decided, answers.batch.labels, classes)
 
-    def paid(
-        self, proba: NDArray[np.float64], labels: Sequence[Any], classes: Sequence[Any]
-    ) -> NDArray[np.float64] | None:
-        """What decisions of long ago have cost, by the probabilities then."""
-        if self._costs is None:
-            return None
-        return self._costs.run(np.nan_to_num(proba), _codes(labels, classes), classes, follow=False)[1]
+    def of_joined(self, joined: Joined, which: Sequence[int], classes: Sequence[Any]) -> dict[str, Any]:
+        """What there is to be measured of events that found their labels: what was said of them, perhaps long ago."""
+        proba, decided = self.unpacked([joined.held[i] for i in which], len(classes))
+        decided.weights = joined.weights[which]
+        return {"proba": proba} | self._judged(decided, [joined.labels[i] for i in which], classes)
 
-    def watched(self, alarms: NDArray[np.bool_] | None, labels: Sequence[Any]) -> NDArray[np.bool_] | None:
-        """Alarms, and whether each event was of their class, to be measured."""
-        return None if alarms is None else np.column_stack([alarms, [label == self.label for label in labels]])
+    def _judged(self, decided: Decided, labels: Sequence[Any], classes: Sequence[Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {} if decided.members is None else {"members": decided.members}
+        if self.costs is not None and decided.decisions is not None and decided.weights is not None:
+            codes = self.codes(labels, classes)
+            found["costs"] = self.costs.paid(decided.decisions, codes, decided.weights, classes)
+        if decided.alarms is not None:
+            found["watched"] = np.column_stack([decided.alarms, [label == self.label for label in labels]])
+        return found
 
     def state(self) -> State:
-        """All of it."""
-        arrays = {} if self._costs is None else {"counts": self._costs.counts}
-        own = {} if self._alarms is None else self._alarms.state()
+        """All of it but the sets, which are kept with the model."""
+        arrays = {} if self.costs is None else {"counts": self.costs.counts}
+        own = {} if self.alarms is None else self.alarms.state()
         return {}, arrays | {f"alarms.{name}": array for name, array in own.items()}
 
     def restore(self, state: State) -> None:
         """Take over what `state` gave."""
         _, arrays = state
-        if self._costs is not None:
-            self._costs.counts = arrays["counts"].astype(np.int64)
-        if self._alarms is not None:
+        if self.costs is not None:
+            self.costs.counts = arrays["counts"].astype(np.int64)
+        if self.alarms is not None:
             under = "alarms."
-            self._alarms.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})
+            self.alarms.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})
 
 
-def sets_of(wanted: Wanted, model: Any) -> LabelSets | None:
-    """The sets that are wanted: those of the model, with which they are kept, where it has any by its kind."""
+def with_decided(answers: Answers, decided: Decided) -> Answers:
+    """Answers with what is decided about each event."""
+    alarms = None if decided.alarms is None else decided.alarms > 0
+    return replace(answers, members=decided.members, decisions=decided.decisions, alarms=alarms)
+
+
+def _sets_of(wanted: Wanted, model: Any) -> LabelSets | None:
     if wanted.coverage is None:
         return None
     if isinstance(model, PredictsSets):
         return model.label_sets(wanted.coverage, wanted.by_class)
     return LabelSets(wanted.coverage, wanted.by_class)
-
-
-def with_sets(answers: Answers, classes: Sequence[Any], sets: LabelSets | None, *, learn: bool) -> Answers:
-    """Answers with the set of each event; labels are taken in turn, where they are to be learned."""
-    if sets is None or answers.proba is None:
-        return answers
-    codes = _codes(answers.batch.labels if learn else [None] * len(answers.batch), classes)
-    return replace(answers, members=sets.run(np.nan_to_num(answers.proba), codes))
-
-
-def _codes(labels: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.int64]:
-    """Labels by the number of their class, -1 where there is none."""
-    number = {label: code for code, label in enumerate(classes)}
-    return np.array([-1 if label is None else number.get(label, -1) for label in labels], np.int64)
 
 
 def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -109,13 +103,3 @@ def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.
     """
     second = np.where(codes == 1, scores, 1.0 - scores)
     return np.column_stack([1.0 - second, second])
-
-
-def rated(probas: Sequence[NDArray[np.float64]], n_classes: int) -> tuple[Any, Any]:
-    """Probabilities that waited with their events, and the sets in them, over all classes; NaN where there are none."""
-    proba = np.full((len(probas), n_classes), np.nan)
-    for row, held in zip(proba, probas, strict=True):
-        if len(held):
-            row[:] = 0.0
-            row[: len(held)] = held
-    return np.abs(proba), np.signbit(proba) & ~np.isnan(proba)

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
-from streamsvm.decide.sets import LabelSets
+from streamsvm.decide.decisions import Decided, Decisions
 from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.store import Store
 from streamsvm.run.abilities import State
+from streamsvm.run.deciding import with_decided
 from streamsvm.run.errors import SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, LateLearner, with_gaps
@@ -68,8 +69,8 @@ class LateLearning:
         Whether it learns.
     window
         How many predictions the estimate of the accuracy looks back on.
-    sets
-        Sets of labels, where they are wanted.
+    decisions
+        What is decided about events, where that is wanted.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class LateLearning:
         *,
         learn: bool,
         window: int,
-        sets: LabelSets | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
         if settings.folder is not None and learner.keeps_objects:
             raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
@@ -93,7 +94,7 @@ class LateLearning:
             n_origins=N_ORIGINS,
             folder=settings.folder,
         )
-        self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, sets=sets)
+        self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, decisions=decisions)
         self.lags, self.estimate = Lags(), Estimate(window)
         self.budget = None if settings.budget is None else LabelBudget(settings.budget)
         self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -111,9 +112,14 @@ class LateLearning:
         self._watch(codes, scores, slots, joined)
         batch, keep = self.learner.settled(batch)
         n = len(self.learner.classes)
-        more = (_rows([getattr(answer, name) for answer in answers], n, keep) for name in ("probas", "members"))
         self.asked = self._ask(scores[keep], slots[keep])
-        return Answers(batch, codes[keep], scores[keep], *more), joined
+        probas = _rows([answer.probas for answer in answers], n, keep)
+        decided = [answer.decided for answer in answers]
+        found = Decided(
+            _rows([part.members for part in decided], n, keep),
+            *(_joined([getattr(part, name) for part in decided], keep) for name in ("decisions", "alarms")),
+        )
+        return with_decided(Answers(batch, codes[keep], scores[keep], probas), found), joined
 
     def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which events to ask the labels of; none of those with the key of another."""
@@ -218,6 +224,12 @@ def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: list[int])
         found[at : at + len(part), : part.shape[1]] = part
         at += len(part)
     return found[keep]
+
+
+def _joined(parts: Sequence[NDArray[Any] | None], keep: list[int]) -> Any:
+    """Values of several parts, one after the other; None where there are none."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known)[keep] if known else None
 
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

@@ -36,8 +36,8 @@ class Answers:
         events with none.
     members
         Where sets of labels are wanted, whether each class is in the set, of the same shape.
-    decisions, costs
-        Where there are costs, the decisions as indices, -1 for none, and what they have cost, NaN where unknown.
+    decisions
+        Where there are costs, the decisions as indices, -1 for none.
     alarms
         Where alarms are wanted, for which events there is one.
     reasons
@@ -50,7 +50,6 @@ class Answers:
     proba: NDArray[np.float64] | None = None
     members: NDArray[np.bool_] | None = None
     decisions: NDArray[np.int64] | None = None
-    costs: NDArray[np.float64] | None = None
     alarms: NDArray[np.bool_] | None = None
     reasons: Sequence[list[dict[str, Any]] | None] | None = None
 

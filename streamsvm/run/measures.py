@@ -314,7 +314,7 @@ class Measures:
         proba: Floats | None = None,
         members: NDArray[np.bool_] | None = None,
         costs: Floats | None = None,
-        watched: NDArray[np.bool_] | None = None,
+        watched: Ints | None = None,
     ) -> None:
         """Take judged events.
 
@@ -331,7 +331,8 @@ class Measures:
         costs
             What each event has cost, NaN where that is not known.
         watched
-            For which events there was an alarm, and which were of its class, shape (n, 2).
+            For which events there was an alarm, less than 0 where that is not known, and which were of its class, shape
+            (n, 2).
         """
         n, right = len(truth), guess == truth
         rows = np.zeros((n, len(COLUMNS)), np.int64)
@@ -339,13 +340,14 @@ class Measures:
             self._rate(rows[:, :3], truth, proba)
         if members is not None and members.shape[1]:
             own = members[np.arange(n), np.maximum(truth, 0) % members.shape[1]]
-            rows[:, 3], rows[:, 5] = 1, members.sum(axis=1)
+            known = np.ones(n, np.bool_) if proba is None else ~np.isnan(proba).any(axis=1)
+            rows[:, 3], rows[:, 5] = known, members.sum(axis=1)
             rows[:, 4] = own & (truth >= 0) & (truth < members.shape[1])
         if costs is not None:
             rows[:, 6], rows[:, 7] = ~np.isnan(costs), _units(np.nan_to_num(costs))
         if watched is not None:
-            alarms, own = watched.T
-            rows[:, 8:] = np.column_stack([np.ones(n), alarms, alarms & own, own])
+            known, (alarms, own) = watched[:, 0] >= 0, watched.T
+            rows[:, 8:] = np.column_stack([known, alarms, alarms & own, own]) * known[:, None]
         self.curve.add(rows)
         self._recent = np.concatenate([self._recent, rows])[-self.window :]
         known = ~np.isnan(scores)

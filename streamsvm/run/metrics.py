@@ -140,7 +140,7 @@ class Metrics:
         proba: NDArray[np.float64] | None = None,
         members: NDArray[np.bool_] | None = None,
         costs: NDArray[np.float64] | None = None,
-        watched: NDArray[np.bool_] | None = None,
+        watched: NDArray[np.int64] | None = None,
     ) -> None:
         """Take labels of events that were predicted, perhaps long before: their predictions then, as for `update`.
 

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
+from streamsvm.decide.decisions import Decided
 from streamsvm.decide.reasons import Explains, Reasons, explain
 from streamsvm.names import feature
 from streamsvm.pending.join import Joined
+from streamsvm.run.deciding import with_decided
 from streamsvm.run.late import N_ORIGINS, LateLearning
 from streamsvm.run.learners import Answers, Inspected, Learner
 
@@ -88,9 +90,12 @@ class _Told:
         proba, members = (
             _wide([getattr(part, name) for part in self.parts], n_classes) for name in ("proba", "members")
         )
-        sets = None if members is None else members.astype(np.bool_)
-        known = codes.astype(np.int64), scores.astype(np.float64), proba, sets
-        return Answers(batch.without(self._bad), *known, reasons=self._reasons)
+        decided = Decided(
+            None if members is None else members.astype(np.bool_),
+            *(_in_turn([getattr(part, name) for part in self.parts]) for name in ("decisions", "alarms")),
+        )
+        known = codes.astype(np.int64), scores.astype(np.float64), proba
+        return with_decided(Answers(batch.without(self._bad), *known, reasons=self._reasons), decided)
 
 
 def _one_by_one(batch: Batch) -> Iterator[tuple[Batch, int | None]]:
@@ -120,3 +125,8 @@ def _wide(rows: list[NDArray[np.float64] | None], n_classes: int) -> NDArray[np.
         if row is not None:
             found[i, : row.shape[1]] = row[0]
     return found
+
+
+def _in_turn(parts: list[Any]) -> Any:
+    """Values of single events as one array; None where there are none."""
+    return None if not parts or parts[0] is None else np.concatenate(parts)

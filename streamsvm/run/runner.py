@@ -31,7 +31,7 @@ from streamsvm.models import DAMAGED
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot
-from streamsvm.run.deciding import Decisions, of_two, rated, sets_of, with_sets
+from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning
@@ -378,23 +378,17 @@ class Runner:
         before = time.perf_counter()
         if self._late is None:
             answers, joined = self._step(batch), None
-            answers = with_sets(answers, self._learner.classes, self._sets, learn=self.learn)
+            answers, decided = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         else:
             answers, joined = self._late_step(self._late, batch)
-        answers = self._decisions.of(answers, self._learner.classes, learn=self.learn)
+            decided = {}
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
         report.answers = answers
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
-        more = {
-            "scores": answers.scores,
-            "proba": answers.proba,
-            "members": answers.members,
-            "costs": answers.costs,
-            "watched": self._decisions.watched(answers.alarms, kept.labels),
-        }
+        more = {"scores": answers.scores, "proba": answers.proba} | decided
         metrics.update(kept.labels, codes, self._learner.classes, **more)
         self._check_hope(kept)
         if len(kept):
@@ -430,14 +424,12 @@ class Runner:
         which = np.flatnonzero(came).tolist()
         labels = joined.labels if came.all() else [joined.labels[i] for i in which]
         codes, scores = joined.codes[came], joined.scores[came]
-        more: dict[str, Any] = {"scores": scores}
-        if joined.probas:
-            more["proba"], members = rated([joined.probas[i] for i in which], len(classes))
-            more |= {} if self._sets is None else {"members": members}
+        more: dict[str, Any] = {}
+        if joined.held:
+            more = self._decisions.of_joined(joined, which, classes)
         elif len(classes) == 2:
             more["proba"] = of_two(codes, scores)
-        more["costs"] = self._decisions.paid(more["proba"], labels, classes) if joined.probas else None
-        self.report.metrics.judge(labels, codes, classes, **more)
+        self.report.metrics.judge(labels, codes, classes, scores=scores, **more)
         if len(joined):
             self._write("joined", late.table(joined))
 
@@ -556,13 +548,14 @@ class Runner:
     def _use_model(self) -> None:
         """Drive the model, which is new or was taken up again."""
         scored = self._settings is not None or "out" in self.sinks
-        self._sets, self._decisions = sets_of(self._wanted, self.model), Decisions(self._wanted)
+        self._decisions = RunDecisions(self._wanted, self.model)
         # Where labels come later probabilities wait with the events, and are kept only if they are wanted.
         proba = self._proba or self._wanted.needs_probabilities or self._settings is None
         self._learner = as_learner(self.model, scored=scored or self._wanted.needs_probabilities, proba=proba)
         if self._settings is not None:
+            decisions = self._decisions
             self._late = LateLearning(
-                self._learner, self._settings, learn=self.learn, window=self._window, sets=self._sets
+                self._learner, self._settings, learn=self.learn, window=self._window, decisions=decisions
             )
             self.report.late = self._late
 

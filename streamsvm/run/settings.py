@@ -15,8 +15,7 @@ from connectors.events import ConnectorError, Source
 from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
-from streamsvm.decide.checks import check_alarms
-from streamsvm.decide.costs import Costs
+from streamsvm.decide.checks import check_alarms, check_costs
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
 from streamsvm.run.errors import SetupError
@@ -169,14 +168,8 @@ def _check_wanted(args: argparse.Namespace) -> None:
     if bool(args.alarms) != bool(args.alarm_class):
         raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = wanted_of(args)
-    follows_labels = wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"
-    if args.label_source and follows_labels:
-        raise SetupError(
-            "--class-weight balanced, and --alarms of a recall or precision, follow labels that come with their "
-            "events: leave out --label-source, or give weights, or a share of alarms"
-        )
     try:
-        Costs(wanted.cost, wanted.class_weight, wanted.abstain)
+        check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
         check_alarms(*(wanted.alarms or ("share", 0.5)))
     except (TypeError, ValueError) as error:
         raise SetupError(f"--cost, --class-weight, --abstain or --alarms: {error}") from error

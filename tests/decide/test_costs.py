@@ -129,6 +129,21 @@ def test_any_classifier_of_river_may_decide() -> None:
     assert model.predict_one({0: 0.9, 1: 0.9}) is None
 
 
+def test_a_classifier_that_numbers_labels_otherwise_is_decided_about_all_the_same() -> None:
+    X, y = ring(120)
+    model = DecidingClassifier(CPMClassifier(), {True: {False: 3.0}}, abstain=0.6)
+    model.learn_one({"never": 0.0}, "first", w=0.0)  # which the classifier leaves out
+    for x, label in zip(dicts(X), y.tolist(), strict=True):
+        classes, shares = model.classes_, model.predict_proba_one(x)
+        counts = model._costs.counts.copy()
+        [expected], _ = model._costs.run(
+            np.array([[shares.get(label, 0.0) for label in classes]]), np.array([-1]), classes, follow=False
+        )
+        assert model._costs.counts.tolist() == counts.tolist()
+        assert model.predict_one(x) == (None if expected < 0 else classes[expected])
+        model.learn_one(x, label)
+
+
 # Alarms -----------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.decide.alarms import Alarms
 from tests.run.conftest import write_stream
 
 
@@ -47,6 +48,57 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
     at = whole.index("--checkpoint")
     assert streamsvm(*whole[:at], *whole[at + 4 :], "--out", "whole.jsonl").returncode == 0
     assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "o.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["recall", "precision"])
+def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
+    streamsvm: Any, tmp_path: Any, kind: str
+) -> None:
+    """Beside one label after the other in plain Python, by what was predicted and raised then."""
+    rng = np.random.default_rng(5)
+    n = 900
+    X = rng.normal(size=(n, 2)).round(3)
+    y = np.where(X[:, 0] + rng.normal(size=n) > 1.2, "UP", "DOWN").tolist()
+    labels = sorted((10 * i + 1 + 10 * int(rng.exponential(40.0)), i) for i in range(n))
+    events = [f"k{i},{10 * i},{a},{b}" for i, (a, b) in enumerate(X.tolist())]
+    (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
+    (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *(f"k{i},{t},{y[i]}" for t, i in labels)]) + "\n")
+    asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
+    asked += ("--model", "cpm", "--proba", "--out", "o.jsonl", "--joined", "joined.jsonl", "--summary", "s.json")
+    asked += ("--alarms", f"{kind}:0.6", "--alarm-class", "UP", "--class-weight", "balanced", "--abstain", "0.8")
+    done = streamsvm(*asked)
+    assert done.returncode == 0, done.stderr
+    rows, joined = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("o.jsonl", "joined.jsonl")
+    )
+    order = [int(row["key"][1:]) for row in joined]
+    assert order == [i for _, i in labels]
+    alarms, counts, costs, watched = Alarms(kind, 0.6), dict[str, int](), [], []
+    probable = [row["proba"] or {} for row in rows]
+
+    def weight(label: str) -> float:
+        return sum(counts.values()) / (len(counts) * counts[label]) if label in counts else 1.0
+
+    for _, is_label, i in sorted([(10 * i, False, i) for i in range(n)] + [(t, True, i) for t, i in labels]):
+        p, row = np.array([probable[i].get("UP", 0.0)]), rows[i]
+        if is_label:
+            alarms.run(p, np.array([int(y[i] == "UP")]))
+            if row["prediction"] is not None:
+                costs.append(0.8 if row["decision"] is None else weight(y[i]) * (row["decision"] != y[i]))
+                watched.append((row["alarm"], y[i] == "UP"))
+            counts[y[i]] = counts.get(y[i], 0) + 1
+            continue
+        assert row["alarm"] == bool(alarms.run(p, np.array([-1]))[0])
+        expected = {label: sum(q * weight(c) for c, q in probable[i].items() if c != label) for label in counts}
+        least = min(expected.values(), default=1.0)
+        assert row["decision"] is None if least > 0.8 or not probable[i] else expected[row["decision"]] == least
+    figures = json.loads((tmp_path / "s.json").read_text())["probabilities"]
+    raised, own = np.array(watched).T
+    assert 0 < raised.sum() < n
+    assert figures["cost"] == pytest.approx(np.mean(costs), abs=1e-6)
+    assert figures["alarms"] == pytest.approx(raised.mean())
+    assert figures["recall"] == pytest.approx((raised & own).sum() / own.sum())
 
 
 def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> None:
@@ -104,7 +156,8 @@ def test_reasons_where_labels_come_later_change_nothing(streamsvm: Any, tmp_path
     (tmp_path / "events.csv").write_text("\n".join(["id,t,a,b", *events]) + "\n")
     (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
     asked = ("run", "events.csv", "--label-source", "labels.csv", "--join", "id", "--label", "y", "--time", "t")
-    asked = (*asked, "--types", "a:number", "--model", "bsgd", "--coverage", "0.9")
+    asked = (*asked, "--types", "a:number", "--model", "bsgd", "--coverage", "0.9", "--class-weight", "balanced")
+    asked = (*asked, "--alarms", "recall:0.8", "--alarm-class", "UP")
     for name, more in (("plain", ()), ("told", ("--explain", "1"))):
         files = ("--out", f"{name}.jsonl", "--joined", f"{name}-joined.jsonl", "--save", name)
         done = streamsvm(*asked, *files, *more)

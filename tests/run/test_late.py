@@ -48,10 +48,19 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("model", ["cpm", "blend"])
-def test_labels_without_delay_give_what_labels_in_events_give(tmp_path: Path, streamsvm: Streamsvm, model: str) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("cpm", "--alarms", "recall:0.7", "--alarm-class", "up", "--class-weight", "balanced", "--abstain", 0.9),
+        ("blend", "--alarms", "precision:0.7", "--alarm-class", "up", "--coverage", 0.8),
+    ],
+    ids=["cpm", "blend"],
+)
+def test_labels_without_delay_give_what_labels_in_events_give(
+    tmp_path: Path, streamsvm: Streamsvm, options: tuple[Any, ...]
+) -> None:
     write(tmp_path, site=True)
-    most = ("--max-events", 1500, "--model", model)
+    most = ("--max-events", 1500, "--model", *options)
     whole = ("both.csv", "--key", "id", "--time", "t", "--label", "y", "--quiet", "--summary", "whole.json")
     assert streamsvm("run", *whole, *most, "--out", "whole.csv", "--save", "whole").returncode == 0
     done = streamsvm("run", *JOIN, *most, "--out", "late.csv", "--save", "late", "--summary", "late.json")
@@ -61,7 +70,7 @@ def test_labels_without_delay_give_what_labels_in_events_give(tmp_path: Path, st
     assert [{**row, "label": ""} for row in late] == [{**row, "label": ""} for row in plain]
     assert "label" not in late[0]
     figures, plain_figures = (json.loads((tmp_path / name).read_text()) for name in ("late.json", "whole.json"))
-    for name in ("accuracy", "kappa", "baselines", "classes", "falls"):
+    for name in ("accuracy", "kappa", "baselines", "classes", "falls", "probabilities"):
         assert figures[name] == plain_figures[name]
 
 
@@ -137,7 +146,8 @@ def arguments(folder: Path, every: int) -> list[Any]:
     joined = (f"{folder}/events.csv?batch_size=50", "--label-source", f"{folder}/labels.csv?batch_size=70", *JOIN[3:])
     waits = ("--wait", "3s", "--on-timeout", "down", "--model", "cpm", "--relearn-corrections", "--max-pending", 200)
     kept = ("--checkpoint", "check", "--checkpoint-every", every, "--save", "model", "--summary", "late.json")
-    return ["run", *joined, *waits, *kept, "--out", "out.csv", "--joined", "joined.csv"]
+    alarms = ("--alarms", "precision:0.7", "--alarm-class", "up", "--class-weight", "balanced")
+    return ["run", *joined, *waits, *kept, *alarms, "--out", "out.csv", "--joined", "joined.csv"]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +156,13 @@ def arguments(folder: Path, every: int) -> list[Any]:
         ("--model", "bsgd", "--relearn-corrections", "--max-pending", 300, "--on-timeout", "down", "--wait", "3s"),
         ("--model", "cpm", "--wait", "3s", "--label-budget", 0.3, "--requests", "asked.csv"),
         ("--model", "bsgd", "--wait", "3s", "--coverage", 0.8, "--coverage-by-class", "--proba"),
+        (
+            *("--model", "cpm", "--alarms", "recall:0.7", "--alarm-class", "up", "--class-weight", "balanced"),
+            *("--abstain", 0.9, "--coverage", 0.8, "--wait", "3s", "--on-timeout", "down", "--max-pending", 300),
+        ),
         ("--model", "cpm", "--alarms", 0.1, "--alarm-class", "up", "--cost", "up:down=3"),
     ],
-    ids=["relearned", "asked", "sets", "decisions"],
+    ids=["relearned", "asked", "sets", "followed", "decisions"],
 )
 def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[Any, ...]) -> None:
     write(tmp_path, delays=np.random.default_rng(3).exponential(2000, N), lost=0.1)
