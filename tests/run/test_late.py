@@ -27,14 +27,14 @@ def events() -> tuple[Any, Any]:
     return X, np.where((np.arange(N) < N / 2) == (X[:, 0] + X[:, 1] * X[:, 2] > 0), "up", "down")
 
 
-def write(folder: Path, *, delays: Any = None, lost: float = 0.0, site: bool = False) -> None:
-    """Events, the labels that come so many milliseconds later, and both as one."""
+def write(folder: Path, *, delays: Any = None, lost: float = 0.0, site: bool = False, n: int = N) -> None:
+    """n events, the labels that come so many milliseconds later, and both as one."""
     X, y = events()
     rng = np.random.default_rng(2)
-    delays = np.ones(N, int) if delays is None else delays
+    delays = np.ones(n, int) if delays is None else delays
     names = "id,t,a,b,c,d,site" if site else "id,t,a,b,c,d"
-    rows = [f"k{i},{i * STEP_MS},{','.join(map(str, X[i]))}" + (f",s{i % 3}" if site else "") for i in range(N)]
-    labels = sorted((i * STEP_MS + int(delays[i]), i) for i in range(N) if rng.random() >= lost)
+    rows = [f"k{i},{i * STEP_MS},{','.join(map(str, X[i]))}" + (f",s{i % 3}" if site else "") for i in range(n)]
+    labels = sorted((i * STEP_MS + int(delays[i]), i) for i in range(n) if rng.random() >= lost)
     (folder / "events.csv").write_text("\n".join([names, *rows]) + "\n")
     (folder / "labels.csv").write_text("\n".join(["id,t,y", *(f"k{i},{t},{y[i]}" for t, i in labels)]) + "\n")
     (folder / "both.csv").write_text("\n".join([f"{names},y", *(f"{row},{y[i]}" for i, row in enumerate(rows))]) + "\n")
@@ -76,10 +76,11 @@ def test_labels_without_delay_give_what_labels_in_events_give(
 
 @pytest.mark.parametrize("delay", [1, 100])
 def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path: Path, streamsvm: Streamsvm, delay: int) -> None:
-    write(tmp_path, delays=np.full(N, delay * STEP_MS - 1))
+    n = 1_500
+    write(tmp_path, delays=np.full(n, delay * STEP_MS - 1), n=n)
     done = streamsvm("run", *JOIN, "--model", "cpm", "--summary", "late.json")
     assert done.returncode == 0, done.stderr
-    X, y = events()
+    X, y = (values[:n] for values in events())
     stream = (
         (dict(zip("abcd", x, strict=True)), label, {"key": i})
         for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True))
