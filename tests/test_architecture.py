@@ -50,6 +50,11 @@ def test_settings_are_refused_without_learners():
     assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.run.settings")
 
 
+def test_a_file_is_refused_without_learners():
+    run_ = "import streamsvm.cli; assert streamsvm.cli.main(['run', 'no.csv', '--label', 'y']) == 2"
+    assert "streamsvm.online" not in loaded(run_)
+
+
 def test_interrupts_are_taken_care_of_before_anything_that_takes_time():
     brought = loaded("import streamsvm.__main__", "-S") - loaded("import importlib, signal", "-S")
     assert brought == {"__future__", "streamsvm", "streamsvm.__main__"}  # `typing` takes as long as all of them

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import SetupError
 from streamsvm.run.locks import held
 from streamsvm.run.runner import PLACES
-from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_writable, rejected_path
+from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_label, check_writable, rejected_path
 
 _SLOW_EVENTS = 256  # at once, for what takes its time over each
 
@@ -36,10 +37,23 @@ def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> 
     return stack.enter_context(checkpoint)
 
 
-def opened_source(args: argparse.Namespace, model: Any) -> Source:
-    """The stream of events, for a model."""
+def check_files(args: argparse.Namespace) -> None:
+    """Refuse files that cannot be read, or learned from, before there is a model, which may have to be compiled."""
+    if all(map(_is_opened_again, filter(None, (args.source, args.label_source)))):
+        with contextlib.closing(opened_source(args)) as source:
+            check_label(args, source)
+
+
+def _is_opened_again(url: str) -> bool:
+    """Whether it is a file, or would be one: a pipe can be read once, and brokers are asked once."""
+    path = split_url(url)[0]
+    return by_scheme(url) is None and path != "-" and (os.path.isfile(path) or not os.path.exists(path))
+
+
+def opened_source(args: argparse.Namespace, model: Any = None) -> Source:
+    """The stream of events, for a model if there is one."""
     given = {name: getattr(args, name) for name in STREAM_OPTIONS}
-    is_slow = args.explain or not isinstance(model, Batched)
+    is_slow = args.explain or not (model is None or isinstance(model, Batched))
     if is_slow and by_scheme(args.source) is None and "batch_size" not in split_url(args.source)[1]:
         given |= {"batch_size": _SLOW_EVENTS}  # between two batches a run can be stopped, and says how far it is
     if args.label_source:
