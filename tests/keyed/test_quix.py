@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -12,6 +13,8 @@ import urllib.request
 import pytest
 
 pytest.importorskip("quixstreams")
+
+from confluent_kafka import KafkaException
 
 from streamsvm import CPMClassifier
 from streamsvm.keyed import KeyedClassifier
@@ -190,6 +193,26 @@ def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp
         assert len(answers) == len(records)
         found[name] = states(broker, name)
     assert found["live"] == found["each"] == Expected(records).states
+
+
+def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
+    """The client says of an error in what it calls only that there was one."""
+
+    def fail(*_):
+        raise KafkaException("no coordinator")
+
+    def run(app):
+        with contextlib.suppress(KafkaException):
+            app._on_revoke(None, [])
+        raise SystemError("poll returned NULL without setting an exception")
+
+    monkeypatch.setattr("quixstreams.Application._on_revoke", fail)
+    monkeypatch.setattr("quixstreams.Application.run", run)
+    app, gone = Application("127.0.0.1:1", consumer_group="g", state_dir=tmp_path, loglevel=None), []
+    app.when_gone.append(lambda: gone.append(True))
+    with pytest.raises(KafkaException, match="no coordinator"):
+        app.run()
+    assert gone == [True]
 
 
 REFUSED = {
