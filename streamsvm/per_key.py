@@ -228,7 +228,7 @@ def _figures(worker: Worker, counter: Any, gauge: Any) -> Iterator[Any]:
     yield counter("streamsvm_rejected", "Events set aside.", figures.rejected)
     yield gauge("streamsvm_recent_accuracy", "Share of right predictions of the last 1,000.", figures.recent_accuracy)
     yield counter("streamsvm_model_seconds", "Seconds spent in the models.", figures.seconds)
-    yield gauge("streamsvm_live_keys", "Keys that had an event since the last checkpoint.", len(live))
+    yield gauge("streamsvm_live_keys", "Keys whose models are held live.", len(live))
     yield counter("streamsvm_states", "States of keys written.", live.saved)
     yield counter("streamsvm_state_bytes", "Their bytes.", live.saved_bytes)
     if worker.keyed.join is not None:
