@@ -187,10 +187,25 @@ def _connection(url: str, servers: str) -> Any:
         raise SetupError(f"{error} (with --per-key events are JSON objects)") from error
     if strange := sorted(set(given) - set(_SECURITY)):
         raise SetupError(f"{path}: `{strange[0]}` is no option of runs with --per-key")
+    _check_security(path, servers, given)
     try:
         return ConnectionConfig(bootstrap_servers=servers, **{_SECURITY[name]: value for name, value in given.items()})
     except ValueError:  # whose text may hold a secret
         raise SetupError(f"{path}: the Kafka client refuses `{'`, `'.join(given)}`: is each of them right?") from None
+
+
+def _check_security(name: str, servers: str, options: Mapping[str, Any]) -> None:
+    """Stop where TLS or SASL are not as brokers want them: the engine's client says of that only that none answers."""
+    if importlib.util.find_spec("kafka") is None:  # it comes with another extra, and these checks go by it
+        return
+    from connectors.kafka.clients import server_list
+    from connectors.kafka.security import check_settings, check_welcome
+
+    try:
+        check_settings(name, options)
+        check_welcome(name, server_list(servers, name), options)
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error
 
 
 def _read(path: str | None) -> dict[str, Any]:
@@ -213,7 +228,7 @@ def _figures(worker: Worker, counter: Any, gauge: Any) -> Iterator[Any]:
     yield counter("streamsvm_rejected", "Events set aside.", figures.rejected)
     yield gauge("streamsvm_recent_accuracy", "Share of right predictions of the last 1,000.", figures.recent_accuracy)
     yield counter("streamsvm_model_seconds", "Seconds spent in the models.", figures.seconds)
-    yield gauge("streamsvm_live_keys", "Keys that had an event since the last checkpoint.", len(live))
+    yield gauge("streamsvm_live_keys", "Keys whose models are held live.", len(live))
     yield counter("streamsvm_states", "States of keys written.", live.saved)
     yield counter("streamsvm_state_bytes", "Their bytes.", live.saved_bytes)
     if worker.keyed.join is not None:

@@ -254,7 +254,7 @@ class KeyedClassifier:
             As for `step`.
         """
         if state is None:
-            return Key(self._packer.begin(), Vote() if self._parent else None, NO_TIME, self._new_waiting())
+            return Key(self._packer.blank(), Vote() if self._parent else None, NO_TIME, self._new_waiting())
         *learned, vote, newest, waits = unseal(state, _N_SECTIONS)
         held = self._packer.unpack(learned)
         try:
@@ -392,7 +392,8 @@ class KeyedClassifier:
         if late and self._parent is not None and key.vote is not None:
             # Nobody asks for a prediction: none may be taken note of.
             self._together(key, x, learner.peek_proba_many([x])[0].tolist())
-        learner.learn_one(x, label)
+        key.held = self._packer.ready(key.held, x, label)
+        key.held.learner.learn_one(x, label)
         self.counts["learned"] += 1
         if self._parent is not None and key.vote is not None:
             key.vote.learn(label)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,11 @@ _HEAD = struct.Struct("<4sHHI")
 _WITHOUT_CONSEQUENCE = frozenset({"threads"})
 # Of so many schemas the latest are remembered, fewer where learners are so large that they would take more memory.
 MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
-# Learners at rest of one schema, that the next keys take: to make one takes twenty times as long as to load a state;
+# Learners at rest, of one capacity, that the next keys take: to make one takes ten times as long as to load a state;
 # as many are given back at once as were held from one checkpoint to the next. Fewer where they are large, but some.
 MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
+# Labels of these types that are equal are the same in a schema.
+_EXACT = frozenset({str, int, bool})
 
 
 class KeyStateError(ArchiveError):
@@ -66,7 +69,7 @@ def seal(sections: Sequence[bytes]) -> bytes:
     >>> unseal(seal([b"one", b"", b"three"]), 3)
     [b'one', b'', b'three']
     """
-    rest = b"".join([struct.pack(f"<{len(sections)}I", *map(len, sections)), *sections])
+    rest = b"".join([_lengths(len(sections)).pack(*map(len, sections)), *sections])
     return _HEAD.pack(MAGIC, VERSION, len(sections), zlib.crc32(rest)) + rest
 
 
@@ -98,13 +101,21 @@ def unseal(data: bytes, n: int) -> list[bytes]:
         )
     if zlib.crc32(memoryview(data)[_HEAD.size :]) != checksum:
         raise KeyStateError(f"the state of a key is damaged: its {len(data)} bytes do not have their checksum")
-    start = _HEAD.size + 4 * n_sections
-    if n_sections != n or len(data) < start:
+    at = _HEAD.size + 4 * n_sections
+    if n_sections != n or len(data) < at:
         raise KeyStateError(f"the state of a key has {n_sections} sections, not {n}")
-    ends = list(accumulate(struct.unpack_from(f"<{n}I", data, _HEAD.size), initial=start))
-    if ends[-1] != len(data):
-        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {ends[-1]}")
-    return [data[first:end] for first, end in pairwise(ends)]
+    sections = []
+    for length in _lengths(n).unpack_from(data, _HEAD.size):
+        sections.append(data[at : at + length])
+        at += length
+    if at != len(data):
+        raise KeyStateError(f"the state of a key has {len(data)} bytes, its sections say {at}")
+    return sections
+
+
+@cache
+def _lengths(n: int) -> struct.Struct:
+    return struct.Struct(f"<{n}I")
 
 
 class Settings:
@@ -187,6 +198,11 @@ class Held:
             self._state, self._blocks = self.learner._state, self.learner._state.blocks()
         return self._blocks
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether there are columns, labels or names left out that are not in its schema."""
+        return self.schema.extent != extent(self.learner)
+
 
 class Schema:
     """Columns and labels that many keys share.
@@ -196,15 +212,21 @@ class Schema:
     data
         The section that says so.
     learner
-        One with these columns and labels that has learned nothing else.
+        One with these columns and labels that has learned nothing else, and never will.
+
+    Attributes
+    ----------
+    after : dict
+        The sections of schemas with further labels, by these.
     """
 
     def __init__(self, data: bytes, learner: OnlineClassifier) -> None:
-        self.data = data
-        self.extent = extent(learner)
+        self.data, self.learner = data, learner
+        self.extent, self.capacity = extent(learner), learner._capacity
+        self.blocks = learner._state.blocks()
         self.image = Image(learner._state)
         self.n_bytes = learner._state.n_bytes
-        self.free = [Held(learner, self)]
+        self.after: dict[Any, bytes] = {}
 
 
 def extent(learner: OnlineClassifier) -> tuple[int, int, int]:
@@ -263,14 +285,39 @@ class Packer:
         self._settings = Settings(what | own | self._more)
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
         self._n_bytes = 0
+        self._free: dict[tuple[int, int], list[Held]] = {}
         self._nothing = self._schema(_describe(model))
+        # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.
+        blank = Held(self._nothing.learner._another(), self._nothing)
+        blank.learner.predict_one({})
+        is_blank = self._nothing.image.take(blank.blocks) == self._nothing.image.take(self._nothing.blocks)
+        self._blank = blank if is_blank else None
+        self._first: dict[Any, bytes] = {}
 
     def begin(self) -> Held:
         """A learner that has learned nothing."""
-        held = self._borrow(self._nothing)
-        held.schema.image.clear(held.blocks)
-        self._recall(held.learner, b"")
-        return held
+        return self._begin(self._nothing)
+
+    def blank(self) -> Held:
+        """What answers for all keys that have learned nothing; what learns, for one of them, is given by `ready`."""
+        return self._blank or self.begin()
+
+    def ready(self, held: Held, x: dict[Any, Any], label: Any) -> Held:
+        """The learner of a key, one of its own from its first event on.
+
+        Keys begin with events of the same columns. What they have to grow to is known then, and learners with room for
+        it are at hand.
+
+        Parameters
+        ----------
+        held
+            The learner so far.
+        x, label
+            What it is to learn next.
+        """
+        if held is not self._blank:
+            return held
+        return self._begin(self._first_schema(x, label) or self._nothing)
 
     def unpack(self, sections: Sequence[bytes]) -> Held:
         """The learner of a key, to be given back when it is not needed any more.
@@ -313,8 +360,8 @@ class Packer:
             Where a label or the name of a feature is of a type that cannot be saved.
         """
         learner = held.learner
-        if held.schema.extent != extent(learner):
-            held.schema = self._schema(_describe(learner))
+        if held.has_grown:
+            held.schema = self._grown(held)
         return [self._settings.data, held.schema.data, _counts(learner), held.schema.image.take(held.blocks)]
 
     def give_back(self, held: Held) -> None:
@@ -325,10 +372,12 @@ class Packer:
         held
             The learner, which must not be used any more.
         """
+        if held is self._blank:
+            return
         schema = held.schema
-        most = max(FEW, min(MOST_FREE, FREE_BYTES // schema.n_bytes))
-        if schema.extent == extent(held.learner) and len(schema.free) < most:
-            schema.free.append(held)
+        free = self._free.setdefault(schema.capacity, [])
+        if not held.has_grown and len(free) < max(FEW, min(MOST_FREE, FREE_BYTES // schema.n_bytes)):
+            free.append(held)
 
     def __reduce__(self) -> Any:
         # Engines send it to their workers: what it has met so far stays here.
@@ -348,8 +397,50 @@ class Packer:
             self._schemas.move_to_end(data)
         return found
 
+    def _grown(self, held: Held) -> Schema:
+        """The schema of a learner that has met more than its own says."""
+        before, learner = held.schema, held.learner
+        (n_columns, n_labels, n_left_out), now = before.extent, extent(learner)
+        more = tuple((type(label), label) for label in learner.classes_[n_labels:])
+        if (n_columns, n_left_out) != (now[0], now[2]) or not all(kind in _EXACT for kind, _ in more):
+            return self._schema(_describe(learner))
+        if more not in before.after:
+            before.after[more] = _describe(learner)
+        return self._schema(before.after[more])
+
+    def _first_schema(self, x: dict[Any, Any], label: Any) -> Schema | None:
+        """The schema of a learner whose first event this is; None where it has more than numbers under names."""
+        names, values = tuple(x), x.values()
+        if type(label) not in _EXACT or not set(map(type, values)) <= {float, int} or math.isnan(sum(values)):
+            return None
+        data = self._first.get((names, type(label), label))
+        if data is None:
+            if not set(map(type, names)) <= {str} or len(names) > self._nothing.learner.max_features:
+                return None
+            learner = self._nothing.learner._another()
+            learner.learn_one(x, label)
+            data = _describe(learner)
+            if len(self._first) == MOST_SCHEMAS:
+                self._first.clear()
+            self._first[names, type(label), label] = data
+        return self._schema(data)
+
+    def _begin(self, schema: Schema) -> Held:
+        held = self._borrow(schema)
+        schema.image.clear(held.blocks)
+        self._recall(held.learner, b"")
+        return held
+
     def _borrow(self, schema: Schema) -> Held:
-        return schema.free.pop() if schema.free else Held(self._learner(schema.data), schema)
+        """A learner with columns and labels; what its memory holds is of another key."""
+        free = self._free.get(schema.capacity)
+        if not free:
+            return Held(schema.learner._another(), schema)
+        held = free.pop()
+        if held.schema is not schema:
+            held.learner._share_names(schema.learner)
+            held.schema = schema
+        return held
 
     def _learner(self, data: bytes) -> OnlineClassifier:
         """A learner of a schema that has learned nothing else."""
@@ -360,7 +451,10 @@ class Packer:
         indicators[np.array(said["indicators"], np.intp)] = True
         learner._restore_space(header, indicators)
         learner._restore_labels(decode_labels(said["classes"]))
+        learner._space.set_fast_path()
         learner._grow()
+        for code, label in enumerate(learner.classes_):
+            learner._weight_class(label, code)
         learner._follow_space()
         return learner
 
@@ -370,7 +464,7 @@ class Packer:
         space = learner._space
         if not counts:
             if space.watched or space.n_refused or learner._many_classes_at:
-                space.recall(0, {})
+                learner._own_space().recall(0, {})
                 learner._many_classes_at = 0
             return
         numbers = np.frombuffer(counts, np.int64).tolist()
@@ -382,7 +476,7 @@ class Packer:
                 raise ArchiveError("what is counted of columns is not what can be counted")
             watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
             i += 4 + n_again
-        space.recall(n_refused, watched)
+        learner._own_space().recall(n_refused, watched)
 
 
 def _describe(learner: OnlineClassifier) -> bytes:

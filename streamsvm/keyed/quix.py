@@ -8,10 +8,11 @@ function by itself: ``sdf.apply(KeyedClassifier(model), stateful=True)`` reads a
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -79,7 +80,7 @@ class Application(quixstreams.Application):
         producer = _PRODUCER | options.pop("producer_extra_config", {})
         consumer = _CONSUMER | options.pop("consumer_extra_config", {})
         self.ended_by: int | None = None
-        self.when_lost: list[Callable[[], None]] = []
+        self.when_gone: list[Callable[[], None]] = []
         super().__init__(
             broker_address,
             consumer_group=consumer_group,
@@ -89,10 +90,46 @@ class Application(quixstreams.Application):
         )
         self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
 
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """As `quixstreams.Application.run`, but what went wrong while partitions moved is said.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As of `quixstreams.Application.run`.
+        """
+        self._failed_in_moving: Exception | None = None
+        try:
+            return super().run(*args, **kwargs)
+        except SystemError as error:  # all that the client passes on of an error in what it calls
+            raise self._failed_in_moving or error from None
+
+    @contextlib.contextmanager
+    def _moving(self) -> Iterator[None]:
+        """While partitions move."""
+        try:
+            yield
+        except Exception as error:
+            self._failed_in_moving = error
+            raise
+
     def _on_assign(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         changelogs = {topic.name for topic in self._topic_manager.changelog_topics_list}
-        self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
-        super()._on_assign(consumer, topic_partitions)
+        with self._moving():
+            self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
+            super()._on_assign(consumer, topic_partitions)
+
+    def _on_revoke(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
+        with self._moving():
+            try:
+                super()._on_revoke(consumer, topic_partitions)
+            finally:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Nobody is to go on with what belonged to partitions that are gone."""
+        for forget in self.when_gone:
+            forget()
 
     def _settle(self, partitions: list[TopicPartition]) -> None:
         """Wait until no transaction is under way in these partitions."""
@@ -117,11 +154,11 @@ class Application(quixstreams.Application):
                 time.sleep(_PAUSE_S)
 
     def _on_lost(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
-        super()._on_lost(consumer, topic_partitions)
-        for forget in self.when_lost:
-            forget()
-        self._processing_context.checkpoint.close()
-        self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
+        with self._moving():
+            super()._on_lost(consumer, topic_partitions)
+            self._forget()
+            self._processing_context.checkpoint.close()
+            self._processing_context.init_checkpoint()  # type: ignore[no-untyped-call]
 
     def _setup_signal_handlers(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -149,8 +186,9 @@ class Live(BaseSink):
     """The models of the keys that had an event since the last checkpoint, written when the next one is made.
 
     The engine tells sinks that a checkpoint is to be made, before it takes up what was written to the state; that is
-    all that this has of a sink. Nothing is kept from one checkpoint to the next: whatever becomes of a partition, a
-    model is never of another moment than the state.
+    all that this has of a sink. Nothing is kept from one checkpoint to the next, unless somebody sees to it that what
+    is live is dropped when partitions move or a checkpoint is not made: a model must never be of another moment than
+    the state. Nor is it where the engine removes states that are idle.
 
     Parameters
     ----------
@@ -158,10 +196,13 @@ class Live(BaseSink):
         What is done at each event.
     max_live
         How many keys are kept live.
+    lasting
+        Whether they stay live from one checkpoint to the next.
     """
 
-    def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE) -> None:
+    def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE, lasting: bool = False) -> None:
         super().__init__(on_client_connect_success=lambda: None)
+        self._lasting = lasting and keyed.forget_after is None
         self._ttl = None if keyed.forget_after is None else _KEPT * _span(keyed.forget_after)
         self._keys = LiveKeys(keyed, self._load, self._save, max_live)
         self._states: dict[Hashable, State[Any, Any]] = {}
@@ -191,7 +232,12 @@ class Live(BaseSink):
         """Write what has changed."""
         try:
             self._keys.flush()
-        finally:
+        except BaseException:
+            self.drop()
+            raise
+        if self._lasting:
+            self._states.clear()
+        else:
             self.drop()
 
     def drop(self) -> None:

@@ -127,8 +127,8 @@ class Worker:
         self._check_labels()
         if not stream.repartition:
             self._check_keys()
-        self.live = Live(keyed)
-        app.when_lost.append(self.live.drop)
+        self.live = Live(keyed, lasting=True)
+        app.when_gone.append(self.live.drop)
         sdf = self._sdf(app)
         self._read = [topic.name for topic in sdf.topics]
         self._sources = list(dict.fromkeys((stream.topic, *self._read)))

@@ -69,6 +69,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     max_features: int
     categories: tuple[Hashable, ...] | None
 
+    _shares_space = False  # with other learners
+
     @property
     def _multiclass(self) -> bool:
         return True
@@ -175,7 +177,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             Names of features whose texts are mostly new, such as identifiers, which are left out otherwise.
         """
         self.categories = tuple(dict.fromkeys((*(self.categories or ()), *names))) or None
-        self._space.keep(names)
+        self._own_space().keep(names)
 
     def _use(self, state: State) -> None:
         """Work on this state from now on, with what the fast path of single events needs at hand."""
@@ -235,6 +237,28 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             self._weight_class(label, code)
             self._follow_sets()
         return code
+
+    def _share_names(self, other: OnlineClassifier) -> None:
+        """Have the columns and labels of another learner of the same capacity, whatever the memory holds."""
+        self._space, self._shares_space = other._space, True
+        self._codes, self._answers = dict(other._codes), list(other._answers)
+        self._n_prepared, self._many_classes_at = other._n_prepared, 0
+        self._follow_space()
+
+    def _own_space(self) -> FeatureSpace:
+        """The columns, to be added to: those of other learners stay as they are."""
+        if self._shares_space:
+            self._space, self._shares_space = self._space.copy(), False
+        return self._space
+
+    def _another(self) -> Self:
+        """A learner with the same settings, columns and labels, and memory of its own with nothing in it."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._sets = AllSets()
+        twin._use(self._new_state(*self._capacity))
+        twin._share_names(self)
+        return twin
 
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
@@ -300,7 +324,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         w = weight_of(w)
         if is_nan(y):
             self._code(y)  # raises
-        entries = self._space.encode_event(x, learn=w > 0.0)
+        space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
+        entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
             n_classes = len(self._codes)
             code = self._code(y)
@@ -670,7 +695,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             learn &= _are_labels(labels, unlabelled)
         else:
             learn &= numbers >= 0
-        rows = self._space.encode(X, learn)
+        rows = self._own_space().encode(X, learn)
         if not all_known:
             n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
             for label in dict.fromkeys(learned):

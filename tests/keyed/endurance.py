@@ -4,7 +4,7 @@
 
 At the end each event must have been predicted once for readers at read_committed, and as by one process that has only
 the events of its key; the state of each key must be that of one process, to the byte. A worker that ends by itself, as
-for a broker that is away, is started again, as by any supervisor.
+for a broker that is away, says with its exit code that it may be started again, and is, as by any supervisor.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.keyed.fleet import TEMPORARY, Expected, Record, Worker, arguments, cu
 
 PARTITIONS, GROUP = 12, "endurance"
 QUIET_S = 45.0  # without a prediction, when all were sent
+TERMINATED = 128 + 15
 
 
 class Feeder(threading.Thread):
@@ -69,14 +70,14 @@ def main() -> int:
         given = arguments(broker.address, *topics, GROUP)
         workers = [Worker(Path(folder, f"worker{i}"), *given) for i in range(args.workers)]
         try:
-            ended = _trial(args, broker, topics, records, workers, given, Path(folder))
-            found = _settled(expected, broker.address, topics, workers)
+            codes = _trial(args, broker, topics, records, workers, given, Path(folder))
+            found = _settled(expected, broker.address, topics, workers, codes)
         finally:
             for worker in workers:
                 worker.kill()
     for line in found:
         say(line)
-    say(f"{ended} starts again of workers that ended by themselves")
+    say(f"{len(codes)} workers ended, but for those that were killed")
     say(
         "FAILED"
         if found
@@ -94,9 +95,9 @@ def _trial(
     workers: list[Worker],
     given: Sequence[str],
     folder: Path,
-) -> int:
-    """Send events, and do to workers and broker what is to be done; how often workers ended by themselves."""
-    rng, ended = random.Random(args.seed), 0
+) -> list[int]:
+    """Send events, and do to workers and broker what is to be done; the codes with which workers ended."""
+    rng, codes = random.Random(args.seed), list[int]()
 
     def kill() -> None:
         worker = rng.choice(workers)
@@ -110,7 +111,8 @@ def _trial(
         say("a worker added")
 
     def leave() -> None:
-        say(f"{workers[0].folder.name} leaves: exit code {workers.pop(0).leave()}")
+        codes.append(workers[0].leave())
+        say(f"{workers.pop(0).folder.name} left with exit code {codes[-1]}")
 
     def restart() -> None:
         broker.kill()
@@ -125,38 +127,42 @@ def _trial(
     feeder.start()
     for share, do in sorted(deeds, key=lambda deed: deed[0]):
         while time.monotonic() < begin + share * args.seconds:
-            ended += _tended(workers)
+            codes += _tended(workers)
             time.sleep(0.2)
         say(f"after {time.monotonic() - begin:.0f} s:", end=" ")
         do()
     while feeder.is_alive():
-        ended += _tended(workers)
+        codes += _tended(workers)
         time.sleep(0.2)
     say(f"all sent after {time.monotonic() - begin:.0f} s")
-    return ended
+    return codes
 
 
-def _tended(workers: Sequence[Worker]) -> int:
-    ended = 0
+def _tended(workers: Sequence[Worker]) -> list[int]:
+    """Start workers again that have ended; the codes with which they did."""
+    codes = []
     for worker in workers:
         code = worker.tend()
         if code is not None:
-            ended += 1
+            codes.append(code)
             if code != TEMPORARY:
                 say(f"{worker.folder.name} ended with {code}:\n{worker.log[-2000:]}")
-    return ended
+    return codes
 
 
-def _settled(expected: Expected, address: str, topics: Sequence[str], workers: Sequence[Worker]) -> list[str]:
+def _settled(
+    expected: Expected, address: str, topics: Sequence[str], workers: Sequence[Worker], codes: list[int]
+) -> list[str]:
     """What is wrong when nothing more comes."""
     before, since = -1, time.monotonic()
     while time.monotonic() - since < QUIET_S:
-        _tended(workers)
+        codes += _tended(workers)
         now = predicted(address, topics[1])
         if now != before:
             before, since = now, time.monotonic()
         time.sleep(1.0)
-    return faults(expected, address, topics[1], topics[2], GROUP)
+    other = [code for code in codes if code not in (TEMPORARY, TERMINATED)]
+    return [f"workers ended with {other}"] * bool(other) + faults(expected, address, topics[1], topics[2], GROUP)
 
 
 def say(text: str, end: str = "\n") -> None:

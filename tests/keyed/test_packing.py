@@ -107,6 +107,35 @@ def test_learners_at_rest_remember_nothing():
     assert packer.unpack(sections).learner.n_events_learned == 1
 
 
+def test_learners_of_one_schema_do_not_know_what_others_meet():
+    """They share their columns until one of them meets another."""
+    packer, held, sections = packed(CPMClassifier(), n=1)
+    one, two = packer.unpack(sections), packer.unpack(sections)
+    one.learner.learn_one({"new": 1.0, "color": "new"}, "new")
+    assert content(two.learner) == content(held.learner)
+    assert content(packer.unpack(sections).learner) == content(held.learner)
+
+
+def test_a_first_event_is_learned_as_by_a_model_that_stands_alone():
+    """Also where the event of another key, with names or labels that are equal, was the first to be so."""
+    packer = Packer(CPMClassifier(class_weight={1: 3.0}))
+    firsts = [({"b": 1.0, "a": 2}, 1), ({"b": 1.5, "a": 2}, 1), ({"b": 1.0, "a": 2}, True), ({"a": 2.0}, "x")]
+    firsts += [
+        ({1: 1.0}, 0),
+        ({True: 1.0}, 0),
+        ({"a": float("nan"), "b": 1.0}, 0),
+        ({"a": "red", "b": 1.0}, 0),
+        ({}, 0),
+    ]
+    for x, label in firsts:
+        alone, held = CPMClassifier(class_weight={1: 3.0}), packer.ready(packer.blank(), x, label)
+        for learner in (held.learner, alone):
+            learner.learn_one(x, label)
+            learner.learn_one(x, label)
+        assert content(held.learner) == content(alone)
+        packer.give_back(held)
+
+
 @pytest.mark.filterwarnings("ignore:all 1 columns are taken")
 def test_a_learner_at_rest_takes_the_counts_of_the_next_key():
     packer, states = Packer(CPMClassifier(max_features=1)), []

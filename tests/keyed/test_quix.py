@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 
 import pytest
 
 pytest.importorskip("quixstreams")
 
+from confluent_kafka import KafkaException
+
 from streamsvm import CPMClassifier
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import Application, live
-from tests.kafka.conftest import fill, read, starter
+from streamsvm.keyed.worker import _partitions
+from streamsvm.per_key import _connection
+from tests.kafka.conftest import LOGINS, fill, read, starter
 from tests.keyed.fleet import (
     FIELD,
     LABEL,
@@ -190,6 +196,66 @@ def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp
         assert len(answers) == len(records)
         found[name] = states(broker, name)
     assert found["live"] == found["each"] == Expected(records).states
+
+
+def test_workers_go_through_tls_with_a_password(secured, broker, topics, tmp_path, run):
+    """Events, predictions, changelog and what is asked of the brokers; a wrong password is told."""
+    records = list(customers(600, 20, PARTITIONS))
+    fill(broker, topics[0], records)
+    url, *given = [*arguments(secured, *topics, "secured"), "--until-end"]
+    done = run(f"{url}?client=client.toml", *given, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert faults(Expected(records), broker, *topics[1:], "secured") == []
+    (tmp_path / "wrong.toml").write_text((tmp_path / "client.toml").read_text().replace(LOGINS["me"], "hunter3"))
+    done = run(f"{url}?client=wrong.toml", *given)
+    assert done.returncode == 2
+    assert "hunter3" not in done.stderr
+    assert "refuses user 'me' with this password" in done.stderr
+
+
+PASSWORD = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "me", "sasl_plain_password": LOGINS["me"]}
+WITH_KEY = {"security_protocol": "SSL", "ssl_cafile": "{certificate}", "ssl_certfile": "{certificate}"}
+
+
+@pytest.mark.parametrize(
+    ("listener", "options"),
+    [
+        ("password", PASSWORD | {"sasl_mechanism": "SCRAM-SHA-256"}),
+        ("tls", WITH_KEY | {"ssl_keyfile": "{key}"}),
+        ("tls", WITH_KEY | {"ssl_keyfile": "{locked}", "ssl_password": "hunter5"}),
+    ],
+)
+def test_what_the_engine_calls_the_options_of_a_url(started, topic, tmp_path, listener, options):
+    if started is None or not hasattr(started, "secured"):
+        pytest.skip("needs openssl, and a broker of its own")
+    given, locked = ["openssl", "rsa", "-aes256", "-passout", "pass:hunter5"], tmp_path / "locked.key"
+    subprocess.run([*given, "-in", started.key, "-out", locked], check=True, capture_output=True)
+    files = {"certificate": started.certificate, "key": started.key, "locked": locked}
+    query = urllib.parse.urlencode({name: value.format(**files) for name, value in options.items()})
+    address = getattr(started, listener)
+    connection = _connection(f"kafka://{address}/events?{query}", address)
+    app = Application(connection, consumer_group="g", state_dir=tmp_path, loglevel=None)
+    assert _partitions(app, topic("events", partitions=2)) == 2
+
+
+def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
+    """The client says of an error in what it calls only that there was one."""
+
+    def fail(*_):
+        raise KafkaException("no coordinator")
+
+    def run(app):
+        with contextlib.suppress(KafkaException):
+            app._on_revoke(None, [])
+        raise SystemError("poll returned NULL without setting an exception")
+
+    monkeypatch.setattr("quixstreams.Application._on_revoke", fail)
+    monkeypatch.setattr("quixstreams.Application.run", run)
+    app, gone = Application("127.0.0.1:1", consumer_group="g", state_dir=tmp_path, loglevel=None), []
+    app.when_gone.append(lambda: gone.append(True))
+    with pytest.raises(KafkaException, match="no coordinator"):
+        app.run()
+    assert gone == [True]
 
 
 REFUSED = {
