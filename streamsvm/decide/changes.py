@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,18 @@ class Changes:
     """A classifier that says what changed."""
 
     @abstractmethod
+    def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
+        """What is known of the values of features, by the names of their columns.
+
+        Parameters
+        ----------
+        names
+            Of which; None for all.
+        most
+            Of so many of them; None for all.
+        """
+
+    @abstractmethod
     def moment(self) -> Moment:
         """What it knows now, to be compared with later: a few numbers for each feature and class."""
 
@@ -120,7 +132,7 @@ class Changes:
             )
         return [
             *moved_relevance(then.relevance, now.relevance),
-            *_moved_values(then, now),
+            *moved_values((then.features, then.events), (now.features, now.events)),
             *_moved_classes(then, now),
             *moved_votes((then.leader, then.trust), (now.leader, now.trust)),
         ]
@@ -156,12 +168,14 @@ def came(classes: Sequence[Any]) -> list[str]:
     return [f"classes that came: {', '.join(map(shown, classes[:MOST_TOLD]))}"] if classes else []
 
 
-def _moved_values(then: Moment, now: Moment) -> list[str]:
-    moved = []
-    for name, spread in now.features.items():
-        before = then.features.get(name, Spread(0.0, spread.mean, spread.deviation))
+def moved_values(then: tuple[Mapping[Hashable, Spread], int], now: tuple[Mapping[Hashable, Spread], int]) -> list[str]:
+    """Features whose values are others since, the most so first: what was known of them, and how many events."""
+    (features, n_before), n_since, moved = then, now[1] - then[1], []
+    for name, spread in now[0].items():
+        before = features.get(name, Spread(0.0, spread.mean, spread.deviation))
         since = spread.since(before)
-        found = _moved_share(name, before, since, then, now) if math.isnan(spread.mean) else _moved(name, before, since)
+        is_text = math.isnan(spread.mean)
+        found = _moved_share(name, before, since, n_before, n_since) if is_text else _moved(name, before, since)
         moved += [found] if found else []
     moved.sort(key=lambda one: -one[0])
     return [text for _, text in moved[:MOST_TOLD]]
@@ -183,9 +197,10 @@ def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] |
     return 0.0, f"{called} varies {way}: a standard deviation of {since.deviation:.4g}, was {before.deviation:.4g}"
 
 
-def _moved_share(name: Hashable, before: Spread, since: Spread, then: Moment, now: Moment) -> tuple[float, str] | None:
+def _moved_share(
+    name: Hashable, before: Spread, since: Spread, n_before: int, n_since: int
+) -> tuple[float, str] | None:
     """The same of how often a string comes."""
-    n_before, n_since = then.events, now.events - then.events
     if min(n_before, n_since) < LEAST_EVENTS:
         return None
     old, new = before.n / n_before, since.n / n_since

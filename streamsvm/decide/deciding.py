@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
@@ -175,12 +176,13 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         classes = self.model.classes_  # type: ignore[attr-defined]
         self._number(classes)
         labels = y.tolist() if hasattr(y, "tolist") else list(y)
-        codes = np.array([self._codes.get(label, -1) for label in labels], np.int64)
-        wide = np.zeros((len(labels), len(self._codes)))
-        wide[:, [self._codes[label] for label in classes]] = proba
-        decisions, _ = self._costs.run(wide, codes, self.classes_)
-        answers = np.empty(len(self._codes) + 1, object)
-        answers[: len(self._codes)] = self.classes_
+        codes = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+        if classes != self.classes_:
+            wide = np.zeros((len(labels), len(self._codes)))
+            wide[:, [self._codes[label] for label in classes]] = proba
+            proba = wide
+        decisions, _ = self._costs.run(proba, codes, self.classes_)
+        answers = np.fromiter((*self.classes_, None), object, len(self._codes) + 1)
         return np.asarray(answers[decisions])  # -1 is the last: None
 
     def _number(self, labels: Any) -> None:

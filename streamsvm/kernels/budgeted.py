@@ -90,9 +90,10 @@ def calibrates(state, label):
 
 
 @kernel
-def calibrate(state, label):
+def calibrate(state, label, has_proba):
     """Make probabilities better by the label of the event whose scores are at hand."""
-    find_proba(state)
+    if not has_proba:
+        find_proba(state)
     learn_noise(state.calibration, state.n_classes, label, state.proba)
 
 
@@ -105,7 +106,7 @@ def score_to_learn(state, m, label):
     is_calibrating = calibrates(state, label)
     evaluate(state, m, votes_on_means(state) or (is_calibrating and state.average > 0.0))
     if is_calibrating:
-        calibrate(state, label)
+        calibrate(state, label, False)
 
 
 @inlined
@@ -286,7 +287,7 @@ def event(state, label, weight):
         if best < 0:
             evaluate(state, m, False)
         if calibrates(state, label):
-            calibrate(state, label)
+            calibrate(state, label, best >= 0)
     else:
         score_to_learn(state, m, label)
     learn(state, m, label, weight)
@@ -314,7 +315,7 @@ def run_rows(state, request):
             elif best < 0 and learning:
                 evaluate(state, m, False)
             if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i])
+                calibrate(state, request.labels[i], best >= 0 and request.scores.size > 0)
         elif learning:
             score_to_learn(state, m, request.labels[i])
         if learning:

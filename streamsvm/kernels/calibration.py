@@ -32,9 +32,12 @@ FIRST_INFORMATION = 3.0
 # The longest step of either logarithm.
 MOST_STEP = 0.1
 LEAST_SHARPNESS, MOST_SHARPNESS = 0.1, 10.0
-FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.01, 50.0
+FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.001, 50.0
 # By so much log loss it must be better to be heard; it begins as if it had been worse.
 MARGIN, CAUTION = 0.001, 0.005
+# That goes over so many of the labels taken; of single learners fewer: what is better for them through a drift need not
+# be so after it.
+HEARING, SAMPLED_HEARING = 1_000.0, 100.0
 # No probability is taken for less, nor a label for less likely.
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
@@ -66,7 +69,8 @@ CALIBRATION = Declaration(
         "gain": Number(
             "the decayed log loss without this, less that with it", start=-CAUTION, saved=True, within=(-_GAIN, _GAIN)
         ),
-        "memory": Number("about how many labels all that rests on"),
+        "memory": Number("about how many labels the information rests on"),
+        "hearing": Number("about how many the gain rests on"),
         "others": Number("for how many classes the last one stands, equally likely", start=1.0),
         "logs": Array(("classes",), "the logarithms of the probabilities as they were, of one class each"),
         "sharp": Array(("classes",), "the probabilities where labels are not drawn at random"),
@@ -75,11 +79,16 @@ CALIBRATION = Declaration(
 )
 
 
-def new_calibration(n_classes: int, memory: float) -> State:
-    """One for so many classes, that has not learned yet, and what it learns rests on so many labels."""
+def new_calibration(n_classes: int, memory: float, hearing: float) -> State:
+    """One for so many classes, that has not learned yet: over how many labels it learns, and is heard."""
     state = State(CALIBRATION, {"classes": n_classes})
-    state.memory = memory
+    state.memory, state.hearing = memory, hearing
     return state
+
+
+def of_sampled(n_classes: int) -> State:
+    """One of which some labels are taken only."""
+    return new_calibration(n_classes, SAMPLED_MEMORY, SAMPLED_HEARING)
 
 
 @inlined
@@ -113,7 +122,8 @@ def mix(state, n, proba):
     for c in range(n):
         logs[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
         sharp[c] = state.sharpness * logs[c]
-    sharp[n - 1] += math.log(others)
+    if others > 1.0:
+        sharp[n - 1] += math.log(others)
     total = softmax_terms(sharp, 0, n, 1.0, sharp, 0)
     scale_terms(sharp, 0, n, 1.0 / total)
     noise = state.odds / (1.0 + state.odds)
@@ -131,6 +141,14 @@ def allow_for_noise(state, n, others, proba):
             proba[c] = state.mixed[c]
 
 
+@inlined
+def allow_again(state, n, proba):
+    """The same for the event for which it was worked out last."""
+    if is_heard(state):
+        for c in range(n):
+            proba[c] = state.mixed[c]
+
+
 @kernel
 def learn_noise(state, n, label, proba):
     """Take the label of an event, right after noise was allowed for in its probabilities."""
@@ -140,7 +158,7 @@ def learn_noise(state, n, label, proba):
     count = state.others if label == n - 1 else 1.0
     gain = math.log(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], math.log(LEAST_LIKELY))
     middle, keep = 0.0, 1.0 - 1.0 / state.memory
-    state.gain += (gain - state.gain) / state.memory
+    state.gain += (gain - state.gain) / state.hearing
     for c in range(n):
         middle += sharp[c] * logs[c]
     p = keep * state.of_sharpness + (1.0 - keep) * FIRST_INFORMATION

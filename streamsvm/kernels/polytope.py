@@ -17,7 +17,7 @@ from numba import types
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
-from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
+from streamsvm.kernels.calibration import CALIBRATION, allow_again, allow_for_noise, is_heard, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.losses import FEW, largest, softmax_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
@@ -193,7 +193,7 @@ def score_to_learn(state, rows, values, m, label):
     """The scores of an event that is learned next; of one in a few the probabilities are made better by its label."""
     if calibrates(state, label):
         predict(state, rows, values, m)
-        calibrate(state, label)
+        calibrate(state, label, False)
     else:
         score(state, rows, values, m)
 
@@ -205,15 +205,19 @@ def calibrates(state, label):
 
 
 @kernel
-def calibrate(state, label):
+def calibrate(state, label, has_proba):
     """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand."""
-    find_softmax(state)
+    if not has_proba or is_heard(state.calibration):
+        find_softmax(state)
     n, f, proba = state.n_classes, state.f, state.proba
     gradient = f[label]
     for c in range(n):
         gradient -= proba[c] * f[c]
     if n > 1:
-        allow_for_noise(state.calibration, n, 1.0, proba)
+        if has_proba:
+            allow_again(state.calibration, n, proba)
+        else:
+            allow_for_noise(state.calibration, n, 1.0, proba)
         learn_noise(state.calibration, n, label, proba)
     gradient = min(max(state.inverse_temperature * gradient, -MOST_SURPRISE), MOST_SURPRISE)
     wanted = state.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
@@ -434,7 +438,7 @@ def event(state, label, weight):
         if label < 0:
             return best
         if calibrates(state, label):
-            calibrate(state, label)
+            calibrate(state, label, best >= 0)
     else:
         score_to_learn(state, event_rows, values, m, label)
     step(state, event_rows, values, m, label, weight, -1)
@@ -461,7 +465,7 @@ def run_rows(state, request):
                 find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
             if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i])
+                calibrate(state, request.labels[i], best >= 0 and request.scores.size > 0)
         elif learning:
             score_to_learn(state, event_rows, scaled, m, request.labels[i])
         if learning:

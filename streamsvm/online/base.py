@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
 from itertools import compress, repeat
 from operator import is_
@@ -135,19 +135,31 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         leaders = self.leaders() if hasattr(self, "leaders") else []
         return Moment(
             self.n_events_learned,
-            {} if self._rows.scaling == scaling.NONE else self._spreads(),
+            self.spreads(),
             dict(getattr(self, "relevance", {})),
             self._shares_of_classes(),
             leaders[0]["member"] if leaders and self.n_events_learned else "",
             float(getattr(self, "autocorrelation_trust", 0.0)),
         )
 
-    def _spreads(self) -> dict[Any, Spread]:
-        """What running scaling knows of each column."""
-        rows, space, found = self._rows, self._space, {}
-        for j, name in enumerate(space.names):
-            n = float(rows.present[j])
-            if space.is_dead(j) or n == 0.0:
+    def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
+        """What running scaling knows of the values of columns; nothing where there is none.
+
+        Parameters
+        ----------
+        names
+            Of which columns; None for all.
+        most
+            Of so many of them, in order of arrival; None for all.
+        """
+        rows, space = self._rows, self._space
+        found: dict[Hashable, Spread] = {}
+        wanted = None if names is None else set(names)
+        for j, name in enumerate(space.names if rows.scaling != scaling.NONE else ()):
+            if len(found) == most:
+                break
+            n = 0.0 if wanted is not None and name not in wanted else float(rows.present[j])
+            if n == 0.0 or space.is_dead(j):
                 continue
             if space.is_indicator[j]:
                 found[name] = Spread(n, math.nan, math.nan)

@@ -18,7 +18,7 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels import answers, autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
 from streamsvm.kernels import blend as kernels
 from streamsvm.kernels.blocks import BLOCK, DORMANT_SAMPLE
-from streamsvm.kernels.calibration import MEMORY, new_calibration
+from streamsvm.kernels.calibration import HEARING, MEMORY, new_calibration
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.requests import one_event
 from streamsvm.kernels.state import State
@@ -227,7 +227,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "listed": one_event(rows.row, rows.row_columns),
             "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
-            "calibration": new_calibration(n_classes, MEMORY),
+            "calibration": new_calibration(n_classes, MEMORY, HEARING),
             "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION,
                 {

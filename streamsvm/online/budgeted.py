@@ -262,7 +262,7 @@ class BSGDClassifier(base.OnlineClassifier):
         state = State(
             expansion.BSGD,
             sizes,
-            parts={"rows": own, "calibration": calibration.new_calibration(n_classes, calibration.SAMPLED_MEMORY)},
+            parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
         )
         state.lend(table=merging.table())
         maintain = maintenance.ENTRIES[self.maintenance]

@@ -172,7 +172,7 @@ class CPMClassifier(base.OnlineClassifier):
         state = State(
             kernels.CPM,
             sizes,
-            parts={"rows": own, "calibration": calibration.new_calibration(n_classes, calibration.SAMPLED_MEMORY)},
+            parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
         )
         state.n_faces = self.n_faces
         state.l2 = self.l2

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.arrays import Members
+from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
 from streamsvm.decide.sets import AllSets, Key
@@ -52,7 +54,7 @@ _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 KEPT = 100
 
 
-class RefitClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClassifier):
+class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
@@ -266,6 +268,25 @@ class RefitClassifier(Explains, PredictsManySets, Archived, base.MiniBatchClassi
             expert = other.pop("expert")
             rows.append({"member": "refit", "head": f"{expert.number} {self._solver.name}", **other})
         return sorted(rows, key=lambda row: -row["weight"])
+
+    def spreads(self, names: Collection[Hashable] | None = None, most: int | None = None) -> dict[Hashable, Spread]:
+        """What the learner knows of the values of columns.
+
+        Parameters
+        ----------
+        names
+            Of which columns; None for all.
+        most
+            Of so many of them, in order of arrival; None for all.
+        """
+        return self._model.spreads(names, most)
+
+    def moment(self) -> Moment:
+        """What the learner knows now, and who leads: it, or the model of a refit."""
+        found = self._model.moment()
+        leader = self.leaders()[0]
+        name = leader["member"] if leader["member"] != "refit" else f"refit {leader['head']}"
+        return replace(found, leader=name if found.events else "")
 
     @property
     def refits(self) -> list[dict[str, Any]]:

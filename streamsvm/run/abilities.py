@@ -9,6 +9,8 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from numpy.typing import NDArray
 
+from streamsvm.decide.changes import Changes, Spread
+
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
 """A header for JSON, and arrays."""
 
@@ -180,6 +182,11 @@ class Insight:
             model.leaders() if isinstance(model, Voting) else [],
             model.autocorrelation_effect() if isinstance(model, AutocorrelationAware) else None,
         )
+
+
+def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hashable, Spread]:
+    """What a model knows of the values of features: of these, or where there are none of its first ones, so many."""
+    return dict(model.spreads(names or None, most)) if isinstance(model, Changes) else {}
 
 
 def notices_of(model: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""What mattered when: the relevance of features, label autocorrelation, who led, and which classes came, over a run.
+"""What mattered when: the relevance of features and their values, who led, and which classes came, over a run.
 
 Samples are taken between batches, at events that depend on the stream alone, so that a resumed run takes the same.
 """
@@ -6,6 +6,7 @@ Samples are taken between batches, at events that depend on the stream alone, so
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from numpy.typing import NDArray
 from streamsvm.decide.changes import (
     LEAST_EVENTS,
     MOST_TOLD,
+    Spread,
     came,
     class_moved,
     has_moved,
     moved_relevance,
+    moved_values,
     moved_votes,
 )
 from streamsvm.models import decode_label, encode_label
-from streamsvm.run.abilities import Insight
+from streamsvm.run.abilities import Insight, spreads_of
 
 _MOST_SAMPLES = 256
 _MOST_FEATURES = 64  # in a sample: the most relevant ones
@@ -64,6 +67,8 @@ class History:
         self._leaders: list[str] = []
         self._relevances: list[dict[Hashable, float]] = []
         self._seen: list[list[int]] = []
+        self._spreads: list[dict[Hashable, Spread]] = []
+        self._learned: list[int] = []
         self.labels: list[Any] = []
 
     def take(self, model: Any, events: int, judged: int, labels: Sequence[Any] = (), seen: Sequence[int] = ()) -> None:
@@ -84,19 +89,24 @@ class History:
     def _add(self, model: Any, judged: int, labels: Sequence[Any], seen: Sequence[int]) -> bool:
         """Whether the model had anything to tell."""
         found = Insight.of(model)
-        if not found.relevance and not found.leaders:
+        relevance = dict(list(found.relevance.items())[:_MOST_FEATURES])
+        spreads = spreads_of(model, list(relevance), _MOST_FEATURES)
+        if not relevance and not found.leaders and not spreads:
             return False
         self.at.append(judged)
         self.trust.append((found.autocorrelation or {"trust": 0.0})["trust"])
         self._leaders.append(found.leaders[0]["member"] if found.leaders else "")
-        self._relevances.append(dict(list(found.relevance.items())[:_MOST_FEATURES]))
+        self._relevances.append(relevance)
+        self._spreads.append(spreads)
+        self._learned.append(int(getattr(model, "n_events_learned", 0)))
         self.labels = list(labels[:_MOST_CLASSES])
         self._seen.append(list(map(int, seen[:_MOST_CLASSES])))
         return True
 
     def _thin(self, events: int) -> None:
         """Keep every second sample, and take no more than half as many from now on, however large batches are."""
-        for samples in (self.at, self.trust, self._leaders, self._relevances, self._seen):
+        lists = (self.at, self.trust, self._leaders, self._relevances, self._seen, self._spreads, self._learned)
+        for samples in lists:
             del samples[::2]
         self._step = 2 * max(self._step, events // _MOST_SAMPLES)
 
@@ -104,8 +114,9 @@ class History:
         """What is different from how it was when so many events had been judged, in words.
 
         Features whose part of the relevance is at least twice, or at most half, what it was (and a twentieth of it
-        then or now); classes that came since, and those whose share of events since is twice or half what it was
-        before; another member that leads; label autocorrelation that is heard now, or no longer.
+        then or now); those whose values are others since, as `Changes.changes` has it; classes that came since, and
+        those whose share of events since is twice or half what it was before; another member that leads; label
+        autocorrelation that is heard now, or no longer.
 
         Parameters
         ----------
@@ -117,7 +128,8 @@ class History:
         then = max((i for i, at in enumerate(self.at[:-1]) if at <= since), default=0)
         votes = [(self._leaders[i], self.trust[i]) for i in (then, -1)]
         relevance = moved_relevance(self._relevances[then], self._relevances[-1])
-        return [*relevance, *self._moved_classes(then), *moved_votes(*votes)]
+        spreads = [(self._spreads[i], self._learned[i]) for i in (then, -1)]
+        return [*relevance, *moved_values(*spreads), *self._moved_classes(then), *moved_votes(*votes)]
 
     def _moved_classes(self, then: int) -> list[str]:
         now = self._seen[-1]
@@ -161,8 +173,11 @@ class History:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All of it: a small part for JSON, in which names keep their types, and arrays."""
-        names = list(dict.fromkeys(name for sample in self._relevances for name in sample))
+        names = list(
+            dict.fromkeys(name for samples in (self._relevances, self._spreads) for s in samples for name in s)
+        )
         code = {name: j for j, name in enumerate(names)}
+        spreads = [(code[name], one) for sample in self._spreads for name, one in sample.items()]
         header = {
             "step": self._step,
             "due": self.due,
@@ -178,6 +193,10 @@ class History:
             "relevances": np.array([value for sample in self._relevances for value in sample.values()], np.float64),
             "classes": np.array([len(sample) for sample in self._seen], np.int64),
             "seen": np.array([n for sample in self._seen for n in sample], np.int64),
+            "learned": np.array(self._learned, np.int64),
+            "known": np.array([len(sample) for sample in self._spreads], np.int64),
+            "spread_of": np.array([j for j, _ in spreads], np.int64),
+            "spreads": np.array([astuple(one) for _, one in spreads], np.float64).reshape(-1, 4),
         }
         return header, arrays
 
@@ -203,9 +222,26 @@ class History:
         history._seen = [[] for _ in history.at]
         if "seen" in arrays:  # not in checkpoints of earlier versions
             history._seen = [sample.tolist() for sample in _split(arrays["seen"], arrays["classes"])]
+        history._spreads, history._learned = [{} for _ in history.at], [0] * len(history.at)
+        if "spreads" in arrays:  # likewise
+            history._restore_spreads(names, arrays)
         if len(history._seen) != len(history.at) or any(len(sample) > len(history.labels) for sample in history._seen):
             raise ValueError("a history of classes that are not known")
         return history
+
+    def _restore_spreads(self, names: list[Hashable], arrays: dict[str, NDArray[Any]]) -> None:
+        counts, n = arrays["known"], len(self.at)
+        codes, values = (_split(arrays[name], counts) for name in ("spread_of", "spreads"))
+        if len(counts) != n or len(arrays["learned"]) != n or (arrays["spread_of"] < 0).any():
+            raise ValueError("a history of values that are not known")
+        self._learned = arrays["learned"].tolist()
+        self._spreads = [
+            {
+                names[j]: Spread(n, mean, deviation, bool(is_decayed))
+                for j, (n, mean, deviation, is_decayed) in zip(row.tolist(), found.tolist(), strict=True)
+            }
+            for row, found in zip(codes, values, strict=True)
+        ]
 
 
 def _split(values: NDArray[Any], counts: NDArray[np.int64]) -> Sequence[NDArray[Any]]:

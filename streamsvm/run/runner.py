@@ -9,9 +9,11 @@ import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.begun import Begun
 from connectors.events import (
@@ -643,7 +645,7 @@ def prediction_table(
     if batch.late is None:
         results["label"] = batch.labels
     if answers.members is not None:
-        results["set"] = [[classes[c] for c in np.flatnonzero(row).tolist()] or None for row in answers.members]
+        results["set"] = _sets_named(answers.members, classes)
     if answers.decisions is not None:
         results["decision"] = names[answers.decisions].tolist()
     if answers.alarms is not None:
@@ -657,6 +659,16 @@ def prediction_table(
             for row, is_known in zip(answers.proba.tolist(), known.tolist(), strict=True)
         ]
     return {**batch.origins.columns, **keys, **results}
+
+
+def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list[Any] | None]:
+    """Sets by their labels, None for those with none; there are few different ones."""
+    n, k = members.shape
+    flat, found = members.tobytes(), dict[bytes, list[Any] | None]()
+    rows = [flat[i * k : (i + 1) * k] for i in range(n)]
+    for row in set(rows):
+        found[row] = list(compress(classes, row)) or None
+    return [found[row] for row in rows]
 
 
 def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:

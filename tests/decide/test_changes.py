@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.changes import Changes, Moment, Spread
+from streamsvm.refit import Every
 
-MAKERS = [CPMClassifier, lambda: BSGDClassifier(budget=20), lambda: StreamSVMClassifier(effort="low")]
+MAKERS = [
+    CPMClassifier,
+    lambda: BSGDClassifier(budget=20),
+    lambda: StreamSVMClassifier(effort="low"),
+    lambda: RefitClassifier(CPMClassifier(), "newton", trigger=Every(200), delay=64),
+]
 
 
 def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], list[str]]:
@@ -87,9 +93,25 @@ def test_few_events_tell_nothing() -> None:
     assert Fixed(now).changes(then) == []
 
 
+def test_a_refit_that_leads_is_told() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3_000, 2))
+    model = RefitClassifier(BSGDClassifier(budget=3), "newton", trigger=Every(500), delay=64)
+    model.learn_many(X[:400], X[:400, 0] > X[:400, 1])
+    then = model.moment()
+    assert then.leader == "BSGDClassifier"
+    model.learn_many(X[400:], X[400:, 0] > X[400:, 1])
+    assert any(
+        told.startswith("refit ") and told.endswith(" leads, was BSGDClassifier") for told in model.changes(then)
+    )
+
+
 class Fixed(Changes):
     def __init__(self, now: Moment) -> None:
         self._now = now
+
+    def spreads(self, names: Any = None, most: int | None = None) -> Any:
+        return self._now.features
 
     def moment(self) -> Moment:
         return self._now

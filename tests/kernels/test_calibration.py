@@ -11,7 +11,7 @@ N = 3
 
 
 def fresh(sharpness=1.0, odds=calibration.FIRST_ODDS, others=1.0):
-    state = calibration.new_calibration(N + 1, calibration.MEMORY)
+    state = calibration.new_calibration(N + 1, calibration.MEMORY, calibration.HEARING)
     state.sharpness, state.odds, state.others = sharpness, odds, others
     return state
 

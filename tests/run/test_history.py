@@ -89,7 +89,7 @@ def test_a_history_goes_on_from_its_state() -> None:
 
 
 def test_models_that_tell_nothing() -> None:
-    for model in (GaussianNB(), CPMClassifier(), BSGDClassifier(metric="fixed")):
+    for model in (GaussianNB(), CPMClassifier(scaling="none"), BSGDClassifier(metric="fixed", scaling="none")):
         model.learn_one({"a": 1.0, "b": 2.0}, True)
         assert Insight.of(model) == Insight({}, [], None)
         history = History()
@@ -293,3 +293,16 @@ def test_changes_are_told_in_words_also_after_a_resumption() -> None:
         "label autocorrelation is heard",
     ]
     assert history.changes(0) == history.changes(250) != []
+
+
+def test_values_that_moved_are_told_also_after_a_resumption() -> None:
+    rng, history, model = np.random.default_rng(0), History(), CPMClassifier()
+    for i in range(4):
+        X = rng.normal(size=(250, 2)) + (np.array([0.0, 3.0]) if i >= 2 else 0.0)
+        model.learn_many([{"steady": a, "level": b, "site": "north" if i >= 2 else "south"} for a, b in X], X[:, 0] > 0)
+        history.take(model, 250 * (i + 1), 250 * (i + 1))
+        history = History.from_state(*history.state())
+    told = history.changes(500)
+    assert "site = north is in 100% of events since, was in 0%" in told
+    assert any(change.startswith("level is higher: ") for change in told)
+    assert not any(change.startswith("steady") for change in told)
