@@ -46,6 +46,10 @@ class Curve:
         self._hits[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
         self.events = end
 
+    def clear(self, columns: slice) -> None:
+        """Forget what was counted in some columns."""
+        self._hits[:, columns] = 0
+
     def totals(self) -> NDArray[np.int64]:
         """All counts, one number a column."""
         totals: NDArray[np.int64] = self._hits.sum(axis=0)

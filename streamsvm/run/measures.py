@@ -363,6 +363,12 @@ class Measures:
         rows[known] = np.column_stack([np.ones(len(y)), _units(-np.log(np.maximum(own, _LEAST))), _units(brier)])
         self.ranking.add(y, p)
 
+    def unrate(self) -> None:
+        """Do without losses and ranks, as of a stream of which the probabilities of all classes are not known."""
+        self.curve.clear(slice(3))
+        self._recent[:, :3] = 0
+        self.ranking = Ranking()
+
     @property
     def overall(self) -> Figures:
         """Of all events."""

@@ -422,6 +422,8 @@ class Runner:
 
     def _judge(self, joined: Joined, late: LateLearning) -> None:
         """Take what found its label, and what has waited in vain."""
+        if not len(joined):
+            return
         came, classes = joined.came, self._learner.classes
         which = np.flatnonzero(came).tolist()
         labels = joined.labels if came.all() else [joined.labels[i] for i in which]
@@ -429,11 +431,12 @@ class Runner:
         more: dict[str, Any] = {}
         if joined.held:
             more = self._decisions.of_joined(joined, which, classes)
-        elif len(classes) == 2:
-            more["proba"] = of_two(codes, scores)
+        elif len(classes) <= 2:
+            more["proba"] = of_two(codes, scores)[:, : len(classes)]
+        else:
+            self.report.metrics.measures.unrate()
         self.report.metrics.judge(labels, codes, classes, scores=scores, **more)
-        if len(joined):
-            self._write("joined", late.table(joined))
+        self._write("joined", late.table(joined))
 
     def _warn_of_rejects(self, reason: str) -> None:
         """Say so where of late more than half of the events were set aside, now and then."""

@@ -182,6 +182,20 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
     assert {name for name in one if one[name] != other[name]} == set()
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_losses_are_those_of_all_labels_of_two_classes_or_of_none(tmp_path: Path, n_classes: int) -> None:
+    rows = [(f"k{i},{i}", i % 3 - 1, f"c{max(0, i // 4 % (n_classes + 1) - 1)}") for i in range(60)]
+    (tmp_path / "events.csv").write_text("id,t,a\n" + "".join(f"{at},{a}\n" for at, a, _ in rows))
+    (tmp_path / "labels.csv").write_text("id,t,y\n" + "".join(f"{at},{y}\n" for at, _, y in rows))
+    found = []
+    for size in (3, 1000):
+        run = (f"events.csv?batch_size={size}", *JOIN[1:], "--model", "cpm", "--summary", "late.json")
+        completed("run", *run, cwd=tmp_path, check=True)
+        found.append(json.loads((tmp_path / "late.json").read_text())["probabilities"])
+    assert found[0] == found[1]
+    assert (found[0]["log_loss"] is None) == (n_classes > 2)
+
+
 def test_killed_and_resumed(tmp_path: Path) -> None:
     delays = np.random.default_rng(3).exponential(2000, N)
     write(tmp_path, delays=delays, lost=0.1, site=True)
