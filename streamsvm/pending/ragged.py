@@ -50,7 +50,7 @@ class Growing:
         if self._is_on_disk or not self._size:
             return
         with tempfile.TemporaryFile(dir=folder) as file:
-            self.values.tofile(file)
+            file.write(self.values.data)
             file.flush()
             self._held = np.memmap(file, self._held.dtype, "r", shape=(self._size,)).view(np.ndarray)
         self._is_on_disk = True

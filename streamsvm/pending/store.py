@@ -339,8 +339,12 @@ class Store:
         segment.gone = np.concatenate([segment.gone, gone])
 
     def _spill(self, closed: Segment) -> None:
-        if self.folder is not None:
+        if self.folder is None:
+            return
+        try:
             closed.spill(self.folder)
+        except OSError as error:
+            raise OSError(f"{self.folder}: events that wait cannot be written: {error.strerror or error}") from error
 
     @property
     def _n_added(self) -> int:

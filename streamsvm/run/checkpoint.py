@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -146,10 +146,8 @@ class Checkpoint:
         for part in (*_STATES, *(name for name in _IF_ANY if getattr(snapshot, name) is not None)):
             header[part], held = getattr(snapshot, part)
             arrays |= {f"{part}/{name}": array for name, array in held.items()}
-        try:
+        with writing(self.path):
             write_archive(self.path, header, arrays)
-        except OSError as error:
-            raise RunError(f"checkpoint: {self.path}: cannot be written: {error.strerror or error}") from error
         self.written_at = time.time()
 
     def keep_pieces(self, names: Set[str]) -> None:
@@ -168,6 +166,15 @@ class Checkpoint:
                 f"the checkpoint in {self.directory} is of another run: {changes}. "
                 "Give the same settings to go on, another --checkpoint directory, or --fresh to start over"
             )
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors say that a checkpoint was to be written there."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"checkpoint: {path}: cannot be written: {error.strerror or error}") from error
 
 
 def read_snapshot(path: Path) -> Snapshot:

@@ -32,7 +32,7 @@ from connectors.joined import JoinedSource
 from streamsvm.models import DAMAGED
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
-from streamsvm.run.checkpoint import Checkpoint, Snapshot
+from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.history import History
@@ -525,7 +525,8 @@ class Runner:
         self._flush()
         sinks = {role: sink.position for role, sink in self.sinks.items()}
         states = self.model.state(), self.report.metrics.state(), self.report.history.state()
-        late = None if self._late is None else self._late.state(self.checkpoint.pieces)
+        with writing(self.checkpoint.pieces):
+            late = None if self._late is None else self._late.state(self.checkpoint.pieces)
         decisions = self._decisions.state()
         self.checkpoint.write(
             Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late, decisions)
@@ -587,7 +588,7 @@ class Runner:
                 sink.rewind(snapshot.sinks[role])
         except UnreachableError:
             raise  # nothing is wrong with what is there
-        except (ConnectorError, *DAMAGED) as error:
+        except (ConnectorError, OSError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {checkpoint.directory}: {error}") from error
         self._position = snapshot.source
         self.report.resumed = self.report.metrics.taken

@@ -220,6 +220,23 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert results(broken) == whole
 
 
+def test_errors_say_what_waits_on_disk(tmp_path: Path) -> None:
+    n = 40_000  # more than a segment
+    (tmp_path / "events.csv").write_text("id,t,a\n" + "".join(f"{i},{i},{i % 7}\n" for i in range(n)))
+    (tmp_path / "labels.csv").write_text(f"id,t,y\n0,{n},up\n")
+    (tmp_path / "disk").mkdir()
+    run = ("run", *JOIN, "--model", "cpm")
+    kept = (*run, "--checkpoint", "check", "--checkpoint-every", n)
+    disk = (*run, "--pending-dir", "disk")
+    for full, said in ((disk, "disk: events that wait"), (kept, "checkpoint: check/waiting:")):
+        done = completed(*full, cwd=tmp_path, most_bytes=100_000)
+        assert (done.returncode, f"{said} cannot be written" in done.stderr) == (1, True), done.stderr
+    completed(*kept, cwd=tmp_path, check=True)
+    next((tmp_path / "check" / "waiting").iterdir()).unlink()
+    lost = completed(*kept, cwd=tmp_path)
+    assert (lost.returncode, "cannot go on from the checkpoint in check" in lost.stderr) == (2, True), lost.stderr
+
+
 def test_labels_are_asked_for_within_a_budget_once_each_stopped_or_not(tmp_path: Path, streamsvm: Streamsvm) -> None:
     write(tmp_path, delays=np.full(N, 1000), site=True)
     (tmp_path / "waiting").mkdir()
