@@ -48,7 +48,7 @@ class ClassScore:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the confusion counts amount to; classes are in order of falling frequency."""
+    """What the confusion counts amount to; classes are in order of falling frequency, then of their names."""
 
     accuracy: float
     balanced_accuracy: float
@@ -240,7 +240,7 @@ class Metrics:
             matrix.update(pair >> _SHIFT, pair & mask, n)
         names = list(self._code)
         rows = []
-        for code in sorted(matrix.classes, key=lambda c: (-matrix.sum_row[c], -matrix.sum_col[c], c)):
+        for code in sorted(matrix.classes, key=lambda c: (-matrix.sum_row[c], -matrix.sum_col[c], str(names[c]))):
             f1 = measures.F1(cm=matrix, pos_val=code)
             row = (names[code], int(matrix.sum_row[code]), int(matrix.sum_col[code]))
             rows.append(ClassScore(*row, f1.precision.get(), f1.recall.get(), f1.get()))
@@ -254,8 +254,8 @@ class Metrics:
     def ranked(self) -> list[tuple[Any, int]]:
         """The classes whose ranking is looked at, by number, the rarest first; of two the rarer alone."""
         counts = {code: int(self._seen[code]) for code in range(min(len(self._seen), self.measures.ranking.n_classes))}
-        rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], code))
         names = list(self._code)
+        rarest = sorted((code for code, n in counts.items() if n), key=lambda code: (counts[code], str(names[code])))
         return [(names[code], code) for code in (rarest[:1] if len(rarest) == 2 else rarest)]
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

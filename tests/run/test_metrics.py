@@ -129,3 +129,13 @@ def test_curve_halves_its_resolution_instead_of_growing() -> None:
     span = round(1000 / 64) * 64
     for end, share in list(zip(ends, shares, strict=True))[::50]:
         np.testing.assert_allclose(share, hits[end - span : end].mean(axis=0))
+
+
+def test_classes_that_came_equally_often_are_in_the_order_of_their_names() -> None:
+    """Not in that of coming: labels that come too late are known to the measures alone, and when depends on batches."""
+    proba = np.array([[0.6, 0.4], [0.6, 0.4]])
+    for labels in (["b", "a"], ["a", "b"]):
+        found = Metrics()
+        found.judge(labels, np.array([0, 1]), labels, scores=np.array([0.6, 0.6]), proba=proba)
+        assert [row.label for row in found.scores().classes] == ["a", "b"]
+        assert found.ranked()[0][0] == "a"
