@@ -60,16 +60,21 @@ def nothing_goes_on() -> Iterator[None]:
         time.sleep(0.01)
 
 
+_STARTED = pytest.StashKey[Any]()
+
+
 @pytest.fixture(scope="session")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The broker that all tests share, if it is ours."""
+def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The broker that all tests share, if it is ours. Several folders have this fixture; a process has one broker."""
     pytest.importorskip("kafka")
     if "STREAMSVM_KAFKA" in os.environ:
-        yield None
-        return
-    folder = tmp_path_factory.getbasetemp()
-    with shared(folder if "PYTEST_XDIST_WORKER" not in os.environ else folder.parent) as found:
-        yield found
+        return None
+    if _STARTED not in request.config.stash:
+        folder, stack = tmp_path_factory.getbasetemp(), contextlib.ExitStack()
+        found = stack.enter_context(shared(folder if "PYTEST_XDIST_WORKER" not in os.environ else folder.parent))
+        request.config.stash[_STARTED] = found
+        request.config.add_cleanup(stack.close)
+    return request.config.stash[_STARTED]
 
 
 _LISTENERS = ("address", "password", "secured", "tls", "certificate", "key")

@@ -47,7 +47,7 @@ def topics(topic):
 
 def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
     records = list(customers(6000, 200, PARTITIONS))
-    expected, given = Expected(records), arguments(broker, *topics, "bank")
+    expected, given = Expected(records), arguments(broker, *topics, "tellers")
     [port] = starter.free_ports(1)
     workers = [Worker(tmp_path / "one", *given), Worker(tmp_path / "two", *given, f"--metrics-port={port}")]
     try:
@@ -63,11 +63,11 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
         wait_for(lambda: predicted(broker, topics[1]) > 3500, tended=workers)
         assert workers.pop(1).leave() == 128 + 15
         fill(broker, topics[0], records[5000:])
-        wait_for(lambda: not faults(expected, broker, *topics[1:], "bank"), every=1.0, tended=workers)
+        wait_for(lambda: not faults(expected, broker, *topics[1:], "tellers"), every=1.0, tended=workers)
     finally:
         for worker in workers:
             worker.kill()
-    assert faults(expected, broker, *topics[1:], "bank") == []
+    assert faults(expected, broker, *topics[1:], "tellers") == []
 
 
 def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(broker, topics, tmp_path):
