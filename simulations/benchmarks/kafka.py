@@ -36,7 +36,8 @@ PARTITIONS = 3
 COMMITS = (0.0, 0.01, 0.1, 1.0)
 
 
-def _starter() -> Any:
+def broker_starter() -> Any:
+    """The program that starts a broker, which belongs to the tests."""
     spec = importlib.util.spec_from_file_location("streamsvm_broker", STARTER)
     assert spec is not None
     assert spec.loader is not None
@@ -50,13 +51,13 @@ def _broker() -> Iterator[str]:
     if address := os.environ.get("STREAMSVM_KAFKA"):
         yield address
         return
-    with contextlib.closing(_starter().Broker()) as broker:
+    with contextlib.closing(broker_starter().Broker()) as broker:
         yield broker.address
 
 
 def _topic(address: str, name: str) -> str:
     name = f"{name}-{uuid.uuid4().hex[:8]}"
-    _starter().make_topics(address, name, partitions=PARTITIONS)
+    broker_starter().make_topics(address, name, partitions=PARTITIONS)
     return name
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import random
@@ -28,9 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from simulations.benchmarks.kafka import STARTER, broker_starter
 from simulations.keeping import keep
 
-STARTER = Path(__file__).parents[2] / "tests" / "kafka" / "broker.py"
 PACKAGES = ("quixstreams", "confluent-kafka", "kafka-python", "numpy", "numba")
 PARTITIONS, COLUMNS, ROUNDS = 12, 20, 3
 FIELD, LABEL = "customer", "outcome"
@@ -49,7 +48,7 @@ def main() -> None:
     if args.child:
         print(json.dumps(CHILDREN[args.what](*args.child.split(","))))
         return
-    with contextlib.closing(_starter().Broker()) as broker, tempfile.TemporaryDirectory() as folder:
+    with contextlib.closing(broker_starter().Broker()) as broker, tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         measure = {"throughput": throughput, "workers": workers, "restore": restore}[args.what]
         found = measure(broker, args)
@@ -257,21 +256,12 @@ def _child(what: str, *given: Any) -> dict[str, float]:
 # The broker ------------------------------------------------------------------------------------------------------
 
 
-def _starter() -> Any:
-    spec = importlib.util.spec_from_file_location("streamsvm_broker", STARTER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _filled(address: str, n: int, n_keys: int, each: bool = False) -> str:
     """A topic of events, and one for predictions beside it."""
     from confluent_kafka import Producer
 
     topic = f"events-{uuid.uuid4().hex[:8]}"
-    _starter().make_topics(address, topic, f"{topic}-out", partitions=PARTITIONS)
+    broker_starter().make_topics(address, topic, f"{topic}-out", partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": address, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     rng = random.Random(1)
     for i in range(n):
