@@ -8,9 +8,9 @@ events, as where a concept comes back that an older model knows, and is heard wh
 first. The learner is expert 0, and what it says is taken as it is.
 
 An expert that has next to no say, or less than AWAKE_MOST others, falls asleep: it answers for one event in
-ASLEEP_SAMPLE. It wakes when it has come nearer, and all do when the panel is wrong more often than it was. Who is
-asleep changes only where the number of events learned is a multiple of BLOCK, so that rows can be asked about by the
-block.
+ASLEEP_SAMPLE, each at its turn, so that no event has to wait for all of them. It wakes when it has come nearer, and all
+do when the panel is wrong more often than it was. Who is asleep changes only where the number of events learned is a
+multiple of BLOCK, so that rows can be asked about by the block.
 
 Notes
 -----

@@ -37,7 +37,7 @@ from streamsvm.refit.solvers import Solution, Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
-from streamsvm.refit.windows import Adaptive, Latest, Window
+from streamsvm.refit.windows import Adaptive, Latest, OneEvent, Window
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,6 @@ DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
 # What is compiled with the learner, rather than in the midst of the stream.
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
-# Single events are remembered so many at a time, if nothing happens before: more would hold up the last of them.
-RECENT = 32
 # What is kept of parameters as it is.
 _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 # So many refits are remembered.
@@ -185,7 +183,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._is_due = False
         self._job: Job | None = None
         self._carried: dict[str, Any] = {}
-        self._recent = Recent(self._model._row, 0)
+        self._at_hand: OneEvent | None = None
         self._notes: list[dict[str, Any]] = []
         self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
         self._look_ahead()
@@ -312,13 +310,11 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     def refit(self) -> None:
         """Have the window solved after the next labelled event, or the next multiple of 64 of them."""
-        self._flush()
         self._trigger.ask()
         self._look_ahead()
 
     def __getstate__(self) -> dict[str, Any]:
-        self._flush()
-        return dict(self.__dict__)
+        return self.__dict__ | {"_at_hand": None}  # a copy of the learner has the event at hand elsewhere
 
     # One event --------------------------------------------------------------------------------------------------------
 
@@ -348,10 +344,11 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
 
     def _learn_packed(self, code: int, time: float) -> bool:
-        """Learn the event at hand, which is remembered with those that follow; False where that cannot be done."""
-        model, recent = self._model, self._recent_now()
+        """Learn the event at hand, and remember it; False where that cannot be done."""
+        model = self._model
         if self._adoption is not None and self._adoption.is_running:
             return False
+        event = self._event_at_hand()
         if self._is_empty and not self._sets:
             predicted = model._test_packed(code)
             if predicted < -1:
@@ -364,24 +361,20 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             if self._is_empty:
                 error = 0.0 if len(proba) and int(proba.argmax()) == code else 1.0
             else:
-                _, proba, error = self._panel.vote_on_one(recent.values, proba, code)
+                _, proba, error = self._panel.vote_on_one(event.row, proba, code)
             self._sets.learn_one(proba, code)
-        if recent.add(code, time, error) >= self._room:
-            self._flush()
+        event.fill(code, time, error)
+        self._memory.take_in_one(event)
+        self._heed(self._trigger.see(event.times, event.errors).happening)
+        self._count(1)
         return True
 
-    def _recent_now(self) -> Recent:
-        """Where single events are remembered, as the learner has them at hand."""
-        model, recent = self._model, self._recent
-        if recent.row is not model._row or recent.n_columns != model._space.plain_length:
-            self._flush()
-            recent = self._recent = Recent(model._row, model._space.plain_length)
-        return recent
-
-    def _flush(self) -> None:
-        """Remember the single events that were learned, and do what is due after them."""
-        if self._recent.codes:
-            self._follow(*self._recent.take())
+    def _event_at_hand(self) -> OneEvent:
+        """The single event at hand, as the learner has it."""
+        whole, n, event = self._model._row, self._model._space.plain_length, self._at_hand
+        if event is None or event.whole is not whole or len(event.row) != n:
+            event = self._at_hand = OneEvent(whole, n)
+        return event
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned.
@@ -428,7 +421,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         model = self._model
         n = int(model._state.n_classes)
         if model._pack(x) and model._predict_packed():
-            code, proba, _ = self._panel.vote_on_one(self._recent_now().values, model._proba[:n], -1)
+            code, proba, _ = self._panel.vote_on_one(self._event_at_hand().row, model._proba[:n], -1)
             return code, proba
         rows = one_row(*model._space.encode_event(x, learn=False))
         codes, _, probabilities, _ = self._run_part(rows, None, None, True, n)
@@ -647,7 +640,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """Predict rows, and learn those with a class; up to where something happens at a time."""
         if codes is None or weights is None:
             return self._run_part(rows, None, None, predict, n_proba)[:3]
-        self._flush()
         n = len(rows)
         codes = np.where(weights > 0.0, codes, -1)
         event_times = np.full(n, math.nan) if times is None else times
@@ -655,7 +647,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         learned, at = np.flatnonzero(codes >= 0), 0
         n_done = 0
         while at < n:
-            n_next = self._left
+            n_next = self._next - self._seen
             end = n if n_done + n_next > len(learned) else int(learned[n_done + n_next - 1]) + 1
             part = slice(at, end)
             found[part], scores[part], proba[part], errors = self._run_part(
@@ -727,13 +719,24 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             at += n
             last = int(learned[at - 1]) + 1
             part = slice(first, last)
-            self._memory.add(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
+            self._memory.take_in(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
             first = last
-            if happening is Happening.CUT:
-                self._memory.keep_latest(1)
-            elif happening is Happening.REFIT:
-                self._is_due = True
-        self._seen += len(learned)
+            self._heed(happening)
+        self._count(len(learned))
+        return len(learned)
+
+    def _heed(self, happening: Happening) -> None:
+        """Do what a trigger says of the last event remembered."""
+        if happening is Happening.CUT:
+            self._memory.keep_latest(1)
+        elif happening is Happening.REFIT:
+            self._is_due = True
+
+    def _count(self, n: int) -> None:
+        """So many labelled events more have come: do what is due after them."""
+        self._seen += n
+        if self._seen < self._next:
+            return
         if self._seen % DELAY_LEAST == 0:
             self._judge()
         if self._job is not None and self._seen >= self._job.refit.due:
@@ -741,13 +744,12 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._begin()
         self._look_ahead()
-        return len(learned)
 
     def _look_ahead(self) -> None:
         """Note until when nothing happens, and whether there is nobody but the learner, or nobody else is heard."""
-        self._left = self._n_until_something()
-        self._room = min(self._left, RECENT)
-        self._is_empty, self._is_alone = self._panel.is_empty, self._panel.is_alone
+        self._next = self._seen + self._n_until_something()
+        self._is_empty = self._panel.is_empty
+        self._is_alone = self._is_empty or self._panel.is_alone
 
     def _begin(self) -> None:
         """Begin to solve the window, unless one is being solved, or what was found is being tried."""
@@ -856,7 +858,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         TypeError
             Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
-        self._flush()
         header, arrays = self._model.state()
         window_header, window_arrays = self._memory.state()
         experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]
@@ -935,49 +936,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
 
 LOADABLE["RefitClassifier"] = RefitClassifier
-
-
-class Recent:
-    """The last single events, until they are remembered together.
-
-    Parameters
-    ----------
-    row
-        Where the learner has the event at hand.
-    n_columns
-        An event has a value in each of so many.
-    """
-
-    def __init__(self, row: Floats, n_columns: int) -> None:
-        self.row, self.n_columns = row, n_columns
-        self.values = row[: max(n_columns, 0)]
-        self._begin()
-
-    def __reduce__(self) -> Any:
-        return Recent, (np.empty(0), 0)  # a copy of the learner has the event at hand elsewhere
-
-    def _begin(self) -> None:
-        # The event at hand is copied as bytes, and lists grow: nothing takes less time.
-        self._at_hand, self._bytes = self.values.data, bytearray()
-        self.codes: list[int] = []
-        self._times: list[float] = []
-        self._errors: list[float] = []
-
-    def add(self, code: int, time: float, error: float) -> int:
-        """Add the event at hand; how many there are."""
-        self._bytes += self._at_hand
-        self._times.append(time)
-        self._errors.append(error)
-        self.codes.append(code)
-        return len(self.codes)
-
-    def take(self) -> tuple[EncodedRows, Ints, Floats, Floats, Floats]:
-        """Rows, classes, weights, times and errors, which are then forgotten."""
-        n, d = len(self.codes), self.n_columns
-        rows = EncodedRows(np.frombuffer(self._bytes), np.arange(d), np.arange(n + 1) * d, True)
-        found = rows, np.array(self.codes), np.ones(n), np.array(self._times), np.array(self._errors)
-        self._begin()
-        return found
 
 
 def _counted(notes: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> dict[str, Any]:

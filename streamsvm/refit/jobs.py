@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 # What a process writes when it is ready for windows.
 _READY = b"ready"
+# How much a process of solvers stands back where cores are few: the stream goes first, and may have to wait for it.
+_NICENESS = 5
 
 
 @dataclass(slots=True)
@@ -292,6 +294,8 @@ def _read_bytes(pipe: IO[bytes], length: int) -> bytearray:
 
 def main() -> None:
     """Solve what comes by the standard input, until it ends."""
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
     answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[bytearray]]]()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()

@@ -150,10 +150,9 @@ class Panel:
         if self.is_empty:
             return None
         before = int(self._state.seen) + np.cumsum(labels >= 0) - (labels >= 0)
-        sampled = (before % kernels.ASLEEP_SAMPLE == 0) & learning
         everything = np.ones(len(rows), np.int64)
         asked = [
-            (k, expert, sampled.astype(np.int64) if self._is_asleep(k) else everything)
+            (k, expert, (_is_turn_of(k, before) & learning).astype(np.int64) if self._is_asleep(k) else everything)
             for k, expert in enumerate(self.experts, start=1)
             if expert is not None
         ]
@@ -217,6 +216,11 @@ class Panel:
             raise ArchiveError("the vote knows other experts or classes")
 
 
+def _is_turn_of(k: int, seen: Any) -> Any:
+    """Whether expert k answers though it is asleep, after so many labelled events; no two of a few have one turn."""
+    return (seen + k) % kernels.ASLEEP_SAMPLE == 0
+
+
 class Single:
     """All that a vote on a single row needs, at hand: memory that is looked at anew for each.
 
@@ -258,17 +262,16 @@ class Single:
         )
 
     def ask(self, row: Floats, learning: bool) -> None:
-        """Have those answer who are awake, and now and then, where the event is learned, everybody.
+        """Have those answer who are awake, and, where the event is learned, who is asleep and has its turn.
 
         Who has answered for this row already says the same again.
         """
         if (content := row.tobytes()) != self._bytes:
             self.row[:], self._bytes = row, content
             self._others[:] = np.nan
-        asleep = self._asleep.tolist()
-        everybody = learning and self._seen.item() % kernels.ASLEEP_SAMPLE == 0
+        asleep, seen = self._asleep.tolist(), self._seen.item()
         for k, answer, ask in self._experts:
-            if asleep[k] and not everybody:
+            if asleep[k] and not (learning and _is_turn_of(k, seen)):
                 answer[0] = np.nan
             elif answer[0] != answer[0]:
                 answer[:] = 0.0

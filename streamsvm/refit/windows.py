@@ -9,6 +9,7 @@ so of n events a class keeps its last n divided by the number of classes, if so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -330,6 +331,29 @@ def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
 # Memory -----------------------------------------------------------------------------------------------------------
 
 
+class OneEvent:
+    """An event with a class, as a window takes it in: arrays of one row that are filled anew for each.
+
+    Parameters
+    ----------
+    whole
+        Where its values are.
+    n
+        There is one for each of the first n columns.
+    """
+
+    def __init__(self, whole: Floats, n: int) -> None:
+        self.whole = whole
+        self.row = row = whole[:n]
+        codes, self.times, self.errors = np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
+        columns, indptr = np.arange(n), np.array([0, n])
+        self.arrays = row, columns, indptr, True, codes, np.ones(1), self.times
+
+    def fill(self, code: int, time: float, error: float) -> None:
+        """Its class, its time, NaN where it has none, and whether it was predicted wrong."""
+        self.arrays[4][0], self.times[0], self.errors[0], self.error = code, time, error, error
+
+
 class WindowMemory:
     """The events a window holds.
 
@@ -436,16 +460,37 @@ class WindowMemory:
         for name, given in (("codes", codes), ("weights", weights), ("times", times), ("errors", errors)):
             if given is not None and np.shape(given) != (n,):
                 raise ValueError(f"there are {n} rows, but `{name}` are of shape {np.shape(given)}")
-        self._add(rows, codes, weights, times, errors)
+        if errors is not None:
+            errors = np.asarray(errors, np.float64)
+            if not ((errors == 0.0) | (errors == 1.0) | np.isnan(errors)).all():
+                raise ValueError("`errors` must be 0 or 1, or NaN where there was no prediction")
+        self.take_in(rows, codes, weights, times, errors)
 
-    def _add(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
-        self._add_part(_arrays(rows), codes, weights, times, 0, len(rows))
+    def take_in(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
+        """As `add`, for those who know that all fits: nothing is looked at again."""
+        self._add_part(*_arrays(rows), codes, weights, times, 0, len(rows))
 
-    def _add_part(self, rows: Any, codes: Ints, weights: Floats, times: Floats, start: int, end: int) -> None:
+    def take_in_one(self, event: OneEvent) -> None:
+        """As `take_in` of a row, for what comes event by event."""
+        if _call("add_rows")(self._state, *event.arrays, 0, 1) == 0:
+            self._add_part(*event.arrays, 0, 1)
+
+    def _add_part(
+        self,
+        values: Floats,
+        columns: Ints,
+        indptr: Ints,
+        shared: bool,
+        codes: Ints,
+        weights: Floats,
+        times: Floats,
+        start: int,
+        end: int,
+    ) -> None:
         if self.n_taken == 0:
             prepare(tuple(windows.ENTRIES.values()))
         at, add_rows = start, _call("add_rows")
-        while (at := add_rows(self._state, *rows, codes, weights, times, at, end)) < end:
+        while (at := add_rows(self._state, values, columns, indptr, shared, codes, weights, times, at, end)) < end:
             code = int(codes[at])
             if len(self._state.classes) <= code < self._state.most_classes:
                 self._grow_classes(code + 1)
@@ -574,26 +619,29 @@ class AdaptiveMemory(WindowMemory):
         self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[no-untyped-call]
         self._errors, self._is_spent = bytearray(), False
 
-    def _add(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
+    def take_in(self, rows: EncodedRows, codes: Ints, weights: Floats, times: Floats, errors: Floats | None) -> None:
+        """As `add`, for those who know that all fits: nothing is looked at again."""
         whole, at = _arrays(rows), 0
         if errors is not None:
-            given = np.asarray(errors, np.float64)
-            is_known = ~np.isnan(given)
-            if not ((given == 0.0) | (given == 1.0) | ~is_known).all():
-                raise ValueError("`errors` must be 0 or 1, or NaN where there was no prediction")
-            told = np.flatnonzero((codes >= 0) & (weights > 0.0) & np.isfinite(weights) & is_known)
-            for i, error in zip(told.tolist(), given[told].astype(int).tolist(), strict=True):
-                if self._is_alarmed_by(error):
-                    self._add_part(whole, codes, weights, times, at, i + 1)
+            told = zip(codes.tolist(), weights.tolist(), errors.tolist(), strict=True)
+            for i, (code, weight, error) in enumerate(told):
+                if code >= 0 and 0.0 < weight < math.inf and error == error and self._is_alarmed_by(error):
+                    self._add_part(*whole, codes, weights, times, at, i + 1)
                     self.keep_latest(self._detector.width)
                     at = i + 1
-        self._add_part(whole, codes, weights, times, at, len(rows))
+        self._add_part(*whole, codes, weights, times, at, len(rows))
 
-    def _is_alarmed_by(self, error: int) -> bool:
+    def take_in_one(self, event: OneEvent) -> None:
+        """As `take_in` of a row, for what comes event by event."""
+        super().take_in_one(event)
+        if self._is_alarmed_by(event.error):
+            self.keep_latest(self._detector.width)
+
+    def _is_alarmed_by(self, error: float) -> bool:
         """Tell the detector of an event, and whether it finds that errors have become more."""
         if self._is_spent or len(self._errors) == _MOST_ERRORS:
             self._renew()
-        self._errors.append(error)
+        self._errors.append(error > 0.0)
         detector = self._detector
         detector.update(error)  # type: ignore[no-untyped-call]
         self._is_spent = detector.drift_detected
