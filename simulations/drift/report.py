@@ -63,7 +63,7 @@ def draw(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[s
     met = [scenario.stretched(int(lengths[scenario.name])) for scenario in scenarios if scenario.name in lengths]
     chosen = [scenario for scenario in met if scenario.name in SHOWN] or met[:6]
     faces = [name for name in FACES if name in set(cells.learner)] or sorted(set(cells.learner))[:5]
-    ranked = present(cells, learners, True)
+    ranked = summary.companies(cells, present(cells, learners, True))[0]
     found = summary.standing(cells, ranked) if OURS in ranked else None
     drawn = {"drift-front": pictures.curves(cells, chosen, faces)}
     if found is not None:
@@ -80,7 +80,8 @@ Section = tuple[str, str, "pd.DataFrame | None", str]
 
 
 def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapping[str, Learner]) -> list[Section]:
-    every, ranked = present(cells, learners), present(cells, learners, True)
+    every, companies = present(cells, learners), summary.companies(cells, present(cells, learners, True))
+    ranked = companies[0]
     found = summary.standing(cells, ranked) if OURS in ranked else None
     sections: list[Section] = [("", _opening(cells), None, "drift-front")]
     if found is not None:
@@ -91,13 +92,15 @@ def _sections(cells: pd.DataFrame, scenarios: Sequence[Scenario], learners: Mapp
             "and by Wilcoxon's signed ranks with Holm's correction; times are those of a median cell, as multiples."
         )
         sections.append((f"{OURS} against each", text, _duels(summary.duels(found, cells)), ""))
+        sections += [_guests(cells, everybody, ranked) for everybody in companies[1:]]
     if OURS in every:
-        sections.append(_behind(cells, ranked))
+        sections.append(_behind(cells, companies[-1]))
     table = summary.overview(cells, every, ranked or every)
     text = (
-        "Means over the scenarios and seeds that all ranked learners have met; average precision of the rarest class "
-        f"where it is at most {summary.RARE:.0%} of the events; events until recovered, over all drifts at least 200 "
-        "events from the next, as `simulations.drift.cells.recovered` counts them; time and memory of a median cell."
+        "Means over the scenarios and seeds that all learners ranked above have met; average precision of the rarest "
+        f"class where it is at most {summary.RARE:.0%} of the events; events until recovered, over all drifts at "
+        "least 200 events from the next, as `simulations.drift.cells.recovered` counts them; time and memory of a "
+        "median cell."
     )
     sections.append(("Learners", text, _overview(table), "drift-cost"))
     sections.append(
@@ -130,6 +133,17 @@ def _opening(cells: pd.DataFrame) -> str:
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + ". `python -m simulations.drift` measures this."
     )
+
+
+def _guests(cells: pd.DataFrame, everybody: Sequence[str], hosts: Sequence[str]) -> Section:
+    """Ours against those that have met fewer streams."""
+    title, found = f"{OURS} against those that have met fewer streams", summary.standing(cells, everybody)
+    if found is None:
+        return (title, "There are no three scenarios yet that all of them have met.", None, "")
+    n_met = len(summary.common(cells, everybody))
+    ranks = ", ".join(f"{name} {rank:.1f}" for name, rank in found.ranks.items())
+    text = f"{len(found.accuracy)} scenarios, {n_met} streams in all, that everybody has met. Mean ranks: {ranks}."
+    return title, text, _duels(summary.duels(found, cells).drop(index=hosts, errors="ignore")), ""
 
 
 def _behind(cells: pd.DataFrame, ranked: Sequence[str]) -> Section:
@@ -191,7 +205,7 @@ def front_table() -> str:
     from simulations import learners as known
 
     cells = summary.frame(Store(RESULTS).records.values())
-    ranked = present(cells, known.table(), True)
+    ranked = summary.companies(cells, present(cells, known.table(), True))[0]
     found = summary.standing(cells, ranked)
     if found is None:
         return "Nothing is kept yet."

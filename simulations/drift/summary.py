@@ -14,6 +14,8 @@ OURS = "StreamSVM"
 BEHIND = 0.005
 # Where at most one event in so many is of the rarest class, average precision says more than accuracy.
 RARE = 0.2
+# Who has met this share of the streams is ranked beside the others over what all have met; who has met fewer, apart.
+ENOUGH = 0.9
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,13 @@ def means(cells: pd.DataFrame, column: str, learners: Sequence[str]) -> pd.DataF
 def common(cells: pd.DataFrame, learners: Sequence[str]) -> pd.MultiIndex:
     """The scenarios and seeds that all learners have met."""
     return _wide(cells, "accuracy", learners).index
+
+
+def companies(cells: pd.DataFrame, ranked: Sequence[str]) -> list[list[str]]:
+    """Who are ranked together: those that have met nearly all streams, then, where there are others, everybody."""
+    n_met = cells.groupby("learner").size()
+    first = [name for name in ranked if n_met[name] >= ENOUGH * n_met.max()]
+    return [first] if len(first) == len(ranked) else [first, list(ranked)]
 
 
 def _wide(cells: pd.DataFrame, column: str, learners: Sequence[str]) -> pd.DataFrame:

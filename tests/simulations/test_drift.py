@@ -273,6 +273,16 @@ def test_only_scenarios_and_seeds_that_all_have_met_are_compared():
     assert summary.standing(found, ["StreamSVM", "A"]) is None
 
 
+def test_who_has_met_few_streams_takes_none_from_the_others():
+    names, met = ["StreamSVM", "A", "B", "guest", "second guest"], (10, 10, 9, 3, 4)
+    found = summary.frame(records({name: [0.9 - 0.1 * k] * met[k] for k, name in enumerate(names)}))
+    assert summary.companies(found, names) == [["StreamSVM", "A", "B"], names]
+    assert summary.companies(found, names[:3]) == [names[:3]]
+    apart = report._guests(found, names, names[:3])
+    assert apart[1].startswith("3 scenarios, 3 streams in all")
+    assert list(apart[2].index) == ["guest", "second guest"]
+
+
 def test_nothing_kept_is_said(tmp_path):
     assert "nothing is kept" in report.write(Store(tmp_path), [find("sea-sudden")], {}, tmp_path)
 
