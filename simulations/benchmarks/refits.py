@@ -280,7 +280,10 @@ def _expense(stream: str, solver: str | None) -> None:
     model = make("StreamSVMClassifier", solver)
     _, seconds = run(model, X, y)
     print(f"events_per_second={len(y) / seconds:.1f}")
-    print(f"solver_share={sum(r['seconds'] for r in getattr(model, 'refits', [])) / seconds:.3f}")
+    refits = getattr(model, "refits", [])
+    print(f"solver_share={sum(refit['seconds'] for refit in refits) / seconds:.3f}")
+    if refits:  # up to this rate no event would have waited for a solver
+        print(f"keeps_up_with={min((refit['entered'] - refit['event']) / refit['seconds'] for refit in refits):.0f}")
     while_solved, while_not = paced(make("StreamSVMClassifier", solver), data.rows_of(part(X, 0, 20_000)), y[:20_000])
     for name, times in (("solving", while_solved), ("idle", while_not)):
         if times:
