@@ -37,6 +37,7 @@ from streamsvm.models import ArchiveError, Trees
 from streamsvm.online.base import one_row
 from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
 from streamsvm.refit.experts import Expert, question
+from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import SOLVERS, Solution, Task, seeded, solver_of, trees_of
 from streamsvm.refit.windows import WindowRows
 from tests.learners import dicts
@@ -436,6 +437,33 @@ def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
     predicted = model.test_then_train(X, y)
     back = slice(6_000, 6_400)  # the third time of the first concept
     assert (predicted == y)[back].mean() > (alone == y)[back].mean() + 0.1
+
+
+class Counted(ClassifierMixin, BaseEstimator):
+    """Says the same of every row, and how many rows it was asked about."""
+
+    classes_, n_features_in_, n_asked = np.arange(2), 2, 0
+
+    def predict_proba(self, X: Rows) -> Rows:
+        self.n_asked += len(X)
+        return np.full((len(X), 2), 0.5)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_no_event_has_to_wait_for_all_who_are_asleep(at_once):
+    panel, asked = Panel(8), [Counted() for _ in range(8)]
+    for number, model in enumerate(asked):
+        panel.enter(Expert(Solution(model, {}), number), 2)
+    panel._state.experts.asleep[1:] = 1
+    rows, learner = np.random.default_rng(0).normal(size=(8, 2)), np.array([0.9, 0.1])
+    if at_once:
+        eight = EncodedRows(rows.ravel(), np.arange(2), np.arange(0, 17, 2), True)
+        panel.vote(eight, np.zeros(8, int), 2, lambda: np.tile(learner, (8, 1)), learning=True)
+    else:
+        for n, row in enumerate(rows, start=1):
+            panel.vote_on_one(row, learner, 0)
+            assert sum(model.n_asked for model in asked) == n
+    assert [model.n_asked for model in asked] == [1] * 8
 
 
 def test_the_leader_is_named():
