@@ -1,7 +1,7 @@
 """Recent values of a column in order: where a value stands among them, and how one takes the place of another.
 
-Random values are no use to a processor that guesses which way a comparison goes: the search has no branches, and what
-makes room moves as a block.
+Random values are no use to a processor that guesses which way a comparison goes: the search has no branches, several
+columns are searched at a time, and what makes room moves as a block.
 """
 
 from __future__ import annotations
@@ -72,6 +72,38 @@ def count_below(values, x, held):
         low += half & mask_below(values[u(low + half - 1)], x)
         n -= half
     return low - mask_below(values[u(low)], x)
+
+
+@inlined
+def count_below_in_four(ranks, columns, sought, k, found):
+    """found[j] = `count_below` in column j, which is full, for columns[k] to columns[k + 3] and what is sought there.
+
+    Each step of a search waits for the one before. Four searches at a time wait together.
+    """
+    a, b, c, d = u(columns[u(k)]), u(columns[u(k + 1)]), u(columns[u(k + 2)]), u(columns[u(k + 3)])
+    of_a, of_b = -(0.0 - sought[u(k)]), -(0.0 - sought[u(k + 1)])
+    of_c, of_d = -(0.0 - sought[u(k + 2)]), -(0.0 - sought[u(k + 3)])
+    in_a = in_b = in_c = in_d = 0
+    n = ranks.shape[1]
+    while n > 1:
+        half = n >> 1
+        in_a += half & mask_below(ranks[a, u(in_a + half - 1)], of_a)
+        in_b += half & mask_below(ranks[b, u(in_b + half - 1)], of_b)
+        in_c += half & mask_below(ranks[c, u(in_c + half - 1)], of_c)
+        in_d += half & mask_below(ranks[d, u(in_d + half - 1)], of_d)
+        n -= half
+    found[a] = in_a - mask_below(ranks[a, u(in_a)], of_a)
+    found[b] = in_b - mask_below(ranks[b, u(in_b)], of_b)
+    found[c] = in_c - mask_below(ranks[c, u(in_c)], of_c)
+    found[d] = in_d - mask_below(ranks[d, u(in_d)], of_d)
+
+
+@inlined
+def is_below(values, x, held, below):
+    """Whether so many of the first `held` sorted values are smaller than x."""
+    if not 0 <= below <= held:
+        return False
+    return (below == 0 or values[u(below - 1)] < x) and (below == held or values[u(below)] >= x)
 
 
 @inlined

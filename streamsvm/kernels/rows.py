@@ -14,7 +14,7 @@ from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.ranks import count_below, count_upto, replace
+from streamsvm.kernels.ranks import count_below, count_below_in_four, count_upto, is_below, replace
 from streamsvm.kernels.state import Array, Declaration, Number, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
@@ -74,6 +74,8 @@ ROWS = Declaration(
         "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
         "leaving": Array(("ranked",), "where among them the oldest value stands, -1 where nothing changes", i64),
         "entering": Array(("ranked",), "before which the new one comes to stand", i64),
+        "searched": Array(("ranked",), "columns in which a place is looked for", i64),
+        "sought": Array(("ranked",), "of these values"),
         "row": Array(("columns",), "the values of a single event"),
         "row_columns": Array(("columns",), "the columns it lists", i64),
         "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
@@ -173,6 +175,8 @@ def load_pairs(rows, values, columns, start, end, shared):
     out_rows = rows.own_rows
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
+    if n_ranked > 0:
+        find_ranks(rows, values, columns, start, end, skip)
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
@@ -194,6 +198,33 @@ def load_pairs(rows, values, columns, start, end, shared):
         out[u(m)] = z
         m += 1
     return m
+
+
+@kernel
+def find_ranks(rows, values, columns, start, end, skip):
+    """How many of the recent values of each column are smaller than that of a row, in `entering`."""
+    n_ranked, n = rows.ranks.shape[0], 0
+    for i in range(start, end):
+        x, column = values[u(i)], columns[u(i - skip)]
+        if column < n_ranked and rows.centred[u(column)] > 0.0 and x == x:
+            if rows.present[u(column)] >= rows.window:
+                rows.searched[u(n)], rows.sought[u(n)] = column, x
+                n += 1
+            else:
+                rows.entering[u(column)] = count_below(rows.ranks[u(column)], x, int(rows.present[u(column)]))
+    search(rows, n, rows.entering)
+
+
+@inlined
+def search(rows, n, found):
+    """found[j] = how many of the recent values of column j are smaller than what is sought, for n full columns."""
+    columns, sought, k = rows.searched, rows.sought, 0
+    while k + 4 <= n:
+        count_below_in_four(rows.ranks, columns, sought, k, found)
+        k += 4
+    while k < n:
+        found[u(columns[u(k)])] = count_below(rows.ranks[u(columns[u(k)])], sought[u(k)], rows.window)
+        k += 1
 
 
 @inlined
@@ -222,8 +253,7 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
 @inlined
 def rank(rows, x, j):
     """The mid-rank of x among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
-    held, values = int(min(rows.present[j], rows.window)), rows.ranks[u(j)]
-    below = count_below(values, x, held)
+    held, values, below = int(min(rows.present[j], rows.window)), rows.ranks[u(j)], rows.entering[u(j)]
     upto = count_upto(values, x, held, below)
     return ((below + upto) / (2.0 * held) - 0.5) * math.sqrt(12.0)
 
@@ -274,11 +304,8 @@ def observe_pairs(rows, values, columns, start, end, shared):
     present, due = rows.present, rows.due
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
-    # All places are found before the first value moves: the processor searches several columns at a time.
-    for i in range(start, end):
-        x, column = values[u(i)], columns[u(i - skip)]
-        if column < n_ranked and x == x and due[u(column)] >= 0.0:
-            find_places(rows, column, x, int(present[u(column)]))
+    if n_ranked > 0:
+        find_places(rows, values, columns, start, end, skip)
     for i in range(start, end):
         x = values[u(i)]
         if math.isnan(x):
@@ -330,19 +357,29 @@ def renew(rows, j):
     rows.due[j] = present + min(max(present * RENEW_SHARE, 1.0), RENEW_MOST)
 
 
-@inlined
-def find_places(rows, column, x, index):
-    """Where x, the index-th value of a column, takes the place of the oldest of the recent values, if it is another."""
-    j, window = u(column), rows.window
-    values, slot = rows.ranks[j], u(index % window)
-    oldest = rows.ring[j, slot]
-    rows.ring[j, slot] = x
-    if index < window:
-        rows.leaving[j], rows.entering[j] = index, count_upto(values, x, index, count_below(values, x, index))
-    elif oldest == x:
-        rows.leaving[j] = -1
-    else:
-        rows.leaving[j], rows.entering[j] = count_below(values, oldest, window), count_below(values, x, window)
+@kernel
+def find_places(rows, values, columns, start, end, skip):
+    """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
+    n_ranked, window, n = rows.ranks.shape[0], rows.window, 0
+    for i in range(start, end):
+        x, column = values[u(i)], columns[u(i - skip)]
+        if not (column < n_ranked and x == x and rows.due[u(column)] >= 0.0):
+            continue
+        j = u(column)
+        index, ordered = int(rows.present[j]), rows.ranks[j]
+        slot = u(index % window)
+        oldest = rows.ring[j, slot]
+        rows.ring[j, slot] = x
+        if index < window:
+            rows.leaving[j], rows.entering[j] = index, count_upto(ordered, x, index, count_below(ordered, x, index))
+        elif oldest == x:
+            rows.leaving[j] = -1
+        else:
+            rows.searched[u(n)], rows.sought[u(n)] = column, oldest
+            n += 1
+            if not is_below(ordered, x, window, rows.entering[j]):  # else the row has been ranked just now
+                rows.entering[j] = count_below(ordered, x, window)
+    search(rows, n, rows.leaving)
 
 
 @kernel

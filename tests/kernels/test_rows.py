@@ -253,6 +253,22 @@ def test_ranks_are_immune_to_monotone_transforms():
         bent.observe([math.exp(3.0 * value)])
 
 
+@pytest.mark.parametrize("decimals", [0, 1, 9], ids=["ties", "some ties", "no ties"])
+@pytest.mark.parametrize("looks", [0, 1, 2], ids=["unseen", "seen before", "others seen between"])
+def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(decimals, looks):
+    rng = np.random.default_rng(decimals)
+    table = rng.normal(size=(150, 11)).round(decimals)
+    table[rng.random(table.shape) < 0.2] = NAN  # so that columns are full at different rows
+    twin, kernel = Twin("rank", 17, [False] * 11), Kernel("rank", 17, [False] * 11, False)
+    for row, other in zip(table, np.roll(table, 1, axis=0), strict=True):
+        for seen in [row, other][:looks]:
+            np.testing.assert_allclose(kernel.scaled(seen), twin.scaled(seen), rtol=1e-7, atol=1e-7)
+        twin.observe(row)
+        kernel.observe(row)
+    np.testing.assert_array_equal(np.sort(kernel.rows.ring, axis=1), kernel.rows.ranks)
+    np.testing.assert_allclose(kernel.scaled(table[0]), twin.scaled(table[0]), rtol=1e-7, atol=1e-7)
+
+
 def test_ranks_have_mean_zero_and_variance_one():
     kernel = Kernel("rank", 500, [False], False)
     for i in range(500):
