@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,8 @@ class LabelSets:
             raise TypeError(f"`by_class` must be True or False, got {by_class!r}")
         prepare(list(kernels.ENTRIES.values()))
         self.coverage, self.by_class = float(coverage), by_class
-        self._state = self._new_state(2 if by_class else 1)
+        self._followers: WeakSet[LiveSets] = WeakSet()
+        self._use(self._new_state(2 if by_class else 1))
         self._state.n_known, self._n_groups, self._n_single = n_known, 0, -1
         self._grow(1)
 
@@ -86,8 +88,14 @@ class LabelSets:
         if n_groups > len(self._state.groups):
             state = self._new_state(1 << (n_groups - 1).bit_length())
             state.take(self._state)
-            self._state = state
+            self._use(state)
         kernels.begin_groups(self._state, n_groups)
+
+    def _use(self, state: State) -> None:
+        """Work on this state from now on, and whoever follows events by it."""
+        self._state = state
+        for follower in self._followers:
+            follower.covering.sets = state.address
 
     def of(self, proba: Floats) -> Members:
         """The sets of rows, by the thresholds as they are.
@@ -194,39 +202,44 @@ class LabelSets:
         state = self._new_state(n_groups)
         check_names(arrays, set(state.names()))
         state.restore(arrays)
-        self._state, self._n_groups, self._n_single = state, n_groups, -1
+        self._use(state)
+        self._n_groups, self._n_single = n_groups, -1
 
     def __getstate__(self) -> dict[str, Any]:
         return {"coverage": self.coverage, "by_class": self.by_class, "arrays": self.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.coverage, self.by_class = state["coverage"], state["by_class"]
+        self._followers = WeakSet()
         self.restore(state["arrays"])
 
 
 class LiveSets:
-    """Sets for single events, one after the other, whose probabilities come to stand in an array.
+    """Sets that follow a learner, by the probabilities that it leaves of each event, and by the label.
 
     Parameters
     ----------
     sets
         Which.
     proba
-        That array, shape (1, n_classes), contiguous.
+        Where the probabilities come to stand, shape (1, n_classes), contiguous.
     """
 
     def __init__(self, sets: LabelSets, proba: Floats) -> None:
         sets._grow(proba.shape[1])
-        label, members = np.full(1, -1), np.zeros(proba.shape, np.bool_)
-        self._sets, self._call = sets, _step()
-        self._asking = _covering(proba, np.full(1, -1), members)
-        self._teaching = _covering(proba, label, members[:0])
-        self._label, self._members = label.data, members.data
+        self._single = np.zeros(proba.shape, np.bool_)
+        self.covering = _covering(proba, np.full(1, -1), self._single)
+        self.covering.sets = sets._state.address
+        sets._followers.add(self)
+        self._members = self._single.data
         self._known: dict[bytes, tuple[Any, ...]] = {}
 
-    def of(self, classes: Sequence[Any]) -> set[Any]:
-        """The set by the probabilities that stand there."""
-        self._call(self._sets._state, self._asking)
+    def answer(self, members: Members | None = None) -> None:
+        """Have the sets of the next rows stand here; None: those of single events, for `found`."""
+        self.covering.lend(members=self._single if members is None else members)
+
+    def found(self, classes: Sequence[Any]) -> set[Any]:
+        """The set of the single event predicted last."""
         members = self._members.tobytes()
         found = self._known.get(members)
         if found is None:
@@ -235,16 +248,17 @@ class LiveSets:
             found = self._known[members] = tuple(compress(classes, members))
         return set(found)
 
-    def learn(self, code: int) -> None:
-        """Take the label of an event that had them."""
-        self._label[0] = code
-        self._call(self._sets._state, self._teaching)
-
 
 @cache
 def _step() -> Any:
     """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
     return kernels.ENTRIES["run_sets"].compile()
+
+
+def follow_address() -> int:
+    """Where the code is that follows a learner."""
+    prepare([kernels.ENTRIES["follow_sets"]])
+    return int(kernels.ENTRIES["follow_sets"].compile().address)
 
 
 def _covering(proba: Floats, codes: Ints, members: Members) -> State:
@@ -275,8 +289,11 @@ class AllSets:
         return bool(self._sets)
 
     def live(self, proba: Floats) -> dict[Key, LiveSets]:
-        """All of them for single events, whose probabilities come to stand in an array of shape (1, n_classes)."""
-        return {key: LiveSets(sets, proba) for key, sets in self._sets.items()}
+        """All of them, one after the other, for who leaves probabilities in an array of shape (1, n_classes)."""
+        live = {key: LiveSets(sets, proba) for key, sets in self._sets.items()}
+        for one, after in pairwise(live.values()):
+            one.covering.next = after.covering.address
+        return live
 
     def get(self, coverage: float, by_class: bool) -> LabelSets | None:
         """Those of a coverage, if they were ever asked for."""

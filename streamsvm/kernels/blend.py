@@ -53,7 +53,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
-from streamsvm.kernels.rows import MOST_EVENTS, ROWS, load, observe, single_event, u
+from streamsvm.kernels.rows import MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
 
@@ -672,8 +672,10 @@ def vote_on_block(state, request, first, n_block):
         best = vote_on(state, request, k, at_hand)
         if request.answering > 0:
             request.codes[first + k] = best
-            if best >= 0 and request.scores.size > 0:
+            if best >= 0:
                 answer(request, first + k, best, state.proba, state.n_classes)
+        if request.following > 0:
+            follow(state.rows, label, first + k)
         if label >= 0:
             count(state, request, label, k)
 
@@ -699,6 +701,7 @@ def event(state, label, weight):
     state.at_hand = 0
     request.shared, request.at_hand = int(shared), int(at_hand)
     request.predicting = request.answering = int(label < 0)
+    request.following = int(is_followed(state.rows, label))
     request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
     addresses = address_of(state), address_of(request)
     call(state.scale, addresses)

@@ -35,10 +35,10 @@ from streamsvm.kernels.expansion import (
     write_vector,
 )
 from streamsvm.kernels.exponential import exp_below
-from streamsvm.kernels.losses import best_class, find_update, inverse_temperature, softmax_terms
+from streamsvm.kernels.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.kernels.metric import relearn_metric
-from streamsvm.kernels.requests import REQUEST, answer, is_learned
-from streamsvm.kernels.rows import PREDICT, in_hand, load, observe, single_event, u
+from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
+from streamsvm.kernels.rows import PREDICT, follow, in_hand, is_followed, load, observe, single_event, u
 from streamsvm.kernels.seats import find_seat, is_seated, n_seats
 from streamsvm.kernels.state import f32
 
@@ -62,9 +62,9 @@ def find_proba(state):
         proba[c] = 0.0
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
-        total = softmax_terms(scores, at, n, inverse_temperature(head.loss), terms, at)
+        share = head.weight / fast_softmax_terms(scores, at, n, inverse_temperature(head.loss), terms, at)
         for c in range(n):
-            proba[c] += head.weight * terms[at + c] / total
+            proba[c] += share * terms[at + c]
     if n > 1:
         allow_for_noise(state.calibration, n, 1.0, proba)
 
@@ -278,10 +278,12 @@ def event(state, label, weight):
     m = load(rows, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
-    if label < 0 or rows.telling > 0:
+    if label < 0 or rows.follow != 0:
         best = predict(state, m)
         if best >= 0 and label != PREDICT:
             find_proba(state)
+        if is_followed(rows, label):
+            follow(rows, label, 0)
         if label < 0:
             return best
         if best < 0:
@@ -309,13 +311,16 @@ def run_rows(state, request):
         if request.answering:
             best = predict(state, m)
             request.codes[i] = best
-            if best >= 0 and request.scores.size > 0:
+            has_proba = best >= 0 and needs_proba(request)
+            if has_proba:
                 find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
             elif best < 0 and learning:
                 evaluate(state, m, False)
+            if request.following > 0:
+                follow(rows, request.labels[i] if learning else -1, i)
             if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i], best >= 0 and request.scores.size > 0)
+                calibrate(state, request.labels[i], has_proba)
         elif learning:
             score_to_learn(state, m, request.labels[i])
         if learning:

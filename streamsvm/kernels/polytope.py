@@ -17,11 +17,30 @@ from numba import types
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
-from streamsvm.kernels.calibration import CALIBRATION, allow_again, allow_for_noise, is_heard, learn_noise
+from streamsvm.kernels.calibration import (
+    CALIBRATION,
+    allow_again,
+    allow_for_noise,
+    is_heard,
+    learn_noise,
+    moved,
+)
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.losses import FEW, largest, softmax_terms
-from streamsvm.kernels.requests import REQUEST, answer, is_learned
-from streamsvm.kernels.rows import MOST_EVENTS, PREDICT, ROWS, borrow, in_hand, load, observe, single_event, u
+from streamsvm.kernels.losses import FEW, fast_softmax_terms, largest, scale_terms
+from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
+from streamsvm.kernels.rows import (
+    MOST_EVENTS,
+    PREDICT,
+    ROWS,
+    borrow,
+    follow,
+    in_hand,
+    is_followed,
+    load,
+    observe,
+    single_event,
+    u,
+)
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
 # Scalars are folded back into their arrays below this.
@@ -175,9 +194,8 @@ def score_averaged(state, rows, values, m):
 def find_softmax(state):
     """The softmax of so many f, of the event in hand."""
     n, proba = state.n_classes, state.proba
-    total = softmax_terms(state.f, 0, n, state.inverse_temperature, proba, 0)
-    for c in range(n):
-        proba[c] /= total
+    total = fast_softmax_terms(state.f, 0, n, state.inverse_temperature, proba, 0)
+    scale_terms(proba, 0, n, 1.0 / total)
 
 
 @inlined
@@ -220,7 +238,7 @@ def calibrate(state, label, has_proba):
             allow_for_noise(state.calibration, n, 1.0, proba)
         learn_noise(state.calibration, n, label, proba)
     gradient = min(max(state.inverse_temperature * gradient, -MOST_SURPRISE), MOST_SURPRISE)
-    wanted = state.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
+    wanted = moved(state.inverse_temperature, CALIBRATION_RATE * gradient)
     state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
@@ -423,7 +441,7 @@ def event(state, label, weight):
     """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
 
     Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used: nothing
-    has changed then. Probabilities are left in `proba`, also by learning where `rows.telling` says so.
+    has changed then. Probabilities are left in `proba`, also by learning where somebody follows events.
     """
     rows = state.rows
     row, columns, n, shared = single_event(rows)
@@ -431,10 +449,12 @@ def event(state, label, weight):
     if m < 0:
         return m - 1
     event_rows, values = in_hand(rows)
-    if label < 0 or rows.telling > 0:
+    if label < 0 or rows.follow != 0:
         best = predict(state, event_rows, values, m)
         if best >= 0 and label != PREDICT:
             find_proba(state)
+        if is_followed(rows, label):
+            follow(rows, label, 0)
         if label < 0:
             return best
         if calibrates(state, label):
@@ -461,11 +481,14 @@ def run_rows(state, request):
         if request.answering:
             best = predict(state, event_rows, scaled, m)
             request.codes[i] = best
-            if best >= 0 and request.scores.size > 0:
+            has_proba = best >= 0 and needs_proba(request)
+            if has_proba:
                 find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
+            if request.following > 0:
+                follow(rows, request.labels[i] if learning else -1, i)
             if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i], best >= 0 and request.scores.size > 0)
+                calibrate(state, request.labels[i], has_proba)
         elif learning:
             score_to_learn(state, event_rows, scaled, m, request.labels[i])
         if learning:

@@ -14,6 +14,7 @@ REQUEST = Declaration(
         "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
         "predicting": Number("whether rows are predicted, as somebody who takes heed of it would", i64),
         "answering": Number("whether codes, and what else is asked for, are wanted", i64),
+        "following": Number("whether what follows events is told of these", i64),
         "at_hand": Number("whether the first row is scaled already, and members have its scores", i64),
         "first": Number("the first row of the block in hand", i64),
         "n_block": Number("how many rows it has", i64),
@@ -67,8 +68,16 @@ def late_at(request, i):
 
 
 @inlined
+def needs_proba(request):
+    """Whether anybody looks at the probabilities."""
+    return request.scores.size > 0 or request.following > 0
+
+
+@inlined
 def answer(request, i, best, proba, n):
-    """The probability of the best of n classes for row i, and of as many classes as are asked for."""
+    """The probability of the best of n classes for row i, and of as many classes, as far as they are asked for."""
+    if request.scores.size == 0:
+        return
     request.scores[i] = proba[best]
     out = request.proba
     for c in range(min(n, out.shape[1])):

@@ -13,16 +13,16 @@ import numpy as np
 from numba import carray, config, types
 from numba.extending import intrinsic
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.ranks import count_below, count_below_in_four, count_upto, is_below, replace
-from streamsvm.kernels.state import Array, Declaration, Number, i64
+from streamsvm.kernels.state import Array, Declaration, Number, address, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
 u = np.uint64
 
-# What is asked of a single event: a class to learn it with, or a prediction; of the event last predicted, the
-# probabilities.
-PREDICT, PROBA = -1, -2
+# What is asked of a single event: a class to learn it with, or a prediction; with its probabilities; or with these told
+# to what follows events.
+PREDICT, PROBA, FOLLOW = -1, -2, -3
 
 # How values are scaled.
 NONE, STANDARD, RANK = 0, 1, 2
@@ -59,7 +59,8 @@ ROWS = Declaration(
         "window": Number("ranks are among so many values", i64),
         "decay": Number("what sums are multiplied by at each value", start=1.0),
         "limit": Number("the largest scaled value", start=CLIP),
-        "telling": Number("whether learning a single event leaves its probabilities, as they were before", i64),
+        "follow": address("what follows the probabilities of events, and their labels: its code, 0 for nothing"),
+        "followed": address("its memory"),
         "seen": Number("events learned", saved=True, within=_COUNT),
         "shift": _statistic("a scaled value is (x - shift) * scale", (-FARTHEST, FARTHEST)),
         "scale": _statistic("see shift", (0.0, MOST_SCALE)),
@@ -118,6 +119,18 @@ def single_event(rows):
     n = rows.listed - 1
     rows.listed = 0
     return rows.row, rows.row_columns, n, False
+
+
+@inlined
+def is_followed(rows, label):
+    """Whether what follows events is told of a single one, by what is asked of it."""
+    return rows.follow != 0 and (label >= 0 or label == FOLLOW)
+
+
+@inlined
+def follow(rows, label, i):
+    """Tell what follows events of row i, whose probabilities are at hand: its class, less than 0 for none."""
+    call(rows.follow, (rows.followed, label, i))
 
 
 @inlined

@@ -28,10 +28,11 @@ import numpy as np
 from numba import types
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.access import StateType
+from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.rows import MOST_EVENTS
-from streamsvm.kernels.state import Array, Declaration, Number, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, address, i64, records
 
 # The largest score, and how far misses may be from what is allowed.
 MOST, SLACK = 10.0, 50.0
@@ -74,8 +75,12 @@ COVERING = Declaration(
         "members": Array(
             ("answered", "classes"), "whether a class is in the set; no rows where nobody asks", np.bool_, lent=True
         ),
+        "sets": address("of what follows events, the thresholds"),
+        "next": address("what follows them next, 0 for nothing"),
     },
 )
+
+sets_at, covering_at = state_at(SETS), state_at(COVERING)
 
 
 @inlined
@@ -127,51 +132,67 @@ def has(state, proba, i, c):
 
 
 @inlined
-def fill(state, covering, i):
+def fill(state, proba, i, members, to):
     """The set of row i: the most probable class, and all that are probable enough; none where nothing is known."""
-    proba, members, best = covering.proba, covering.members, 0
+    best = 0
     for c in range(1, proba.shape[1]):
         if proba[i, c] > proba[i, best]:
             best = c
     for c in range(proba.shape[1]):
-        members[i, c] = proba[i, best] > 0.0 and (c == best or has(state, proba, i, c))
+        members[to, c] = proba[i, best] > 0.0 and (c == best or has(state, proba, i, c))
 
 
 @kernel
-def learn(state, covering, i, label):
+def learn(state, proba, i, label):
     """Take the label of row i into its threshold."""
     g = label if state.by_class > 0 else 0
     group, trackers, weights = state.groups[g], state.trackers[g], state.weights[g]
-    s, missed, total = score(covering.proba[i, label]), not has(state, covering.proba, i, label), 0.0
+    s, missed, total = score(proba[i, label]), not has(state, proba, i, label), 0.0
     group.seen += 1.0
     group.debt += (1.0 if missed else 0.0) - state.miss
     loss = pinball(state, s - combined(state, g))
     group.loss += max(LOSS_RATE, 1.0 / group.seen) * (loss - group.loss)
-    first = FIRST_STEP * group.seen**-FIRST_POWER if group.seen < FIRST_LABELS else 0.0
+    rate = -WEIGHT_RATE / max(group.loss, 1e-6)
     for k in range(trackers.size):
-        weights[k] *= math.exp(-WEIGHT_RATE * min(pinball(state, s - trackers[k]) / max(group.loss, 1e-6), 20.0))
+        weights[k] *= exp_below(max(rate * pinball(state, s - trackers[k]), -20.0 * WEIGHT_RATE))
         total += weights[k]
-        step = max(state.rates[k], first)
-        trackers[k] += step * (1.0 - state.miss) if s > trackers[k] else -step * state.miss
-        trackers[k] = min(max(trackers[k], 0.0), MOST)
+    first = FIRST_STEP * exp_below(-FIRST_POWER * math.log(group.seen)) if group.seen < FIRST_LABELS else 0.0
     for k in range(trackers.size):
-        weights[k] = (1.0 - DEALT) * weights[k] / total + DEALT / trackers.size
+        step = max(state.rates[k], first)
+        tracker = trackers[k] + (step * (1.0 - state.miss) if s > trackers[k] else -step * state.miss)
+        trackers[k] = min(max(tracker, 0.0), MOST)
+    share, dealt = (1.0 - DEALT) / total, DEALT / trackers.size
+    for k in range(trackers.size):
+        weights[k] = share * weights[k] + dealt
     set_threshold(state, g)
+
+
+@inlined
+def take_row(state, covering, i, label, to):
+    """The set of row i, where there is a row for it, before its label is taken.
+
+    The first label of a class, which could be in no set, moves nothing. Classes are numbered as their labels come.
+    """
+    if to < covering.members.shape[0]:
+        fill(state, covering.proba, i, covering.members, to)
+    if 0 <= label < state.n_known:
+        learn(state, covering.proba, i, label)
+    state.n_known = max(state.n_known, label + 1)
 
 
 @kernel
 def run_sets(state, covering):
-    """The set of each row, before its label is taken.
-
-    The first label of a class, which could be in no set, moves nothing. Classes are numbered as their labels come.
-    """
+    """The set of each row, one after the other."""
     for i in range(covering.labels.size):
-        if covering.members.shape[0] > 0:
-            fill(state, covering, i)
-        label = covering.labels[i]
-        if 0 <= label < state.n_known:
-            learn(state, covering, i, label)
-        state.n_known = max(state.n_known, label + 1)
+        take_row(state, covering, i, covering.labels[i], i)
+
+
+def follow_sets(address, label, to):
+    """All sets that follow a learner, by the probabilities where it leaves those of an event; compiled apart."""
+    while address != 0:
+        covering = covering_at(address)
+        take_row(sets_at(covering.sets), covering, 0, label, to)
+        address = covering.next
 
 
 _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
@@ -179,4 +200,5 @@ _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
 ENTRIES = {
     "begin_groups": Entry(begin_groups, (_SETS, types.int64)),
     "run_sets": Entry(run_sets, (_SETS, _COVERING)),
+    "follow_sets": Entry(follow_sets, (types.int64,) * 3),
 }

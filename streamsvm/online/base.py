@@ -20,7 +20,7 @@ from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
-from streamsvm.decide.sets import AllSets, Key
+from streamsvm.decide.sets import AllSets, Key, follow_address
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
 MANY_CLASSES = 250
-_NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+_NONE, _NO_MEMORY, _NO_MEMBERS = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.bool_)
 # What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
 
@@ -206,11 +206,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._fast = (space.plain_length, space.packer, memoryview(self._row), space.getter, self._state)
 
     def _follow_sets(self) -> None:
-        """Have sets asked, and taught, by the probabilities that single events leave."""
+        """Have sets asked, and taught, by the probabilities that events leave."""
         self._left = self._proba[None, : len(self._codes)]
         self._live = self._sets.live(self._left)
-        self._following = list(self._live.values())
-        self._rows.telling = bool(self._following)
+        first = next(iter(self._live.values()), None)
+        self._rows.follow = 0 if first is None else follow_address()
+        self._rows.followed = 0 if first is None else first.covering.address
 
     def _sets_began(self) -> None:
         self._follow_sets()
@@ -276,7 +277,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """A learner that knows the same, and goes its own way."""
         twin = copy(self)
         twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
-        twin._live, twin._following = {}, []
+        twin._follow_sets()
         return twin
 
     def _follow(self, other: OnlineClassifier) -> None:
@@ -324,15 +325,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
                 pass
             else:
                 if self._event(state, code, 1.0) == 0:
-                    for sets in self._following:
-                        sets.learn(code)
                     return
-        if self._following:
-            self._learn_rows([x], [y], [w], unlabelled=False, predict=False)
-        else:
-            self._learn_any(x, y, w)
-
-    def _learn_any(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
         w = weight_of(w)
         if is_nan(y):
             self._code(y)  # raises
@@ -438,15 +431,15 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         if not self._codes:
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return set()
-        self._predict(x)
-        return sets.of(self._answers)
+        self._predict(x, scaling.FOLLOW)
+        return sets.found(self._answers)
 
     def _answer(self, x: dict[Hashable, Any]) -> tuple[Any, Sequence[float]]:
         """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call."""
         code = self._predict(x)
         return self._answers[code], self._shares[: self._n_classes[()]]
 
-    def _predict(self, x: dict[Hashable, Any]) -> int:
+    def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
         plain_length, pack, row, get, state = self._fast
         if len(x) == plain_length and type(x) is dict:
@@ -455,11 +448,11 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             except NOT_PLAIN:
                 pass
             else:
-                code: int = self._event(state, scaling.PROBA, 1.0)
+                code: int = self._event(state, asked, 1.0)
                 if code >= -1:
                     return code
         self._list(*self._space.encode_event(x, learn=False))
-        return int(self._event(self._state, scaling.PROBA, 1.0))
+        return int(self._event(self._state, asked, 1.0))
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
@@ -692,9 +685,16 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     ) -> tuple[Ints, Floats, Floats, Members | None]:
         """Predict and learn rows, and the sets that are wanted; where `unlabelled`, None and NaN are no labels."""
         rows, numbers, weights = self._prepare(X, y, w, unlabelled)
-        n_proba = len(self._codes) if proba or self._sets else 0
-        codes, scores, shares = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba)
-        return codes, scores, shares, self._sets.run(shares, numbers, sets)
+        n_proba, live = len(self._codes) if proba else 0, self._live
+        members = None if sets is None else np.zeros((len(rows), len(self._codes)), np.bool_)
+        for key, one in live.items():
+            one.answer(_NO_MEMBERS if members is None or key != sets else members)
+        try:
+            found = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba, following=bool(live))
+        finally:
+            for one in live.values():
+                one.answer()
+        return *found, members
 
     def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
         """Rows, their classes by number, -1 where they are not to be learned, and their weights."""
@@ -736,6 +736,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         score: bool = False,
         n_proba: int = 0,
         late: Late | None = None,
+        following: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
         n = len(rows)
         memories, apart = (_NO_MEMORY, _NONE) if late is None else late
@@ -743,7 +744,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         scores = np.full(n if score or n_proba else 0, math.nan)
         request = State(REQUEST)
         request.shared, request.predicting = rows.shared, predict
-        request.answering = predict or score or n_proba > 0
+        request.answering = predict or score or following or n_proba > 0
+        request.following = following
         request.lend(
             values=np.ascontiguousarray(rows.values, np.float64),
             columns=np.ascontiguousarray(rows.columns, np.int64),
@@ -861,7 +863,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live", "_following")
+        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
         for name in (*views, "_space"):
             del state[name]
         space = self._space

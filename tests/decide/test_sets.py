@@ -119,7 +119,7 @@ def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class)
 def test_a_learner_that_is_asked_for_no_sets_keeps_none():
     model = CPMClassifier()
     model.learn_one({"a": 1.0}, "x")
-    assert not model._rows.telling
+    assert not model._rows.follow
     assert not any(name.startswith("sets") for name in model.state()[1])
 
 
