@@ -18,6 +18,7 @@ from streamsvm.kernels.state import State
 
 ABSTAINS, UNKNOWN = -1, -2
 """The decision to leave an event to somebody else, and one that is not known any more."""
+_NO_WEIGHTS = np.zeros(0)
 
 
 class Costs:
@@ -57,6 +58,7 @@ class Costs:
         self._weights = class_weight if isinstance(class_weight, Mapping) else {}
         self._abstain, self._is_balanced = np.inf if abstain is None else float(abstain), class_weight == "balanced"
         self._use(self._new_state(2))
+        self._rows = State(kernels.DECIDING)
         self._n_known = self._n_counted = 0
         self._live: LiveCosts | None = None
 
@@ -148,13 +150,30 @@ class Costs:
         decisions, weights
             By the number of the class; and what costs are multiplied by where the label is that of the row.
         """
+        weights = np.empty(len(codes))
+        decisions = self._decide_rows(proba, codes, np.where(follow, codes, -1), classes, weights)
+        if follow.any():
+            self._n_counted = max(self._n_counted, proba.shape[1])
+        return decisions, weights
+
+    def decide_many(self, proba: Floats, codes: Ints, classes: Sequence[Any]) -> Ints:
+        """As `run`, all labels taken, where nobody asks what decisions cost.
+
+        Parameters
+        ----------
+        proba, codes, classes
+            As for `run`.
+        """
+        self._n_counted = max(self._n_counted, proba.shape[1])
+        return self._decide_rows(proba, codes, codes, classes, _NO_WEIGHTS)
+
+    def _decide_rows(self, proba: Floats, codes: Ints, taken: Ints, classes: Sequence[Any], weights: Floats) -> Ints:
         n, k = proba.shape
         self.matrix(classes[:k])
-        decisions, weights = np.empty(n, np.int64), np.empty(n)
-        _step()(self._state, _deciding(proba, codes, np.where(follow, codes, -1), decisions, weights))
-        if follow.any():
-            self._n_counted = max(self._n_counted, k)
-        return decisions, weights
+        decisions = np.empty(n, np.int64)
+        _lend(self._rows, proba, codes, taken, decisions, weights)
+        _step()(self._state, self._rows)
+        return decisions
 
     def paid(self, decisions: Ints, codes: Ints, weights: Floats, classes: Sequence[Any]) -> Floats:
         """What decisions have cost.
@@ -212,11 +231,12 @@ class Costs:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_live": None}
-        del state["_tally"]
+        del state["_tally"], state["_rows"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._rows = State(kernels.DECIDING)
         self._use(self._state)
 
 
@@ -238,7 +258,8 @@ class LiveCosts:
         costs.matrix(classes[: self.n_classes])
         none, decision = np.full(1, -1), np.empty(1, np.int64)
         self._costs, self._call = costs, _step()
-        self._asking, self._decision = _deciding(proba, none, none, decision, np.empty(1)), decision.data
+        self._asking, self._decision = State(kernels.DECIDING), decision.data
+        _lend(self._asking, proba, none, none, decision, _NO_WEIGHTS)
         self._pack, self._row = struct.Struct(f"{self.n_classes}d").pack_into, proba.data
 
     def decide(self) -> int:
@@ -258,9 +279,8 @@ def _step() -> Any:
     return kernels.ENTRIES["run_costs"].compile()
 
 
-def _deciding(proba: Floats, labels: Ints, taken: Ints, decisions: Ints, weights: Floats) -> State:
-    """Rows as the kernel takes them."""
-    deciding = State(kernels.DECIDING)
+def _lend(deciding: State, proba: Floats, labels: Ints, taken: Ints, decisions: Ints, weights: Floats) -> None:
+    """Give rows to the kernel."""
     deciding.lend(
         proba=np.ascontiguousarray(proba, np.float64),
         labels=np.ascontiguousarray(labels, np.int64),
@@ -268,4 +288,3 @@ def _deciding(proba: Floats, labels: Ints, taken: Ints, decisions: Ints, weights
         decisions=decisions,
         weights=weights,
     )
-    return deciding

@@ -172,18 +172,23 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
-        _, proba = self.model.test_then_train(X, y, times=times, w=w, proba=True)  # type: ignore[attr-defined]
-        classes = self.model.classes_  # type: ignore[attr-defined]
+        model: Any = self.model
+        if self._leaves and w is None:
+            proba, codes = model._proba_then_train(X, y)
+        else:
+            (_, proba), codes = model.test_then_train(X, y, times=times, w=w, proba=True), None
+        classes = model.classes_
         self._number(classes)
-        labels = y.tolist() if hasattr(y, "tolist") else list(y)
-        codes = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
-        if classes != self.classes_:
-            wide = np.zeros((len(labels), len(self._codes)))
+        known = self.classes_
+        if codes is None or classes != known:
+            labels = y.tolist() if hasattr(y, "tolist") else list(y)
+            codes = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+        if classes != known:
+            wide = np.zeros((len(codes), len(known)))
             wide[:, [self._codes[label] for label in classes]] = proba
             proba = wide
-        decisions, _ = self._costs.run(proba, codes, self.classes_)
-        answers = np.fromiter((*self.classes_, None), object, len(self._codes) + 1)
-        return np.asarray(answers[decisions])  # -1 is the last: None
+        answers = np.fromiter((*known, None), object, len(known) + 1)
+        return np.asarray(answers[self._costs.decide_many(proba, codes, known)])  # -1 is the last: None
 
     def _number(self, labels: Any) -> None:
         for label in labels:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from streamsvm.decide.arrays import Floats, Members
+from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.decide.sets import AllSets, Key, LabelSets, labels_in
 
 
@@ -89,6 +89,10 @@ class LeavesProbabilities:
     @abstractmethod
     def _predict(self, x: dict[Hashable, Any]) -> int:
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
+
+    @abstractmethod
+    def _proba_then_train(self, X: Any, y: Any) -> tuple[Floats, Ints]:
+        """Predict each row, then learn it: its probabilities over `classes_`, and the number of its label, -1 for none."""
 
 
 class PredictsManySets(PredictsSets):

@@ -68,6 +68,7 @@ class LabelSets:
             raise TypeError(f"`by_class` must be True or False, got {by_class!r}")
         prepare(list(kernels.ENTRIES.values()))
         self.coverage, self.by_class = float(coverage), by_class
+        self._rows = State(kernels.COVERING)
         self._followers: WeakSet[LiveSets] = WeakSet()
         self._use(self._new_state(2 if by_class else 1))
         self._state.n_known, self._n_groups, self._n_single = n_known, 0, -1
@@ -145,7 +146,8 @@ class LabelSets:
 
     def _run(self, proba: Floats, codes: Ints, members: Members) -> None:
         self._grow(proba.shape[1])
-        _step()(self._state, _covering(proba, codes, members))
+        _lend(self._rows, proba, codes, members)
+        _step()(self._state, self._rows)
 
     def run_one(self, proba: Floats | Collection[float], code: int = -1) -> Members:
         """As `run` for one event: its probabilities, and its set, are of shape (n_classes,).
@@ -168,7 +170,8 @@ class LabelSets:
             self._n_single = n
             # Probabilities and the label after them, so that one call writes both.
             row, members = np.zeros(n + 1), np.empty((1, n), np.bool_)
-            self._single, self._call = _covering(row[None, :n], row[n:].view(np.int64), members), _step()
+            self._single, self._call = State(kernels.COVERING), _step()
+            _lend(self._single, row[None, :n], row[n:].view(np.int64), members)
             self._pack, self._row = struct.Struct(f"{n}dq").pack_into, row.data
             self._found: Members = members[0]
         self._pack(self._row, 0, *proba, code)
@@ -210,7 +213,7 @@ class LabelSets:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.coverage, self.by_class = state["coverage"], state["by_class"]
-        self._followers = WeakSet()
+        self._rows, self._followers = State(kernels.COVERING), WeakSet()
         self.restore(state["arrays"])
 
 
@@ -228,7 +231,8 @@ class LiveSets:
     def __init__(self, sets: LabelSets, proba: Floats) -> None:
         sets._grow(proba.shape[1])
         self._single = np.zeros(proba.shape, np.bool_)
-        self.covering = _covering(proba, np.full(1, -1), self._single)
+        self.covering = State(kernels.COVERING)
+        self.covering.lend(proba=proba, members=self._single)
         self.covering.sets = sets._state.address
         sets._followers.add(self)
         self._members = self._single.data
@@ -261,15 +265,13 @@ def follow_address() -> int:
     return int(kernels.ENTRIES["follow_sets"].compile().address)
 
 
-def _covering(proba: Floats, codes: Ints, members: Members) -> State:
-    """Rows as the kernel takes them."""
-    covering = State(kernels.COVERING)
+def _lend(covering: State, proba: Floats, codes: Ints, members: Members) -> None:
+    """Give rows to the kernel."""
     covering.lend(
         proba=np.ascontiguousarray(proba, np.float64),
         labels=np.ascontiguousarray(codes, np.int64),
         members=members,
     )
-    return covering
 
 
 class AllSets:

@@ -27,7 +27,7 @@ DECIDING = Declaration(
         "labels": Array(("asked",), "the class of each row, -1 where it is not known", i64, lent=True),
         "taken": Array(("asked",), "that which counts from now on, -1 for none", i64, lent=True),
         "decisions": Array(("asked",), "the class that is decided for, -1 for none", i64, lent=True),
-        "weights": Array(("asked",), "what the costs of each row's label are multiplied by", lent=True),
+        "weights": Array(("weighed",), "what the costs of each row's label are multiplied by, if asked for", lent=True),
     },
 )
 
@@ -69,7 +69,8 @@ def run_costs(state, deciding):
     for i in range(deciding.labels.size):
         label, taken = deciding.labels[i], deciding.taken[i]
         deciding.decisions[i] = decide(state, deciding.proba, i, total, n_seen)
-        deciding.weights[i] = weigh(state, label, total, n_seen) if 0 <= label < n else 1.0
+        if deciding.weights.size > 0:
+            deciding.weights[i] = weigh(state, label, total, n_seen) if 0 <= label < n else 1.0
         if 0 <= taken < n:
             total += 1
             n_seen += state.counts[taken] == 0

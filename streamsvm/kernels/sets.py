@@ -31,17 +31,18 @@ from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
-from streamsvm.kernels.rows import MOST_EVENTS
+from streamsvm.kernels.rows import MOST_EVENTS, u
 from streamsvm.kernels.state import Array, Declaration, Number, address, i64, records
 
 # The largest score, and how far misses may be from what is allowed.
 MOST, SLACK = 10.0, 50.0
 # The steps of the trackers; the first ones are longer.
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+N_RATES = len(RATES)  # known when loops over them are compiled
 FIRST_STEP, FIRST_POWER = 1.0, 0.6
 FIRST_LABELS = (FIRST_STEP / RATES[0]) ** (1.0 / FIRST_POWER) + 1.0
 # How fast weights follow the losses, which are in units of their decayed mean, and what is dealt out anew.
-WEIGHT_RATE, DEALT, LOSS_RATE = 0.1, 0.001, 0.01
+WEIGHT_RATE, MOST_LOSS, DEALT, LOSS_RATE = 0.1, 2.0, 0.001, 0.01
 
 _DEBT = (-SLACK - 1.0, SLACK + 1.0)
 
@@ -90,27 +91,35 @@ def score(p):
 
 
 @inlined
-def pinball(state, above):
-    """The loss of a threshold that a score is so far above."""
-    return above * (1.0 - state.miss) if above > 0.0 else -above * state.miss
+def pinball(above, miss):
+    """The loss of a threshold that a score is so far above, where this share may be missing."""
+    return max(above * (1.0 - miss), -above * miss)
+
+
+@inlined
+def worth(loss):
+    """What a weight is multiplied by for a loss: exp(-loss), the less precisely the larger that is (.100 for .135)."""
+    part = 1.0 - loss / 8.0
+    part *= part
+    part *= part
+    return part * part
 
 
 @inlined
 def combined(state, g):
     """What the trackers say together."""
-    mixed = 0.0
-    for k in range(state.rates.size):
-        mixed += state.weights[g, k] * state.trackers[g, k]
+    mixed, weights, trackers = 0.0, state.weights, state.trackers
+    for k in range(N_RATES):
+        mixed += weights[u(g), u(k)] * trackers[u(g), u(k)]
     return mixed
 
 
 @kernel
 def begin_groups(state, n):
     """See that there are n thresholds: a new one begins where calibrated probabilities would have it."""
-    n_rates = state.rates.size
     for g in range(state.n_groups, n):
-        for k in range(n_rates):
-            state.trackers[g, k], state.weights[g, k] = -math.log(state.miss), 1.0 / n_rates
+        for k in range(N_RATES):
+            state.trackers[g, k], state.weights[g, k] = -math.log(state.miss), 1.0 / N_RATES
         set_threshold(state, g)
     state.n_groups = max(state.n_groups, n)
 
@@ -145,25 +154,24 @@ def fill(state, proba, i, members, to):
 @kernel
 def learn(state, proba, i, label):
     """Take the label of row i into its threshold."""
-    g = label if state.by_class > 0 else 0
-    group, trackers, weights = state.groups[g], state.trackers[g], state.weights[g]
+    g = u(label if state.by_class > 0 else 0)
+    group, trackers, weights, rates, miss = state.groups[g], state.trackers, state.weights, state.rates, state.miss
     s, missed, total = score(proba[i, label]), not has(state, proba, i, label), 0.0
     group.seen += 1.0
-    group.debt += (1.0 if missed else 0.0) - state.miss
-    loss = pinball(state, s - combined(state, g))
+    group.debt += (1.0 if missed else 0.0) - miss
+    loss = pinball(s - combined(state, g), miss)
     group.loss += max(LOSS_RATE, 1.0 / group.seen) * (loss - group.loss)
-    rate = -WEIGHT_RATE / max(group.loss, 1e-6)
-    for k in range(trackers.size):
-        weights[k] *= exp_below(max(rate * pinball(state, s - trackers[k]), -20.0 * WEIGHT_RATE))
-        total += weights[k]
+    rate = WEIGHT_RATE / max(group.loss, 1e-6)
+    for k in range(N_RATES):
+        weights[g, u(k)] *= worth(min(rate * pinball(s - trackers[g, u(k)], miss), MOST_LOSS))
+        total += weights[g, u(k)]
     first = FIRST_STEP * exp_below(-FIRST_POWER * math.log(group.seen)) if group.seen < FIRST_LABELS else 0.0
-    for k in range(trackers.size):
-        step = max(state.rates[k], first)
-        tracker = trackers[k] + (step * (1.0 - state.miss) if s > trackers[k] else -step * state.miss)
-        trackers[k] = min(max(tracker, 0.0), MOST)
-    share, dealt = (1.0 - DEALT) / total, DEALT / trackers.size
-    for k in range(trackers.size):
-        weights[k] = share * weights[k] + dealt
+    share = (1.0 - DEALT) / total
+    for k in range(N_RATES):
+        step, tracker = max(rates[u(k)], first), trackers[g, u(k)]
+        tracker += step * (1.0 - miss) if s > tracker else -step * miss
+        trackers[g, u(k)] = min(max(tracker, 0.0), MOST)
+        weights[g, u(k)] = share * weights[g, u(k)] + DEALT / N_RATES
     set_threshold(state, g)
 
 

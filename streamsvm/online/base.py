@@ -505,7 +505,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         BadRows
             Where rows cannot be learned from; no row has been then.
         """
-        self._learn_rows(X, y, w, unlabelled=False, predict=False)
+        self._run_followed(*self._prepare(X, y, w, False), predict=False)
 
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives for rows.
@@ -615,9 +615,14 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             Where rows cannot be used; nothing has been learned then.
         """
         key = self._sets_asked(coverage, by_class)
-        codes, _, probabilities, members = self._learn_rows(X, y, w, proba=proba, sets=key)
+        codes, _, probabilities, members = self._run_followed(*self._prepare(X, y, w, True), proba=proba, sets=key)
         predicted = like(X, self._decode(codes))
         return answers(predicted, probabilities if proba else None, members)
+
+    def _proba_then_train(self, X: Any, y: Any) -> tuple[Floats, Ints]:
+        rows, numbers, weights = self._prepare(X, y, None, True)
+        _, _, proba, _ = self._run_followed(rows, numbers, weights, proba=True)
+        return proba, numbers
 
     def run_batch(
         self,
@@ -673,18 +678,16 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             found = self._run(self._space.encode(features), score=True, n_proba=n_proba)
         return found if proba else found[:2]
 
-    def _learn_rows(
+    def _run_followed(
         self,
-        X: Any,
-        y: Any,
-        w: Any = None,
-        unlabelled: bool = True,
+        rows: EncodedRows,
+        numbers: Ints,
+        weights: Floats,
         predict: bool = True,
         proba: bool = False,
         sets: Key | None = None,
     ) -> tuple[Ints, Floats, Floats, Members | None]:
-        """Predict and learn rows, and the sets that are wanted; where `unlabelled`, None and NaN are no labels."""
-        rows, numbers, weights = self._prepare(X, y, w, unlabelled)
+        """Predict and learn rows as `_prepare` has them, with all sets that follow, of which some may be wanted."""
         n_proba, live = len(self._codes) if proba else 0, self._live
         members = None if sets is None else np.zeros((len(rows), len(self._codes)), np.bool_)
         for key, one in live.items():
@@ -697,7 +700,10 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         return *found, members
 
     def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
-        """Rows, their classes by number, -1 where they are not to be learned, and their weights."""
+        """Rows, their classes by number, -1 where they are not to be learned, and their weights.
+
+        Where `unlabelled`, None and NaN are no labels.
+        """
         labels = labels_of(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
