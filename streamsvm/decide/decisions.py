@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -130,17 +131,21 @@ class Decisions:
     @staticmethod
     def codes(labels: Sequence[Any], classes: Sequence[Any]) -> Ints:
         """Labels by the number of their class, -1 where there is none."""
-        number = {label: code for code, label in enumerate(classes)}
-        return np.array([-1 if label is None else number.get(label, -1) for label in labels], np.int64)
+        number = {label: code for code, label in enumerate(classes) if label is not None}
+        return np.fromiter(map(number.get, labels, repeat(-1)), np.int64, len(labels))
+
+    def is_alarmed_for(self, labels: Sequence[Any]) -> Ints:
+        """Whether each label is the one that alarms are for, 1 or 0, or -1 where there is none."""
+        return np.fromiter(map({self.label: 1, None: -1}.get, labels, repeat(0)), np.int64, len(labels))
 
     def _alarmed(self, alarms: Alarms, rows: Rows, classes: Sequence[Any]) -> Ints:
         [c], (n, k) = self.codes([self.label], classes), rows.proba.shape
         p = rows.proba[:, c] if 0 <= c < k else np.zeros(n)
-        own = [-1 if label is None else int(label == self.label) for label in rows.labels]
+        own = self.is_alarmed_for(rows.labels)
         # A share is one of events, whatever their labels.
         used = rows.asked if alarms.kind == "share" else np.ones(n, np.bool_)
         raised = np.zeros(n, np.int64)
-        raised[used] = alarms.run(p[used], np.where(rows.followed, np.array(own, np.int64), -1)[used])
+        raised[used] = alarms.run(p[used], np.where(rows.followed, own, -1)[used])
         return raised
 
     # What waits with an event -----------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class LeavesProbabilities:
 
     @abstractmethod
     def _proba_then_train(self, X: Any, y: Any) -> tuple[Floats, Ints]:
-        """Predict each row, then learn it: its probabilities over `classes_`, and the number of its label, -1 for none."""
+        """Predict each row, then learn it: probabilities over `classes_`, and the number of its label, -1 for none."""
 
 
 class PredictsManySets(PredictsSets):

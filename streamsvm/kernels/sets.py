@@ -130,7 +130,8 @@ def set_threshold(state, g):
     group = state.groups[g]
     group.threshold = combined(state, g) + MOST * (group.debt / SLACK) ** 3
     # Scores end at MOST: a threshold from there on has all labels in the set, however improbable.
-    group.least = math.exp(-group.threshold) if group.threshold < MOST else 0.0
+    q = group.threshold
+    group.least = 0.0 if q >= MOST else exp_below(-q) if q > 0.0 else math.exp(-q)
 
 
 @inlined

@@ -60,7 +60,7 @@ class RunDecisions(Decisions):
             codes = self.codes(labels, classes)
             found["costs"] = self.costs.paid(decided.decisions, codes, decided.weights, classes)
         if decided.alarms is not None:
-            found["watched"] = np.column_stack([decided.alarms, [label == self.label for label in labels]])
+            found["watched"] = np.column_stack([decided.alarms, self.is_alarmed_for(labels) == 1])
         return found
 
     def state(self) -> State:

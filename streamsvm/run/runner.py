@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, count
 from typing import Any, Protocol
 
 import numpy as np
@@ -667,12 +667,13 @@ def prediction_table(
 
 def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list[Any] | None]:
     """Sets by their labels, None for those with none; there are few different ones."""
-    n, k = members.shape
-    flat, found = members.tobytes(), dict[bytes, list[Any] | None]()
-    rows = [flat[i * k : (i + 1) * k] for i in range(n)]
-    for row in set(rows):
-        found[row] = list(compress(classes, row)) or None
-    return [found[row] for row in rows]
+    bits = np.packbits(members, axis=1)
+    words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), np.uint8)
+    words[:, : bits.shape[1]] = bits
+    columns = [column.tolist() for column in words.view(np.uint64).T]
+    keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    found = {key: list(compress(classes, members[i])) or None for key, i in dict(zip(keys, count())).items()}
+    return list(map(found.__getitem__, keys))
 
 
 def request_table(answers: Answers, classes: Sequence[Any], asked: Sequence[int]) -> dict[str, Sequence[Any]]:
