@@ -25,7 +25,8 @@ from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number, State
 
-# Over how many labels it goes where all are taken, and where one in four is, and what has changed shows later.
+# Over how many labels it goes where all are taken, and where one in four is, and what has changed shows later; the
+# polytope machine has its own.
 MEMORY, SAMPLED_MEMORY = 1_000.0, 300.0
 # Information on both begins as if there had been so much information.
 FIRST_INFORMATION = 3.0
@@ -192,5 +193,5 @@ def step(state, by_sharpness, by_odds):
 
 @inlined
 def moved(value, step):
-    """A value whose logarithm makes a short step, by the first terms of the series: to 1e-6 of it up to .15."""
+    """A value whose logarithm makes a short step, by the first terms of the series: to 2e-5 of it up to .3."""
     return value * (1.0 + step * (1.0 + step * (1.0 / 2.0 + step * (1.0 / 6.0 + step * (1.0 / 24.0)))))

@@ -103,10 +103,11 @@ class CPMClassifier(base.OnlineClassifier):
     Notes
     -----
     Probabilities are the softmax of so many f_c as make the log loss of late the least: the inverse temperature is
-    learned as they run, from one event in four, and changes no prediction. The published algorithm is for two classes
-    and an endless pass over a data set, which `fit` follows; there a row drawn again gives up its earlier count before
-    entropies are compared (compared with it still in place, as Algorithm 2 is printed, the fits tried were worse). On a
-    stream, where no event comes twice, the counts decay instead, and the count of steps is capped.
+    learned as they run, from one event in four of the first 2,000 and one in eight after them, and changes no
+    prediction. The published algorithm is for two classes and an endless pass over a data set, which `fit` follows;
+    there a row drawn again gives up its earlier count before entropies are compared (compared with it still in place,
+    as Algorithm 2 is printed, the fits tried were worse). On a stream, where no event comes twice, the counts decay
+    instead, and the count of steps is capped.
 
     References
     ----------
@@ -169,10 +170,11 @@ class CPMClassifier(base.OnlineClassifier):
             "classes": n_classes,
             "faces": self.n_faces,
         }
+        noise = calibration.new_calibration(n_classes, kernels.NOISE_MEMORY, kernels.NOISE_HEARING)
         state = State(
             kernels.CPM,
             sizes,
-            parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
+            parts={"rows": own, "calibration": noise},
         )
         state.n_faces = self.n_faces
         state.l2 = self.l2

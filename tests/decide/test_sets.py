@@ -116,6 +116,34 @@ def test_batches_a_loop_and_a_resumed_learner_give_the_same_sets(make, by_class)
         np.testing.assert_array_equal(one[1], other[1], err_msg=one[0])
 
 
+def test_several_sets_follow_a_learner_side_by_side():
+    X, y = ring(300)
+    looped, batched, asked = CPMClassifier(), CPMClassifier(), [(0.8, False), (0.95, True), (0.9, False)]
+    for key in asked:
+        looped.label_sets(*key)
+        batched.label_sets(*key)
+    found = []
+    for x, label in zip(dicts(X), y.tolist(), strict=True):
+        sets = [looped.predict_set_one(x, *key) for key in asked]
+        found.append(sets[1])
+        looped.learn_one(x, label)
+    for part in (slice(0, 100), slice(100, 300)):
+        _, members = batched.test_then_train(X[part], y[part], coverage=0.95, by_class=True)
+        assert [{batched.classes_[c] for c in np.flatnonzero(row)} for row in members] == found[part]
+    for one, other in zip(batched._sets.arrays().items(), looped._sets.arrays().items(), strict=True):
+        np.testing.assert_array_equal(one[1], other[1], err_msg=one[0])
+
+
+def test_sets_that_grow_by_themselves_still_follow_their_learner():
+    model = CPMClassifier()
+    model.test_then_train(np.eye(4), [0, 1, 0, 1])
+    sets = model.label_sets(0.9, by_class=True)
+    sets.run(np.full((1, 40), 1.0 / 40.0), np.array([-1]))
+    model.learn_one({0: 1.0}, 1)
+    model.test_then_train(np.eye(4), [0, 1, 0, 1], coverage=0.9, by_class=True)
+    assert sets.state()["groups.seen"].sum() == 5.0
+
+
 def test_a_learner_that_is_asked_for_no_sets_keeps_none():
     model = CPMClassifier()
     model.learn_one({"a": 1.0}, "x")
