@@ -61,15 +61,19 @@ class Decided:
         1 where there is one, else 0; -2 where that is not known any more.
     weights
         What the costs of each row's label are multiplied by.
+    codes, own
+        Of the labels by which it was decided, the numbers, and whether alarms are for them.
     """
 
     members: Members | None = None
     decisions: Ints | None = None
     alarms: Ints | None = None
     weights: Floats | None = None
+    codes: Ints | None = None
+    own: Ints | None = None
 
     def part(self, rows: Any) -> Decided:
-        """That of some rows."""
+        """That of some rows, without what is known of their labels."""
         columns = (self.members, self.decisions, self.alarms, self.weights)
         return Decided(*(None if column is None else column[rows] for column in columns))
 
@@ -118,14 +122,15 @@ class Decisions:
         classes
             The labels that the probabilities are of, in order of first arrival.
         """
-        found = Decided()
         codes = self.codes(rows.labels, classes)
+        found = Decided(codes=codes)
         if self.sets is not None:
             found.members = self.sets.run(rows.proba, np.where(rows.followed, codes, -1))
         if self.costs is not None:
             found.decisions, found.weights = self.costs.decide_rows(rows.proba, codes, classes, rows.followed)
         if self.alarms is not None:
-            found.alarms = self._alarmed(self.alarms, rows, classes)
+            found.own = self.is_alarmed_for(rows.labels)
+            found.alarms = self._alarmed(self.alarms, rows, found.own, classes)
         return found
 
     @staticmethod
@@ -138,10 +143,9 @@ class Decisions:
         """Whether each label is the one that alarms are for, 1 or 0, or -1 where there is none."""
         return np.fromiter(map({self.label: 1, None: -1}.get, labels, repeat(0)), np.int64, len(labels))
 
-    def _alarmed(self, alarms: Alarms, rows: Rows, classes: Sequence[Any]) -> Ints:
+    def _alarmed(self, alarms: Alarms, rows: Rows, own: Ints, classes: Sequence[Any]) -> Ints:
         [c], (n, k) = self.codes([self.label], classes), rows.proba.shape
         p = rows.proba[:, c] if 0 <= c < k else np.zeros(n)
-        own = self.is_alarmed_for(rows.labels)
         # A share is one of events, whatever their labels.
         used = rows.asked if alarms.kind == "share" else np.ones(n, np.bool_)
         raised = np.zeros(n, np.int64)

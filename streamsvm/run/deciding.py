@@ -57,10 +57,11 @@ class RunDecisions(Decisions):
     def _judged(self, decided: Decided, labels: Sequence[Any], classes: Sequence[Any]) -> dict[str, Any]:
         found: dict[str, Any] = {} if decided.members is None else {"members": decided.members}
         if self.costs is not None and decided.decisions is not None and decided.weights is not None:
-            codes = self.codes(labels, classes)
+            codes = self.codes(labels, classes) if decided.codes is None else decided.codes
             found["costs"] = self.costs.paid(decided.decisions, codes, decided.weights, classes)
         if decided.alarms is not None:
-            found["watched"] = np.column_stack([decided.alarms, self.is_alarmed_for(labels) == 1])
+            own = self.is_alarmed_for(labels) if decided.own is None else decided.own
+            found["watched"] = np.column_stack([decided.alarms, own == 1])
         return found
 
     def state(self) -> State:

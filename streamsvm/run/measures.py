@@ -168,9 +168,14 @@ class Ranking:
         with np.errstate(divide="ignore"):
             odds = np.log(proba) - np.log1p(-np.minimum(proba, 1.0))
         steps = np.clip((odds + _WIDEST) * (_STEPS / (2.0 * _WIDEST)), 0, _STEPS - 1).astype(np.int64)
+        first = int(span[0]) if len(span) else 0
         for c in range(self.n_classes):
-            at = steps[:, c] if c < proba.shape[1] else np.zeros(len(truth), np.int64)
-            np.add.at(self._counts[:, c], (span, (truth == c).astype(np.int64), at), 1)
+            at = steps[:, c] if c < proba.shape[1] else 0
+            places = ((span - first) * 2 + (truth == c)) * _STEPS + at
+            counts = np.bincount(places, minlength=2 * _STEPS).astype(np.int64)
+            n_spans = -(-len(counts) // (2 * _STEPS))
+            counts = np.concatenate([counts, np.zeros(n_spans * 2 * _STEPS - len(counts), np.int64)])
+            self._counts[first : first + n_spans, c] += counts.reshape(n_spans, 2, _STEPS)
 
     def _spans(self, n: int) -> Ints:
         """In which spans of the stream the next n events are."""
@@ -268,8 +273,10 @@ class Reliability:
     def add(self, scores: Floats, right: NDArray[np.bool_]) -> None:
         """Take predictions: their probabilities, and whether they were right."""
         bins = np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
-        for row, values in zip(self.counts, (np.ones(len(bins), np.int64), right, _units(scores)), strict=True):
-            np.add.at(row, bins, values.astype(np.int64))
+        self.counts[0] += np.bincount(bins, minlength=BINS)
+        self.counts[1] += np.bincount(bins[right], minlength=BINS)
+        # Sums of a batch are whole numbers that floats hold exactly.
+        self.counts[2] += np.bincount(bins, _units(scores), BINS).astype(np.int64)
 
     @property
     def error(self) -> float:
@@ -340,8 +347,8 @@ class Measures:
             self._rate(rows[:, :3], truth, proba)
         if members is not None and members.shape[1]:
             own = members[np.arange(n), np.maximum(truth, 0) % members.shape[1]]
-            known = np.ones(n, np.bool_) if proba is None else ~np.isnan(proba).any(axis=1)
-            rows[:, 3], rows[:, 5] = known, members.sum(axis=1)
+            rows[:, 3] = 1 if proba is None else ~np.isnan(_sums(proba))
+            rows[:, 5] = _sums(members.astype(np.int64))
             rows[:, 4] = own & (truth >= 0) & (truth < members.shape[1])
         if costs is not None:
             rows[:, 6], rows[:, 7] = ~np.isnan(costs), _units(np.nan_to_num(costs))
@@ -349,18 +356,23 @@ class Measures:
             known, (alarms, own) = watched[:, 0] >= 0, watched.T
             rows[:, 8:] = np.column_stack([known, alarms, alarms & own, own]) * known[:, None]
         self.curve.add(rows)
-        self._recent = np.concatenate([self._recent, rows])[-self.window :]
+        self._recent = _latest(self._recent, rows, self.window)
         known = ~np.isnan(scores)
         self.reliability.add(scores[known], right[known])
-        self._scores = np.concatenate([self._scores, np.column_stack([scores, right])])[-self.window :]
+        self._scores = _latest(self._scores, np.column_stack([scores, right])[-self.window :], self.window)
 
     def _rate(self, rows: Ints, truth: Ints, proba: Floats) -> None:
-        known = ~np.isnan(proba).any(axis=1)
-        p, y = proba[known], truth[known]
+        total = _sums(proba * proba)
+        known: Any = slice(None)
+        p, y = proba, truth
+        if np.isnan(total).any():
+            known = np.flatnonzero(~np.isnan(total))
+            p, y, total = proba[known], truth[known], total[known]
         inside = (y >= 0) & (y < p.shape[1])
         own = np.where(inside, p[np.arange(len(y)), np.where(inside, y, 0)], 0.0)
-        brier = np.cumsum(p * p, axis=1)[:, -1] - 2.0 * own + 1.0  # in this order, however many zeros there are
-        rows[known] = np.column_stack([np.ones(len(y)), _units(-np.log(np.maximum(own, _LEAST))), _units(brier)])
+        rows[known, 0] = 1
+        rows[known, 1] = _units(-np.log(np.maximum(own, _LEAST)))
+        rows[known, 2] = _units(total - 2.0 * own + 1.0)
         self.ranking.add(y, p)
 
     def unrate(self) -> None:
@@ -418,6 +430,19 @@ class Measures:
             raise ValueError(f"measures of shapes {shapes}")
         measures.reliability.counts = arrays["reliability"].copy()
         return measures
+
+
+def _sums(values: NDArray[Any]) -> NDArray[Any]:
+    """Of each row, in the order of the columns, however many zeros there are among them."""
+    few = values.shape[1] <= _RANKED
+    sums: NDArray[Any] = sum(values.T[1:], values.T[0]) if few else np.cumsum(values, axis=1)[:, -1]
+    return sums
+
+
+def _latest(before: NDArray[Any], rows: NDArray[Any], window: int) -> NDArray[Any]:
+    """The last rows, so many at most."""
+    n_before = min(max(window - len(rows), 0), len(before))
+    return np.concatenate([before[len(before) - n_before :], rows[-window:]])
 
 
 def _units(values: Floats) -> Ints:

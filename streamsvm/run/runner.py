@@ -668,7 +668,7 @@ def prediction_table(
 def _sets_named(members: NDArray[np.bool_], classes: Sequence[Any]) -> list[list[Any] | None]:
     """Sets by their labels, None for those with none; there are few different ones."""
     bits = np.packbits(members, axis=1)
-    words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), np.uint8)
+    words = np.zeros((len(bits), max(-(-bits.shape[1] // 8), 1) * 8), np.uint8)
     words[:, : bits.shape[1]] = bits
     columns = [column.tolist() for column in words.view(np.uint64).T]
     keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
