@@ -66,6 +66,12 @@ def _late() -> str:
     return decisions.late_table()
 
 
+def _decision_costs() -> str:
+    from simulations.benchmarks import decisions
+
+    return decisions.cost_table()
+
+
 def _delays() -> str:
     from simulations.benchmarks import delays
 
@@ -115,6 +121,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "votes": _votes,
     "noise": _noise,
     "late": _late,
+    "decision_costs": _decision_costs,
     "delays": _delays,
     "label_budget": _label_budget,
     "keyed": _keyed,

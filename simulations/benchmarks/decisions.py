@@ -321,12 +321,19 @@ def _alarms(kind: str, wanted: float, p: NDArray[Any], own: NDArray[Any], delay:
 # Cost -------------------------------------------------------------------------------------------------------------
 
 
+PART, SKIPPED_PARTS, REPEATED = 250, 4, 5  # events of a turn, turns before the first that counts, and passes
+
+
 def cost() -> None:
-    """Processor time with over without, in turns, so that whatever else the machine does meets both."""
-    from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+    """Processor time with over without, in turns, so that whatever else the machine does meets both: the least of each
+    turn, of several passes with new learners.
+    """
+    from river import linear_model, preprocessing
+
+    from streamsvm import BSGDClassifier, CoveringClassifier, CPMClassifier, StreamSVMClassifier
 
     X, y = data.load_stream("electricity", 6_000)
-    rows = data.rows_of(X)
+    parts = [_Part(X, y, slice(start, start + PART)) for start in range(0, len(y), PART)]
     makers: dict[str, Callable[[], Any]] = {
         "StreamSVM": StreamSVMClassifier,
         "StreamSVM low": lambda: StreamSVMClassifier(effort="low"),
@@ -335,36 +342,85 @@ def cost() -> None:
     }
     result = {}
     for name, make in makers.items():
-        cell = {}
-        for way, asked in (
-            ("sets, rows", {"coverage": 0.9}),
-            ("sets, loop", {"coverage": 0.9}),
-            ("sets around, loop", {"coverage": 0.9}),
-            ("costs, rows", {}),
-            ("costs, loop", {}),
-        ):
-            plain, other = make(), _around(way)(make())
-            step = _loop if way.endswith("loop") else _rows
-            seconds = {"plain": 0.0, "other": 0.0}
-            for start in range(0, len(y), 250):
-                part = slice(start, start + 250)
-                table = {key: column[part] for key, column in X.items()}
-                for who, model in (("plain", plain), ("other", other)):
-                    begin = time.process_time()
-                    if way == "costs, loop" and who == "other":
-                        _decide_in_turn(model, rows[part], y[part])
-                    else:
-                        step(model, table, rows[part], y[part], asked if who == "other" else {})
-                    if start >= 1_000:
-                        seconds[who] += time.process_time() - begin
-            cell[way] = {
-                "us": _rounded(1e6 * seconds["plain"] / (len(y) - 1_000)),
-                "ratio": _rounded(seconds["other"] / seconds["plain"]),
-            }
-        result[name] = cell | _of_runs(make)
-        result[name]["reasons, one"] = {"us": _rounded(_us_of_reasons(make(), rows[:1_000], y[:1_000]))}
+        costly, balanced = _deciding(make, abstain=0.2), _deciding(make, class_weight="balanced")
+        cell = {
+            "sets, rows": _in_turns(parts, (make, _rows), (make, _rows_with_sets)),
+            "sets, loop": _in_turns(parts, (make, _loop), (make, _loop_with_sets)),
+            "costs, rows": _in_turns(parts, (make, _rows), (costly, _rows)),
+            "costs, loop": _in_turns(parts, (make, _loop), (costly, _loop_of_decisions)),
+            "class_weight, rows": _in_turns(parts, (make, _rows), (balanced, _rows)),
+            "class_weight, loop": _in_turns(parts, (make, _loop), (balanced, _loop_of_decisions)),
+        }
+        result[name] = cell | _of_runs(make) | {"reasons, one": {"us": _rounded(_us_of_reasons(make(), parts[:4]))}}
         print(name, result[name], flush=True)
+
+    def peer() -> Any:
+        return preprocessing.StandardScaler() | linear_model.LogisticRegression()
+
+    ups = [_Part(X, [label == "UP" for label in y], slice(start, start + PART)) for start in range(0, len(y), PART)]
+    result["LogisticRegression"] = {
+        "sets, loop": _in_turns(ups, (peer, _loop), (lambda: CoveringClassifier(peer()), _loop_with_sets)),
+        "costs, loop": _in_turns(ups, (peer, _loop), (_deciding(peer, abstain=0.2), _loop_of_decisions)),
+    }
+    print(result["LogisticRegression"], flush=True)
     keep("decisions-cost", result, lines=True)
+
+
+class _Part:
+    """Some events, as columns and as dicts."""
+
+    def __init__(self, X: Any, y: list[Any], part: slice) -> None:
+        self.table = {key: column[part] for key, column in X.items()}
+        self.rows, self.y = data.rows_of(self.table), y[part]
+
+
+Way = tuple[Callable[[], Any], Callable[[Any, _Part], None]]
+
+
+def _in_turns(parts: list[_Part], plain: Way, other: Way) -> dict[str, float]:
+    """Microseconds an event of the plain way, and those of the other over them."""
+    least = np.full((2, len(parts)), np.inf)
+    for _ in range(REPEATED):
+        models = plain[0](), other[0]()
+        for i, part in enumerate(parts):
+            for who, (_, step) in enumerate((plain, other)):
+                begin = time.process_time()
+                step(models[who], part)
+                least[who, i] = min(least[who, i], time.process_time() - begin)
+    one, two = least[:, SKIPPED_PARTS:].mean(axis=1)
+    return {"us": _rounded(1e6 * one / PART), "ratio": _rounded(two / one)}
+
+
+def _deciding(make: Callable[[], Any], **settings: Any) -> Callable[[], Any]:
+    from streamsvm import DecidingClassifier
+
+    return lambda: DecidingClassifier(make(), **settings)
+
+
+def _rows(model: Any, part: _Part) -> None:
+    model.test_then_train(part.table, part.y)
+
+
+def _rows_with_sets(model: Any, part: _Part) -> None:
+    model.test_then_train(part.table, part.y, coverage=0.9)
+
+
+def _loop(model: Any, part: _Part) -> None:
+    for x, label in zip(part.rows, part.y, strict=True):
+        model.predict_proba_one(x)
+        model.learn_one(x, label)
+
+
+def _loop_with_sets(model: Any, part: _Part) -> None:
+    for x, label in zip(part.rows, part.y, strict=True):
+        model.predict_set_one(x, coverage=0.9)
+        model.learn_one(x, label)
+
+
+def _loop_of_decisions(model: Any, part: _Part) -> None:
+    for x, label in zip(part.rows, part.y, strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
 
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -381,7 +437,7 @@ MOST_EXPLAINED = 1_000
 
 
 def _of_runs(make: Callable[[], Any]) -> dict[str, dict[str, float]]:
-    """Whole runs over 30,000 events of a file, with what is wanted over without: the least of three, in turns."""
+    """Whole runs over 30,000 events of a file, with what is wanted over without: the least of five, in turns."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
@@ -393,7 +449,7 @@ def _of_runs(make: Callable[[], Any]) -> dict[str, dict[str, float]]:
         for name, wanted in RUNS.items():
             most = MOST_EXPLAINED if "reasons" in wanted else len(y)
             plain, other = np.inf, np.inf
-            for _ in range(3):
+            for _ in range(REPEATED):
                 plain = min(plain, _run(make(), path, {}, most, measured=bool(wanted)))
                 other = min(other, _run(make(), path, wanted, most))
             found[f"run, {name}"] = {"us": _rounded(1e6 * plain / most), "ratio": _rounded(other / plain)}
@@ -415,39 +471,14 @@ def _run(model: Any, path: str, wanted: dict[str, Any], most: int, measured: boo
     return time.process_time() - start
 
 
-def _us_of_reasons(model: Any, rows: list[Any], y: list[Any]) -> float:
-    for x, label in zip(rows, y, strict=True):
-        model.learn_one(x, label)
+def _us_of_reasons(model: Any, parts: list[_Part]) -> float:
+    for part in parts:
+        model.test_then_train(part.table, part.y)
+    rows = parts[0].rows[:100]
     start = time.process_time()
-    for x in rows[:100]:
+    for x in rows:
         model.explain_one(x, nearest=0)
-    return 1e4 * (time.process_time() - start)
-
-
-def _rows(model: Any, table: Any, rows: Any, y: list[Any], asked: dict[str, Any]) -> None:
-    model.test_then_train(table, y, **asked)
-
-
-def _loop(model: Any, table: Any, rows: list[Any], y: list[Any], asked: dict[str, Any]) -> None:
-    predict = model.predict_set_one if asked else model.predict_proba_one
-    for x, label in zip(rows, y, strict=True):
-        predict(x, **asked)
-        model.learn_one(x, label)
-
-
-def _decide_in_turn(model: Any, rows: list[Any], y: list[Any]) -> None:
-    for x, label in zip(rows, y, strict=True):
-        model.predict_one(x)
-        model.learn_one(x, label)
-
-
-def _around(way: str) -> Callable[[Any], Any]:
-    """What is put around the learner of which that is asked."""
-    from streamsvm import CoveringClassifier, DecidingClassifier
-
-    if way.startswith("costs"):
-        return lambda model: DecidingClassifier(model, abstain=0.2)
-    return CoveringClassifier if way.startswith("sets around") else lambda model: model
+    return 1e6 * (time.process_time() - start) / len(rows)
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
@@ -523,15 +554,36 @@ def late_table() -> str:
     return "\n".join(lines)
 
 
+COST_WAYS = {
+    "sets": ("sets, rows", "sets, loop", "run, coverage"),
+    "costs, to abstain": ("costs, rows", "costs, loop", "run, abstain"),
+    "balanced class weights": ("class_weight, rows", "class_weight, loop", "run, balanced"),
+    "alarms for a share": (None, None, "run, alarms, share"),
+    "alarms for a recall": (None, None, "run, alarms, recall"),
+    "alarms for a precision": (None, None, "run, alarms, precision"),
+    "measures": (None, None, "run, measures"),
+}
+
+
+def cost_table() -> str:
+    """Time with over without, by rows / event by event / in a whole run, and the microseconds without."""
+    found = {name: cell for name, cell in kept("decisions-cost").items() if "run, measures" in cell}
+    lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
+    without = [" / ".join(f"{cell[way]['us']:.2f}" for way in COST_WAYS["sets"] if way) for cell in found.values()]
+    lines.append(f"| microseconds without | {' | '.join(without)} |")
+    for name, ways in COST_WAYS.items():
+        shown = [" / ".join(f"{cell[way]['ratio']:.2f}" for way in ways if way) for cell in found.values()]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def _noted(cell: dict[str, float]) -> str:
     return f"{cell['all']:.3f} ({cell['last 5,000']:.3f})"
 
 
 def show() -> None:
     """All tables."""
-    print(coverage_table(), rare_table(), votes_table(), noise_table(), late_table(), sep="\n\n")
-    for key, cell in kept("decisions-cost").items():
-        print(key, cell)
+    print(coverage_table(), rare_table(), votes_table(), noise_table(), late_table(), cost_table(), sep="\n\n")
 
 
 def _rounded(value: float) -> float:
