@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.held import Coded, Texts
+
+# What a column is read as: numbers, NaN where missing; times, whole numbers of milliseconds unless they are written
+# otherwise; texts of which few are alike; texts of which most are, held once each, or listed.
+NUMBERS, TIMES, APART, CODED, LISTED = "numbers", "times", "apart", "coded", "listed"
+
+Cells = Sequence[str] | NDArray[np.float64] | NDArray[np.int64]
+
 # To import pyarrow takes as long as to read so many lines without it, and to call it as long as so few.
 FIRST_LINES, FEW_LINES = 8_192, 32
 _BLOCK_BYTES = 1 << 30
+_HEXADECIMAL = re.compile(b"0[xX]")  # which pyarrow takes for a whole number
 
 
 class ArrowCells:
@@ -32,34 +42,51 @@ class ArrowCells:
     def __init__(self, delimiter: str, missing: frozenset[str]) -> None:
         self._delimiter, self._missing = delimiter, sorted(missing)
         self._n_lines = 0
+        self._has_whole_times = True
         self._csv: Any = None
         self._usable = delimiter.isascii() and delimiter != '"'
 
-    def read(
-        self, lines: Sequence[bytes], names: Sequence[str], used: Sequence[str], numeric: frozenset[str]
-    ) -> dict[str, list[str] | NDArray[np.float64]] | None:
-        """The used columns by name, the numeric ones as numbers, NaN where missing; None where Python is to read."""
+    def read(self, lines: Sequence[bytes], names: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Cells] | None:
+        """The columns of which the kinds are given, by name; None where Python is to read."""
         self._n_lines += len(lines)
         if not self._usable or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
         block = _plain(lines)
         if block is None or not self._is_at_hand():
             return None
+        whole = TIMES in kinds.values() and self._has_whole_times and not _HEXADECIMAL.search(block)
+        columns = self._read(block, names, kinds, whole) if whole else None
+        if columns is None:
+            columns = self._read(block, names, kinds, False)
+            self._has_whole_times &= not whole or columns is None
+        return None if columns is None or any(len(column) != len(lines) for column in columns.values()) else columns
+
+    def _read(
+        self, block: bytes, names: Sequence[str], kinds: Mapping[str, str], whole: bool
+    ) -> dict[str, Cells] | None:
+        options = self._options(tuple(names), tuple(kinds.items()), whole)
         try:
-            table = self._csv.read_csv(self._csv_buffer(block), *self._options(tuple(names), tuple(used), numeric))
+            table = self._csv.read_csv(self._csv_buffer(block), *options)
         except self._invalid:
             return None
-        if len(table) != len(lines) or any(column.num_chunks != 1 for column in table.columns):
+        if any(column.num_chunks != 1 for column in table.columns):
             return None
-        columns: dict[str, list[str] | NDArray[np.float64]] = {}
-        for name, column in zip(used, table.columns, strict=True):
+        columns: dict[str, Cells] = {}
+        for (name, kind), column in zip(kinds.items(), table.columns, strict=True):
             chunk = column.chunk(0)
-            if name not in numeric:
-                columns[name] = _texts(chunk)
-                continue
-            columns[name] = values = floats_of(chunk)
-            if len(values) - np.count_nonzero(np.isfinite(values)) != chunk.null_count:
-                return None
+            if kind == NUMBERS:
+                columns[name] = values = floats_of(chunk)
+                if len(values) - np.count_nonzero(np.isfinite(values)) != chunk.null_count:
+                    return None
+            elif kind == TIMES and whole:
+                if chunk.null_count:
+                    return None
+                columns[name] = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), 8 * chunk.offset)
+            elif kind == APART:
+                columns[name] = _apart(chunk)
+            else:
+                coded = _coded(chunk)
+                columns[name] = coded if kind == CODED else coded.tolist()
         return columns
 
     def _is_at_hand(self) -> bool:
@@ -71,19 +98,25 @@ class ArrowCells:
                 self._usable = False
                 return False
             self._csv, self._csv_buffer, self._invalid = pyarrow.csv, pyarrow.py_buffer, pyarrow.ArrowInvalid
-            self._text, self._number = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), pyarrow.float64()
-            self._options = lru_cache(maxsize=1)(self._make_options)
+            self._types = {
+                NUMBERS: pyarrow.float64(),
+                TIMES: pyarrow.int64(),
+                APART: pyarrow.string(),
+                LISTED: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+            }
+            self._options = lru_cache(maxsize=2)(self._make_options)
         return True
 
-    def _make_options(self, names: tuple[str, ...], used: tuple[str, ...], numeric: frozenset[str]) -> tuple[Any, ...]:
-        types = {name: self._number if name in numeric else self._text for name in used}
+    def _make_options(self, names: tuple[str, ...], kinds: tuple[tuple[str, str], ...], whole: bool) -> tuple[Any, ...]:
+        listed = {CODED} if whole else {CODED, TIMES}
+        types = {name: self._types[LISTED if kind in listed else kind] for name, kind in kinds}
         return (
             self._csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
             self._csv.ParseOptions(delimiter=self._delimiter, quote_char=False),
             self._csv.ConvertOptions(
                 check_utf8=False,
                 column_types=types,
-                include_columns=used,
+                include_columns=list(types),
                 null_values=self._missing,
                 strings_can_be_null=False,
             ),
@@ -100,10 +133,17 @@ def floats_of(array: Any) -> NDArray[np.float64]:
     return values
 
 
-def _texts(array: Any) -> list[str]:
+def _coded(array: Any) -> Coded:
     """Texts that are held once each: to make these is what takes long."""
     indices = np.frombuffer(array.indices.buffers()[1], np.int32, len(array), 4 * array.offset)
-    return list(map(array.dictionary.to_pylist().__getitem__, indices.tolist()))
+    return Coded(indices.astype(np.int64), array.dictionary.to_pylist())
+
+
+def _apart(array: Any) -> Texts:
+    """Texts that are held one by one."""
+    _, bounds, data = array.buffers()
+    starts = np.frombuffer(bounds, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+    return Texts(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
 
 
 def _plain(lines: Sequence[bytes]) -> bytes | None:

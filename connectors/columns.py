@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
 from connectors.events import Features, Table
+from connectors.held import Coded, Texts
 from connectors.options import MISSING, Roles
 
 Cells = Sequence[str]
@@ -260,10 +262,17 @@ class Events:
     """
 
     features: Features
-    labels: list[Any]
-    keys: list[Any] | None = None
-    times: list[int] | None = None
+    labels: Sequence[Any]
+    keys: Sequence[Any] | None = None
+    times: Sequence[int] | NDArray[np.int64] | None = None
     bad: Bad = field(default_factory=dict)
+
+
+def _present(keys: Sequence[str]) -> Sequence[str | None]:
+    """Keys, None where there is no text."""
+    if isinstance(keys, Texts) and keys.lengths.all():
+        return keys
+    return [text or None for text in keys]
 
 
 class TextColumns:
@@ -322,34 +331,42 @@ class TextColumns:
         return self.take({name: cells[i] for name, i in self._index.items()}, len(rows))
 
     @property
-    def numeric(self) -> frozenset[str]:
-        """The features that are numbers, as far as decided; one that is another column as well is read as text."""
-        return frozenset(name for name in self._features if self.types.get(name) == "number").difference(self._others())
-
-    @property
-    def used(self) -> list[str]:
-        """The columns of which anything is made."""
-        return list(dict.fromkeys([*self._features, *filter(None, self._others())]))
+    def kinds(self) -> dict[str, str]:
+        """What the columns of which anything is made may be read as: one that has two uses is read as text."""
+        label, key, time = others = self._others()
+        used = dict.fromkeys([*self._features, *filter(None, others)], LISTED)
+        roles = [name for name in others if name is not None]
+        alone = {name for name in used if roles.count(name) + (name in self._features) == 1}
+        used |= {name: NUMBERS for name in self._features if name in alone and self.types.get(name) == "number"}
+        own = ((key, APART), (time, TIMES), *(((label, CODED),) if not self._features else ()))
+        return used | {name: kind for name, kind in own if name in alone}
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time
 
-    def take(self, cells: Mapping[str, Cells | NDArray[np.float64]], n: int) -> Events:
-        """The cells of n rows by column; features that are numbers may be such already, NaN where missing."""
+    def take(self, cells: Mapping[str, Cells | NDArray[Any]], n: int) -> Events:
+        """The cells of n rows by column; numbers, NaN where missing, and times may be such already."""
         bad: Bad = {}
         table: Table = {}
         for name in self._features:
             table |= self._feature(name, cells[name], bad)
         label, key, time = (None if name is None else cells[name] for name in self._others())
+        assert not isinstance(label, np.ndarray) and not isinstance(key, np.ndarray)  # which only numbers and times are
         if label is not None:
             self._check_allowed(str(self._roles.label), label, bad)
         return Events(
             table,
-            [None] * n if label is None else list(map(self._labels.__getitem__, label)),
-            None if key is None else [text or None for text in key],
-            None if time is None else times_of(str(self._roles.time), time, bad),
+            [None] * n if label is None else self._known(label),
+            None if key is None else _present(key),
+            time if time is None or isinstance(time, np.ndarray) else times_of(str(self._roles.time), time, bad),
             bad,
         )
+
+    def _known(self, label: Cells) -> Sequence[Any]:
+        """What labels mean."""
+        if isinstance(label, Coded):
+            return Coded(label.codes, [self._labels[text] for text in label.values])
+        return list(map(self._labels.__getitem__, label))
 
     def _missing(self, name: str | None) -> frozenset[str]:
         return self._roles.missing - self._allowed.get(name or "", frozenset())

@@ -15,6 +15,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.held import Coded, Texts
+
 Position: TypeAlias = "dict[str, Any]"
 """A small JSON object: everything before it has been handed out (source) or is durable (sink)."""
 
@@ -117,9 +119,9 @@ class LateLabels:
         How many events of the batch come before each.
     """
 
-    labels: list[Any]
+    labels: Sequence[Any]
     keys: Sequence[Any]
-    times: Sequence[int]
+    times: Sequence[int] | NDArray[np.int64]
     before: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -156,13 +158,13 @@ class Batch:
     """
 
     features: Features
-    labels: list[Any]
+    labels: Sequence[Any]
     origins: Origins
     position: Position
     rejected: list[Rejected] = field(default_factory=list)
     raw: Sequence[str] | None = None
     keys: Sequence[Any] | None = None
-    times: Sequence[int] | None = None
+    times: Sequence[int] | NDArray[np.int64] | None = None
     headers: Sequence[Any] | None = None
     late: LateLabels | None = None
 
@@ -404,6 +406,8 @@ def _plain(value: Any) -> Any:
 def _take(sequence: Any, keep: list[int]) -> Any:
     if isinstance(sequence, np.ndarray):
         return sequence[keep]
+    if isinstance(sequence, Texts | Coded):
+        return sequence.take(np.array(keep, np.int64))
     return [sequence[i] for i in keep]
 
 

@@ -129,7 +129,7 @@ class CsvFormat(TypedColumns):
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """The events of lines without quotes, by pyarrow where that is installed, once there were many lines."""
         assert self._columns is not None
-        cells = self._arrow.read(lines, self._all_names, self._columns.used, self._columns.numeric)
+        cells = self._arrow.read(lines, self._all_names, self._columns.kinds)
         return None if cells is None else self._columns.take(cells, len(lines))
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from connectors.events import (
     Position,
     Source,
 )
+from connectors.held import Coded, Texts
 
 _LOOK_S = 0.05  # between two looks at a stream that is at its end, while the other goes on
 _NOTHING = np.zeros(0, np.int64)
@@ -149,11 +150,16 @@ class JoinedSource(Source):
         return replace(
             taken,
             labels=[None] * n,
-            keys=taken.keys or [],
-            times=taken.times or [],
+            keys=[] if taken.keys is None else taken.keys,
+            times=[] if taken.times is None else taken.times,
             position=self.position,
             rejected=taken.rejected + of_labels.rejected,
-            late=LateLabels(of_labels.labels, of_labels.keys or [], of_labels.times or [], before.astype(np.int64)),
+            late=LateLabels(
+                of_labels.labels,
+                [] if of_labels.keys is None else of_labels.keys,
+                [] if of_labels.times is None else of_labels.times,
+                before.astype(np.int64),
+            ),
         )
 
     def close(self) -> None:
@@ -241,17 +247,16 @@ class _Side:
 
     def _take_in(self, batch: Batch | None) -> None:
         self._batch, self._taken, self._said = batch, 0, set()
-        times = [] if batch is None or batch.times is None else list(batch.times)
-        start = [] if self._clock is None else [self._clock]
-        self._all_times = np.maximum.accumulate(np.array([*start, *times], np.int64))[len(start) :]
+        times = np.asarray([] if batch is None or batch.times is None else batch.times, np.int64)
+        if self._clock is not None:
+            times = np.maximum(times, self._clock)
+        self._all_times = np.maximum.accumulate(times)
 
     def _unfit(self, batch: Batch) -> dict[int, str]:
         """Why some cannot be joined."""
-        with contextlib.suppress(TypeError):  # what is not one value is not hashable
-            told = {*(batch.keys or [None]), *(batch.labels if self._labelled else ())}
-            if set(map(type, told)) <= _SOUND or (None not in told and all(value == value for value in told)):
-                return {}
-        keys, bad = batch.keys or [None] * len(batch), {}
+        keys, bad = [None] * len(batch) if batch.keys is None else batch.keys, {}
+        if len(batch) and _are_sound(keys) and (not self._labelled or _are_sound(batch.labels)):
+            return {}
         for i, (key, label) in enumerate(zip(keys, batch.labels, strict=True)):
             if key is None or not isinstance(key, Hashable):
                 bad[i] = "there is no key" if key is None else f"the key is a {type(key).__name__}, not one value"
@@ -276,3 +281,13 @@ class _Side:
             self._clock = int(self._all_times[end - 1])
         self._taken = end
         return part
+
+
+def _are_sound(values: Sequence[Any]) -> bool:
+    """Whether each is one value, and is there."""
+    if isinstance(values, Texts):
+        return True
+    with contextlib.suppress(TypeError):  # what is not one value is not hashable
+        told = {*(values.values if isinstance(values, Coded) else values)}
+        return set(map(type, told)) <= _SOUND or (None not in told and all(value == value for value in told))
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import io
 import itertools
@@ -58,8 +59,8 @@ class LineReader:
                 break
         if self._n_bytes <= most_bytes:
             return self._lines[:most]
-        ends = itertools.accumulate(map(len, self._lines[:most]))
-        return self._lines[: max(least, sum(end <= most_bytes for end in ends))]
+        ends = list(itertools.accumulate(map(len, self._lines[:most])))
+        return self._lines[: max(least, bisect.bisect_right(ends, most_bytes))]
 
     def consume(self, n: int) -> None:
         """Leave the next `n` lines behind."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from connectors.bytestreams import is_packed
 from connectors.events import ConnectorError, Position, Results, Sink
+from connectors.held import Coded, Texts
 from connectors.options import Options
 from connectors.registry import Connector, Setting, is_pipe, register
 
@@ -194,7 +195,7 @@ class NullSink(Sink):
 def columns_of(table: Results) -> list[Sequence[Any]]:
     """The columns as plain Python values, equally long."""
     given: Iterable[Any] = table.values()
-    columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in given]
+    columns = [column.tolist() if isinstance(column, np.ndarray | Texts | Coded) else column for column in given]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"columns of unequal length: { {name: len(column) for name, column in table.items()} }")
     return columns
@@ -274,7 +275,7 @@ class CsvLines(LineWriter):
             return float_texts(column)
         if isinstance(column, range):
             return list(map(str, column))
-        kinds = set(map(type, column))
+        kinds = set(map(type, column[:1] if isinstance(column, Texts) else column))
         if kinds == {int}:
             return list(map(str, column))
         if not kinds or not kinds <= _TEXT_OR_NONE:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from connectors.held import Coded, numbers_of
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
@@ -727,11 +728,11 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _are_known(self, labels: Sequence[Any], numbers: Ints, unlabelled: bool) -> bool:
         """Whether all labels are of classes there are, or None where that is none."""
         n_others = np.count_nonzero(numbers < 0)
-        return not n_others or (unlabelled and n_others == sum(map(is_, labels, repeat(None))))
+        return not n_others or (unlabelled and n_others == np.count_nonzero(_are_none(labels)))
 
     def _numbers_of(self, labels: Sequence[Any]) -> Ints:
         """The classes of labels by number, -1 for those that are none yet."""
-        return np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+        return numbers_of(labels, self._codes)
 
     def _run(
         self,
@@ -906,6 +907,13 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._space.restore(scaler.names, scaler.is_indicator.tolist(), 0)
         self._grow()
         adopt_statistics(scaler, self._rows)
+
+
+def _are_none(labels: Sequence[Any]) -> NDArray[np.bool_]:
+    """Which labels are not there."""
+    if isinstance(labels, Coded):
+        return _are_none(list(labels.values))[labels.codes]
+    return np.fromiter(map(is_, labels, repeat(None)), np.bool_, len(labels))
 
 
 def _are_labels(labels: Sequence[Any], unlabelled: bool) -> NDArray[np.bool_]:

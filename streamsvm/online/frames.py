@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.held import Coded
 from streamsvm.features import EncodedRows, Floats
 from streamsvm.kernels.rows import LARGEST
 
@@ -30,9 +32,9 @@ def weights_of(w: Any, n: int) -> Floats:
     return weights
 
 
-def labels_of(y: Any) -> list[Any]:
-    """Labels as a list, of whatever they came in."""
-    if isinstance(y, list):
+def labels_of(y: Any) -> Sequence[Any]:
+    """Labels as a list, of whatever they came in; few different ones as they are held."""
+    if isinstance(y, list | Coded):
         return y
     if hasattr(y, "to_list"):
         return list(y.to_list())

@@ -12,6 +12,7 @@ import numpy as np
 from river import base
 
 from connectors.events import LateLabels
+from connectors.held import Texts
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
 from streamsvm.models import encode_label
@@ -309,7 +310,7 @@ _NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))
 
 def key_texts(keys: Sequence[Any]) -> Sequence[str]:
     """Keys as texts."""
-    return keys if set(map(type, keys)) <= {str} else list(map(key_text, keys))
+    return keys if isinstance(keys, Texts) or set(map(type, keys)) <= {str} else list(map(key_text, keys))
 
 
 def key_text(key: Any) -> str:

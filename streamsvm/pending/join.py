@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Features, LateLabels
+from connectors.held import Coded, Texts
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.features import Floats, Ints
 from streamsvm.kernels import pending as kernels
 from streamsvm.pending.rows import in_order, stacked, taken
 from streamsvm.pending.store import Settled, Store
 
-IN_TIME, LATE, TIMEOUT = "in time", "late", "timeout"
+HOW = ("in time", "late", "timeout")
 """How an event came by its label."""
+IN_TIME, LATE, TIMEOUT = range(len(HOW))
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Asked:
     """
 
     features: Any
-    labels: list[Any]
+    labels: Sequence[Any]
     predicted: NDArray[np.bool_]
     times: Ints
     memories: Ints
@@ -98,7 +100,7 @@ class Joined:
     codes, scores
         What had been predicted.
     keys, origins
-        Of the events.
+        Of the events; keys where they are wanted.
     lags
         How many milliseconds after its event each label came.
     how
@@ -112,14 +114,14 @@ class Joined:
         What the costs of each label are multiplied by.
     """
 
-    labels: list[Any]
+    labels: Coded
     slots: Ints
     codes: Ints
     scores: Floats
     keys: list[str]
     origins: Ints
     lags: Ints
-    how: list[str]
+    how: Coded
     after: Ints
     held: list[Floats]
     weights: Floats
@@ -130,21 +132,25 @@ class Joined:
     @property
     def came(self) -> NDArray[np.bool_]:
         """Which labels came at all."""
-        return np.array([how != TIMEOUT for how in self.how], bool) if TIMEOUT in self.how else np.ones(len(self), bool)
+        came: NDArray[np.bool_] = self.how.codes != TIMEOUT
+        return came
 
     @classmethod
     def of(cls, parts: Sequence[Joined], n_origins: int) -> Joined:
         """One after the other."""
         if len(parts) == 1:
             return parts[0]
-        none = np.zeros(0, np.int64)
-        places = np.zeros((0, n_origins), np.int64)
-        nothing = cls([], none, none, np.zeros(0), [], places, none, [], none, [], np.zeros(0))
-        columns: dict[str, Any] = {}
-        for name in cls.__slots__:
-            column = [getattr(part, name) for part in (nothing, *parts)]
-            columns[name] = list(chain(*column)) if isinstance(column[0], list) else np.concatenate(column)
-        return cls(**columns)
+        none, places = np.zeros(0, np.int64), np.zeros((0, n_origins), np.int64)
+        nobody = Coded(none, ()), none, none, np.zeros(0), list[str](), places, none, Coded(none, HOW)
+        nothing = cls(*nobody, none, [], np.zeros(0))
+        return cls(**{name: _together([getattr(part, name) for part in (nothing, *parts)]) for name in cls.__slots__})
+
+
+def _together(columns: Sequence[Any]) -> Any:
+    """Columns of one kind, one after the other."""
+    if isinstance(columns[0], Coded):
+        return Coded.one_after_the_other(columns)
+    return list(chain(*columns)) if isinstance(columns[0], list) else np.concatenate(columns)
 
 
 @dataclass(slots=True)
@@ -221,6 +227,11 @@ class Join:
     decisions
         What is decided about events: it follows labels in the order in which these find their events, by what was
         probable when the event was predicted.
+
+    Attributes
+    ----------
+    tells_keys
+        Whether the keys of what found each other are wanted.
     """
 
     def __init__(
@@ -234,7 +245,7 @@ class Join:
     ) -> None:
         self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
         self.decisions = decisions or Decisions()
-        self.counts = Counts()
+        self.counts, self.tells_keys = Counts(), True
 
     def totals(self) -> dict[str, int]:
         """All counts, and how many wait."""
@@ -262,15 +273,46 @@ class Join:
         self.counts.labels += m
         of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
         of_event[place], of_label[label_place] = np.arange(n), np.arange(m)
+        may_meet = n and (m or store.n_early)  # an event the label that came before it
+        of_step = _Labels.of(late.labels, store.labels if may_meet else (), self.on_timeout)
         answers, joined = [], []
         for settled in store.settle(digests, times, numbers):
             part = slice(settled.first, settled.end)
             n_before = int((of_event[: settled.first] >= 0).sum())
-            work = _Part(self, settled, events, of_event[part], of_label[part], late, late_keys)
+            work = _Part(self, settled, events, of_event[part], of_label[part], of_step, late_keys)
             answers.append(work.run())
             joined.append(work.report(n_before))
         store.trim()
         return answers, Joined.of(joined, store.n_origins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """All labels that events of a step may have: those that come in it, those known before it, and others.
+
+    Parameters
+    ----------
+    codes
+        Of those that come.
+    known
+        The first of those known before, by their numbers.
+    none, timeout
+        That of no label, and that of events that have waited in vain.
+    values
+        All of them.
+    """
+
+    codes: Ints
+    known: int
+    none: int
+    timeout: int
+    values: list[Any]
+
+    @classmethod
+    def of(cls, given: Sequence[Any], known: Sequence[Any], on_timeout: Any) -> _Labels:
+        came = Coded.of(given)
+        n = len(came.values)
+        return cls(came.codes, n + 2, n, n + 1, [*came.values, None, on_timeout, *known])
 
 
 class _Part:
@@ -283,11 +325,11 @@ class _Part:
         events: Events,
         of_event: Ints,
         of_label: Ints,
-        late: LateLabels,
+        labels: _Labels,
         late_keys: Sequence[str],
     ) -> None:
         self._join, self._store, self._settled, self._events = join, join.store, settled, events
-        self._of_event, self._of_label, self._late, self._late_keys = of_event, of_label, late, late_keys
+        self._of_event, self._of_label, self._all, self._late_keys = of_event, of_label, labels, late_keys
         fates, slots = settled.fates, settled.slots
         self._left_before = settled.left_before - settled.first
         self._asks = of_event >= 0
@@ -370,7 +412,7 @@ class _Part:
         self._kept = self._new & ~self._fused
         if self._n_new:
             which = self._of_event[self._kept]
-            keys = [events.keys[i] for i in which.tolist()]
+            keys = Texts.of(events.keys).take(which)
             self._store.add(self._n_new, self._new_numbers(), taken(events.features, which), keys)
             self._store.come_from(settled.slots[self._new], events.origins[self._of_event[self._new]])
 
@@ -387,17 +429,17 @@ class _Part:
         late_slots = np.concatenate([settled.slots[learns], settled.left[left]])
         # Of one place in turn, what leaves comes first.
         order = np.argsort(np.concatenate([2 * asks + 1, 2 * learns + 1, 2 * self._left_before[left]]), kind="stable")
-        labels: list[Any] = [None] * len(asks)
+        labels = np.full(len(asks), self._all.none)
         if join.learn:
-            fused = np.flatnonzero(self._fused[asks])
-            for i, label in zip(fused.tolist(), self._labels(asks[fused]), strict=True):
-                labels[i] = label
-        labels += [*self._labels(learns), *[join.on_timeout] * len(left)]
+            fused = self._fused[asks]
+            labels[fused] = self._codes(asks[fused])
+        labels = np.concatenate([labels, self._codes(learns), np.full(len(left), self._all.timeout)])
         memories, apart = self._memories(asks, late_slots)
         rows = [(taken(events.features, self._of_event[asks]), len(asks)), (store.rows(late_slots), len(late_slots))]
         times = np.concatenate([events.times[self._of_event[asks]], store.times(late_slots)])
         is_event = order < len(asks)
-        features, in_turn = in_order(stacked(rows), order), [labels[i] for i in order.tolist()]
+        in_turn = Coded(labels[order], self._all.values)
+        features = in_order(stacked(rows), order)
         return Asked(features, in_turn, is_event, times[order], memories, apart[order]), is_event
 
     def _find_learned(self) -> NDArray[np.bool_]:
@@ -411,12 +453,13 @@ class _Part:
             learned |= fates == kernels.CORRECTS
         return learned
 
-    def _labels(self, ops: Ints) -> list[Any]:
-        """The labels that came with, or for, what stands at some places."""
-        own, next_ = self._of_label[ops], self._of_label[np.minimum(ops + 1, len(self._of_label) - 1)]
-        came = np.where(self._at_once[ops], next_, own).tolist()
-        given, known, numbers = self._late.labels, self._store.labels, self._settled.labels[ops].tolist()
-        return [given[i] if i >= 0 else known[number] for i, number in zip(came, numbers, strict=True)]
+    def _codes(self, ops: Ints) -> Ints:
+        """The labels that came with, or for, what stands at some places, as codes."""
+        at = np.where(self._at_once[ops], ops + 1, ops)
+        came, found = self._of_label[at], self._all.known + self._settled.labels[at]
+        given = came >= 0
+        found[given] = self._all.codes[came[given]]
+        return found
 
     def _memories(self, event_ops: Ints, late_slots: Ints) -> tuple[Ints, Ints]:
         """Memories of the new slots, of those that are learned now, and of events that will not be; and who has
@@ -448,26 +491,29 @@ class _Part:
         store, settled, join = self._store, self._settled, self._join
         fates, slots, expired = settled.fates, settled.slots, settled.expired
         ops = np.flatnonzero(_FOUND[fates])
-        keys = [
-            self._events.keys[event] if event >= 0 else self._late_keys[label]
-            for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
-        ]
-        labels = self._labels(ops)
-        how = [IN_TIME] * len(ops)
-        for i in np.flatnonzero(fates[ops] == kernels.COMES_LATE).tolist():
-            how[i] = LATE
+        keys = self._keys(ops) if join.tells_keys else []
+        labels, how = self._codes(ops), np.where(fates[ops] == kernels.COMES_LATE, LATE, IN_TIME)
         turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
         if join.on_timeout is not None and expired.any():
             left = settled.left[expired]
-            keys, how = keys + store.keys(left), how + [TIMEOUT] * len(left)
-            labels = labels + [join.on_timeout] * len(left)
+            n = len(left)
             turns = np.concatenate([turns, 2 * self._left_before[expired]])
-            joining = np.concatenate([joining, left])
             order = np.argsort(turns, kind="stable")
-            turns, joining = turns[order], joining[order]
-            lags = np.concatenate([lags, np.full(len(left), store.wait_ms)])[order]
-            labels, keys, how = ([values[i] for i in order.tolist()] for values in (labels, keys, how))
-        return _Found(turns, joining, lags, labels, how, keys)
+            turns, joining = turns[order], np.concatenate([joining, left])[order]
+            lags = np.concatenate([lags, np.full(n, store.wait_ms)])[order]
+            labels = np.concatenate([labels, np.full(n, self._all.timeout)])[order]
+            how = np.concatenate([how, np.full(n, TIMEOUT)])[order]
+            if join.tells_keys:
+                keys += store.keys(left)
+                keys = [keys[i] for i in order.tolist()]
+        return _Found(turns, joining, lags, Coded(labels, self._all.values), Coded(how, HOW), keys)
+
+    def _keys(self, ops: Ints) -> list[str]:
+        """The keys of the events, or labels, at some places."""
+        return [
+            self._events.keys[event] if event >= 0 else self._late_keys[label]
+            for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
+        ]
 
     def report(self, n_before: int) -> Joined:
         """Say what found each other, after so many events of other parts, and do without what was kept of it."""
@@ -503,11 +549,12 @@ class _Found:
     turns: Ints
     slots: Ints
     lags: Ints
-    labels: list[Any]
-    how: list[str]
+    labels: Coded
+    how: Coded
     keys: list[str]
 
     @property
     def is_late(self) -> NDArray[np.bool_]:
         """Which events had waited too long."""
-        return np.array([how == LATE for how in self.how], np.bool_)
+        late: NDArray[np.bool_] = self.how.codes == LATE
+        return late

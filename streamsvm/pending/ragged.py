@@ -92,6 +92,11 @@ class Ragged:
         """The memory that is in use."""
         return self._data.n_bytes + (0 if self._ends is None else self._ends.n_bytes)
 
+    @property
+    def n_values(self) -> int:
+        """How many values all rows have together."""
+        return len(self._data)
+
     def add(self, data: NDArray[Any], lengths: Ints) -> None:
         """Take more rows, one after the other in `data`."""
         n = len(lengths)

@@ -192,7 +192,8 @@ class PackedRows(Rows):
 
     def take(self, rows: Ints) -> Features:
         kinds = self._kinds.values[rows].astype(np.int64)
-        return self._layouts.unpack(kinds, *self._words.take(rows), split(*self._texts.take(rows)))
+        texts = split(*self._texts.take(rows)) if self._texts.n_values else [b""] * len(rows)
+        return self._layouts.unpack(kinds, *self._words.take(rows), texts)
 
     def without(self, rows: NDArray[np.bool_]) -> PackedRows:
         other = PackedRows(self._layouts)

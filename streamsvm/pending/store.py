@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.held import Texts, numbers_of
 from streamsvm.features import Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import pending as kernels
@@ -215,7 +215,7 @@ class Store:
 
     def numbers(self, labels: Sequence[Any]) -> Ints:
         """The numbers of labels, which may be new."""
-        found = np.fromiter(map(self._numbers.get, labels, repeat(-1)), np.int64, len(labels))
+        found = numbers_of(labels, self._numbers)
         for i in np.flatnonzero(found < 0).tolist():
             found[i] = self.number(labels[i])
         return found
@@ -232,9 +232,8 @@ class Store:
 
     def digests(self, keys: Sequence[str]) -> NDArray[np.uint64]:
         """What keys are told apart by, shape (n, 2)."""
-        whole, lengths = _encoded(keys)
-        found = np.empty((len(keys), 2), np.uint64)
-        _call("digest")(np.frombuffer(whole or b"\0", np.uint8).copy(), np.cumsum(lengths), self._secret, found)
+        texts, found = Texts.of(keys), np.empty((len(keys), 2), np.uint64)
+        _call("digest")(texts.data, np.cumsum(texts.lengths), self._secret, found)
         return found
 
     def settle(self, digests: NDArray[np.uint64], times: Ints, labels: Ints) -> Iterator[Settled]:
@@ -330,10 +329,9 @@ class Store:
             self._segments.append(Segment(first, ObjectRows() if self._keeps_objects else PackedRows(self._layouts)))
         segment = self._segments[-1]
         segment.rows.add(features, at, n)
-        whole, lengths = _encoded(keys)
-        all_lengths = np.zeros(n, np.int64)
-        all_lengths[at] = lengths
-        segment.keys.add(np.frombuffer(whole, np.uint8), all_lengths)
+        texts, lengths = Texts.of(keys), np.zeros(n, np.int64)
+        lengths[at] = texts.lengths
+        segment.keys.add(texts.data, lengths)
         gone = np.ones(n, bool)
         gone[at] = False
         segment.gone = np.concatenate([segment.gone, gone])
@@ -414,8 +412,10 @@ class Store:
         """These wait no longer: what was kept of them need not be."""
         for _, (segment, rows) in self.take(slots, lambda segment, rows: (segment, rows)):
             segment.gone[rows] = True
+            if segment is self._segments[-1]:
+                continue  # is cleared when it is closed
             before = segment.n_bytes
-            if segment.clear() and segment is not self._segments[-1]:
+            if segment.clear():
                 self._spill(segment)
                 self._n_closed_bytes += segment.n_bytes - before
 
@@ -571,15 +571,6 @@ class Store:
             raise ValueError("labels that are not known")
         if not ledger.base <= ledger.known <= ledger.first <= ledger.next:
             raise ValueError("slots that are not there")
-
-
-def _encoded(keys: Sequence[str]) -> tuple[bytes, Ints]:
-    """Keys as bytes, one after the other, and how long each is."""
-    whole = "".join(keys).encode("utf-8", "surrogatepass")
-    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
-    if int(lengths.sum()) != len(whole):
-        lengths = np.array([len(key.encode("utf-8", "surrogatepass")) for key in keys], np.int64)
-    return whole, lengths
 
 
 def _call(name: str) -> Any:

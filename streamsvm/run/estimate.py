@@ -21,6 +21,7 @@ _RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels from one look at what they have s
 _Z = 1.96
 _COMPLETE = 0.9  # of the labels of a block must have come for it to be held against its estimate
 _FIRST_WIDTH = 100
+_UNIT = 2.0**24
 _COLUMNS = ("predicted", "promised", "variance", "labelled", "hits")
 
 
@@ -146,7 +147,7 @@ class Estimate:
         self._promise(numbers, p, variance)
 
     def _promise(self, numbers: NDArray[np.int64], p: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
-        self._add(numbers, 0, 1.0, p, p * (1.0 - p) + self._width * variance)
+        self._add(numbers, 0, p, p * (1.0 - p) + self._width * variance)
 
     def _judge(self, judged: Judged) -> None:
         """Take what became of predictions: calibration, and the truth of blocks."""
@@ -157,13 +158,20 @@ class Estimate:
             self._right += self._latest
             self._right *= np.minimum(1.0, _MEMORY / np.maximum(self._right[0], 1.0))
             self._latest[:] = 0.0
-        self._add(judged.numbers, 3, 1.0, judged.right)
+        self._add(judged.numbers, 3, judged.right)
 
-    def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any] | float) -> None:
-        """Add values to columns of the blocks, from the first on: one by one, as sums are rounded."""
+    def _add(self, numbers: NDArray[np.int64], first: int, *values: NDArray[Any]) -> None:
+        """Count predictions in a column of the blocks, and add values to those after it: in units, of which sums are
+        exact in whatever order."""
+        if not len(numbers):
+            return
         blocks = np.minimum(numbers // self._width, BLOCKS - 1)
-        for column, value in enumerate(values, first):
-            np.add.at(self._blocks[:, column], blocks, value)
+        begin = int(blocks.min())
+        counted = np.bincount(blocks - begin)
+        here = slice(begin, begin + len(counted))
+        self._blocks[here, first] += counted
+        for column, value in enumerate(values, first + 1):
+            self._blocks[here, column] += np.bincount(blocks - begin, np.round(value * _UNIT)) / _UNIT
 
     def _calibrated(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How often predictions of these probabilities are right, and the variance of that."""
@@ -221,4 +229,4 @@ class Estimate:
 
 
 def _bin(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
+    return np.minimum((scores * BINS).astype(np.int64), BINS - 1)

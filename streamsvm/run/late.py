@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
+from connectors.held import numbers_of
 from streamsvm.decide.decisions import Decided, Decisions
 from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.classifier import key_texts
@@ -123,8 +123,10 @@ class LateLearning:
 
     def _ask(self, scores: NDArray[np.float64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which events to ask the labels of; none of those with the key of another."""
+        if self.budget is None:
+            return np.zeros(0, np.int64)
         waits = np.flatnonzero(slots >= 0)
-        return waits[:0] if self.budget is None else waits[self.budget.wants_many(scores[waits])]
+        return waits[self.budget.wants_many(scores[waits])]
 
     def _events(self, batch: Batch) -> Events:
         n, columns = len(batch), batch.origins.columns
@@ -134,8 +136,8 @@ class LateLearning:
             origins[:, j] = column
         return Events(
             batch.features or batch.rows(),
-            key_texts(batch.keys or []),
-            np.array(batch.times, np.int64),
+            key_texts([] if batch.keys is None else batch.keys),
+            np.asarray(batch.times, np.int64),
             origins,
         )
 
@@ -146,8 +148,8 @@ class LateLearning:
         came = joined.came
         self.lags.add(joined.lags[came])
         known = came & (joined.codes >= 0)
-        named = np.fromiter((*self.learner.classes, None), object, len(self.learner.classes) + 1)
-        right = np.fromiter(map(eq, named[joined.codes].tolist(), joined.labels), bool, len(joined))
+        numbers = {label: code for code, label in enumerate(self.learner.classes)}
+        right = numbers_of(joined.labels, numbers) == joined.codes
         after = np.concatenate([[0], np.cumsum(waits)])[joined.after[known]]
         judged = Judged(joined.slots[known], joined.scores[known], right[known], after)
         self.estimate.follow(slots[waits], scores[waits], judged)
@@ -213,7 +215,7 @@ class LateLearning:
         self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]
 
 
-def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: list[int]) -> Any:
+def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any) -> Any:
     """Rows of several parts, over all classes that are known by now; None where there are none."""
     known = [part for part in parts if part is not None]
     if not known:
@@ -226,7 +228,7 @@ def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: list[int])
     return found[keep]
 
 
-def _joined(parts: Sequence[NDArray[Any] | None], keep: list[int]) -> Any:
+def _joined(parts: Sequence[NDArray[Any] | None], keep: Any) -> Any:
     """Values of several parts, one after the other; None where there are none."""
     known = [part for part in parts if part is not None]
     return np.concatenate(known)[keep] if known else None

@@ -91,8 +91,8 @@ class LateLearner(Inspected, Protocol):
     def unusable(self, batch: Batch) -> dict[int, str]:
         """The events that cannot be predicted, which is known beforehand, and why."""
 
-    def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
-        """The batch that was predicted without the events that could not be, and the numbers of the others."""
+    def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
+        """The batch that was predicted without the events that could not be, and which the others are."""
 
 
 class Learner(Inspected, Protocol):
@@ -125,9 +125,9 @@ class BatchLearner(OwnModel):
 
         return unusable_rows(batch.features)
 
-    def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
-        """The batch and all numbers: `unusable` has left out the others before."""
-        return batch, list(range(len(batch)))
+    def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
+        """The batch and all of them: `unusable` has left out the others before."""
+        return batch, slice(None)
 
     def step(self, batch: Batch, learn: bool) -> Answers:
         """Test, then train, all events in one call; those that cannot be used are set aside."""
@@ -175,7 +175,7 @@ class RowLearner:
         self._failed, self._n_asked = {}, 0
         return {}
 
-    def settled(self, batch: Batch) -> tuple[Batch, list[int]]:
+    def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
         """The batch without the events that the model raised on, and the numbers of the others."""
         keep = [i for i in range(len(batch)) if i not in self._failed]
         return batch.without(self._failed), keep

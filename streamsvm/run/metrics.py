@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.held import numbers_of
 from streamsvm.models import decode_labels, encode_label
 from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
@@ -152,9 +153,11 @@ class Metrics:
         if None in labels:
             known = [i for i, label in enumerate(labels) if label is not None]
             labels, codes, more = [labels[i] for i in known], codes[known], _rows(more, known)
-        if not labels:
+        if not len(labels):
             return
-        truth = np.fromiter(map(self._code.__getitem__, labels), np.int64, len(labels))
+        truth = numbers_of(labels, self._code)
+        for i in np.flatnonzero(truth < 0).tolist():
+            truth[i] = self._code[labels[i]]
         guess = self._of_model[codes]
         hits = np.column_stack([guess == truth, self._no_change(truth), self._majority(truth)])
         answered = guess >= 0

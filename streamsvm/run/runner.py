@@ -383,15 +383,17 @@ class Runner:
             answers, decided = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         else:
             answers, joined = self._late_step(self._late, batch)
-            decided = {}
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
         report.answers = answers
         metrics.taken += batch_size
         metrics.rejected += len(kept.rejected)
-        more = {"scores": answers.scores, "proba": answers.proba} | decided
-        metrics.update(kept.labels, codes, self._learner.classes, **more)
+        if self._late is None:
+            more = {"scores": answers.scores, "proba": answers.proba} | decided
+            metrics.update(kept.labels, codes, self._learner.classes, **more)
+        else:
+            metrics.events += len(kept)
         self._check_hope(kept)
         if len(kept):
             self._write("out", prediction_table(answers, self._learner.classes, self._names if self._proba else None))
@@ -425,18 +427,18 @@ class Runner:
         if not len(joined):
             return
         came, classes = joined.came, self._learner.classes
-        which = np.flatnonzero(came).tolist()
-        labels = joined.labels if came.all() else [joined.labels[i] for i in which]
+        labels = joined.labels.take(came)
         codes, scores = joined.codes[came], joined.scores[came]
         more: dict[str, Any] = {}
         if joined.held:
-            more = self._decisions.of_joined(joined, which, classes)
+            more = self._decisions.of_joined(joined, np.flatnonzero(came).tolist(), classes)
         elif len(classes) <= 2:
             more["proba"] = of_two(codes, scores)[:, : len(classes)]
         else:
             self.report.metrics.measures.unrate()
         self.report.metrics.judge(labels, codes, classes, scores=scores, **more)
-        self._write("joined", late.table(joined))
+        if "joined" in self.sinks:
+            self._write("joined", late.table(joined))
 
     def _warn_of_rejects(self, reason: str) -> None:
         """Say so where of late more than half of the events were set aside, now and then."""
@@ -563,6 +565,7 @@ class Runner:
             self._late = LateLearning(
                 self._learner, self._settings, learn=self.learn, window=self._window, decisions=decisions
             )
+            self._late.join.tells_keys = "joined" in self.sinks
             self.report.late = self._late
 
     def _check_seek(self) -> None:

@@ -24,6 +24,7 @@ from streamsvm.run.runner import PLACES
 from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_label, check_writable, rejected_path
 
 _SLOW_EVENTS = 256  # at once, for what takes its time over each
+_JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # at once: a step ends where one of the two streams has to be read
 
 
 def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> Checkpoint | None:
@@ -64,8 +65,9 @@ def opened_source(args: argparse.Namespace, model: Any = None) -> Source:
 
 def _opened_joined(args: argparse.Namespace, given: dict[str, Any]) -> JoinedSource:
     """The stream of events with that of their labels. A label in the events themselves would be known too soon."""
-    hidden = given | {"label": None, "key": args.join, "hide": [args.label]}
+    hidden = _large(args.source, _JOINED_EVENTS) | given | {"label": None, "key": args.join, "hide": [args.label]}
     shared = {name: given[name] for name in ("time", "missing")} | {"label": args.label, "key": args.join, "bare": True}
+    shared |= _large(args.label_source, _JOINED_LABELS)
     events = _settled(open_source, args.source, **_fitting(args.source, hidden))
     try:
         labels = _settled(open_source, args.label_source, **_fitting(args.label_source, given, shared))
@@ -73,6 +75,11 @@ def _opened_joined(args: argparse.Namespace, given: dict[str, Any]) -> JoinedSou
         events.close()
         raise
     return JoinedSource(events, labels)
+
+
+def _large(url: str, n: int) -> dict[str, Any]:
+    """The size of batches of a file."""
+    return {"batch_size": n} if by_scheme(url) is None else {}
 
 
 def _fitting(url: str, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -35,7 +35,11 @@ def everything(url: str, at_once: bool, **options: Any) -> tuple[list[Any], int]
         batches = list(source)
         source.close()
     facts = [
-        (b.position, repr(b.labels), list(b.raw or ()), b.keys, b.times, {k: v.dtype for k, v in _table(b).items()})
+        (
+            *(b.position, repr(b.labels), list(b.raw or ()), b.keys and list(b.keys)),
+            None if b.times is None else list(b.times),
+            {k: v.dtype for k, v in _table(b).items()},
+        )
         for b in batches
     ]
     return [repr(events(batches)), rejects(batches), facts], len(made)
@@ -70,9 +74,15 @@ odd_lines = st.sampled_from(["", " ", "1", "1,1,red,1,1", '1,1,"a', '1,1,"a,b",0
     rows=st.lists(st.one_of(lines, lines, lines, lines, odd_lines), min_size=4, max_size=40),
     end=st.sampled_from(["\n", "\r\n"]),
     last=st.booleans(),
-    options=st.sampled_from([{}, {"key": "c"}, {"ignore": "c"}, {"missing": "x,-,1"}, {"types": "a:category"}]),
+    options=st.sampled_from(
+        [
+            *({}, {"key": "c"}, {"ignore": "c"}, {"missing": "x,-,1"}, {"types": "a:category"}, {"time": "a"}),
+            *({"bare": "yes", "key": "c", "time": "b"}, {"key": "a", "time": "a"}),
+        ]
+    ),
 )
 @example(rows=["1,2,red,0"] * 5 + ["1,none,blue,1"] * 8, end="\n", last=True, options={})
+@example(rows=["0x10,2,red,0"] * 5 + ["1970-01-02,2,,0"] * 5, end="\n", last=True, options={"time": "a", "key": "c"})
 def test_csv(tmp_path: Path, rows: list[str], end: str, last: bool, options: Any) -> None:
     data = end.join(["a,b,c,y", "1,2,red,0", *rows]) + end * last
     url = write(tmp_path / "a.csv", data.encode())

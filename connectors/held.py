@@ -1,0 +1,177 @@
+"""Columns of a batch that are held in arrays, and are lists of Python's only where somebody looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise, repeat
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Texts(Sequence[str]):
+    """Texts as the bytes of all, one after the other.
+
+    Parameters
+    ----------
+    data
+        UTF-8, uint8.
+    bounds
+        Where each begins, and where the last one ends, int64, shape (n + 1,).
+
+    Examples
+    --------
+    >>> texts = Texts.of(["a", "", "bcd"])
+    >>> texts[2], texts[1:].tolist(), texts.take(np.array([2, 0])).tolist(), texts.lengths
+    ('bcd', ['', 'bcd'], ['bcd', 'a'], array([1, 0, 3]))
+    """
+
+    def __init__(self, data: NDArray[np.uint8], bounds: Ints) -> None:
+        self._data, self._bounds = data, bounds
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Texts:
+        """Any texts; those that are held so already as they are. Lone surrogates are kept."""
+        if isinstance(texts, cls):
+            return texts
+        whole = "".join(texts).encode("utf-8", "surrogatepass")
+        bounds = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=bounds[1:])
+        if bounds[-1] != len(whole):
+            lengths = [len(text.encode("utf-8", "surrogatepass")) for text in texts]
+            np.cumsum(np.array(lengths, np.int64), out=bounds[1:])
+        return cls(np.frombuffer(whole, np.uint8), bounds)
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> Texts: ...
+    def __getitem__(self, i: int | slice) -> str | Texts:
+        if isinstance(i, slice):
+            start, end, _ = i.indices(len(self))
+            return Texts(self._data, self._bounds[start : max(start, end) + 1])
+        return self._list[i]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list)
+
+    def __eq__(self, other: object) -> bool:
+        return self._list == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(self._list)
+
+    __hash__ = None  # type: ignore[assignment] # as of lists
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The bytes of these texts alone."""
+        return self._data[self._bounds[0] : self._bounds[-1]]
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """How many bytes each has."""
+        return self._bounds[1:] - self._bounds[:-1]
+
+    def take(self, rows: Ints) -> Texts:
+        """Some of them, by number."""
+        lengths, bounds = self.lengths[rows], np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
+        places = np.repeat(self._bounds[:-1][rows] - bounds[:-1], lengths) + np.arange(int(bounds[-1]))
+        return Texts(self._data[places], bounds)
+
+    def tolist(self) -> list[str]:
+        """As Python has them."""
+        return self._list
+
+    @cached_property
+    def _list(self) -> list[str]:
+        whole, bounds = self.data.tobytes(), (self._bounds - self._bounds[0]).tolist()
+        if whole.isascii():
+            text = whole.decode()
+            return [text[start:end] for start, end in pairwise(bounds)]
+        return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(bounds)]
+
+
+class Coded(Sequence[Any]):
+    """Values of which there are few different ones.
+
+    Parameters
+    ----------
+    codes
+        The number of each among `values`, from 0.
+    values
+        Those there may be.
+
+    Examples
+    --------
+    >>> labels = Coded(np.array([1, 0, 1]), ["up", None])
+    >>> labels[1], labels.tolist(), labels[:2].tolist(), labels.take(np.array([2])).tolist()
+    ('up', [None, 'up', None], [None, 'up'], [None])
+    """
+
+    def __init__(self, codes: Ints, values: Sequence[Any]) -> None:
+        self.codes, self.values = codes, values
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, i: int) -> Any: ...
+    @overload
+    def __getitem__(self, i: slice) -> Coded: ...
+    def __getitem__(self, i: int | slice) -> Any:
+        return Coded(self.codes[i], self.values) if isinstance(i, slice) else self.values[int(self.codes[i])]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.values.__getitem__, self.codes.tolist())
+
+    def __contains__(self, value: object) -> bool:
+        codes = [code for code, other in enumerate(self.values) if other is value or other == value]
+        return bool(codes) and bool(np.isin(self.codes, codes).any())
+
+    def __repr__(self) -> str:
+        return repr(self.tolist())
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Coded:
+        """Any values; those that are held so already as they are."""
+        return values if isinstance(values, cls) else cls(np.arange(len(values)), values)
+
+    @classmethod
+    def one_after_the_other(cls, parts: Sequence[Coded]) -> Coded:
+        """The values of several; their codes stay as they are where all are of the same values."""
+        parts = [part for part in parts if len(part)] or parts[:1]
+        if all(part.values is parts[0].values for part in parts):
+            return cls(np.concatenate([part.codes for part in parts]), parts[0].values)
+        first = np.cumsum([0, *(len(part.values) for part in parts)]).tolist()
+        codes = [part.codes + at for part, at in zip(parts, first, strict=False)]
+        return cls(np.concatenate(codes), [value for part in parts for value in part.values])
+
+    def take(self, rows: Any) -> Coded:
+        """Some of them, by number or by mask."""
+        return Coded(self.codes[rows], self.values)
+
+    def tolist(self) -> list[Any]:
+        """As Python has them."""
+        return list(self)
+
+
+def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:
+    """What a dict has for each value, -1 where it has nothing.
+
+    Examples
+    --------
+    >>> numbers_of(["b", "c", "a"], {"a": 0, "b": 1})
+    array([ 1, -1,  0])
+    """
+    if isinstance(values, Coded):
+        return numbers_of(list(values.values), numbers)[values.codes]
+    return np.fromiter(map(numbers.get, values, repeat(-1)), np.int64, len(values))
