@@ -39,17 +39,17 @@ class Begun:
         return replace(batch.without(dict.fromkeys(done, "")), rejected=rejected), left
 
     def _has(self, origins: Origins, origin: Mapping[str, Any]) -> bool:
-        part, number = _place(origins, origin)
+        part, number = place_of(origins, origin)
         return number < self.ends.get(part, -math.inf)
 
     def first(self, batch: Batch, n: int) -> tuple[Batch, Begun]:
         """The first n of more events, those set aside that stand before the next, and what is taken then."""
         columns = list(batch.origins.columns.values())
         ends = _last([column[n:][::-1] for column in columns])
-        rejected = [one for one in batch.rejected if _before(ends, *_place(batch.origins, one.origin))]
+        rejected = [one for one in batch.rejected if _before(ends, *place_of(batch.origins, one.origin))]
         # The numbers of a part ascend: the last of each says it all.
         last = _last([column[:n] for column in columns])
-        for part, number in (*last.items(), *(_place(batch.origins, one.origin) for one in rejected)):
+        for part, number in (*last.items(), *(place_of(batch.origins, one.origin) for one in rejected)):
             ends[part] = max(ends.get(part, -math.inf), number + 1)
         head = replace(batch.part(0, n), rejected=rejected)
         return head, Begun(self.count + n + len(rejected), {**self.ends, **ends})
@@ -78,7 +78,7 @@ def _listed(column: Any) -> list[Any]:
     return found
 
 
-def _place(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ...], float]:
+def place_of(origins: Origins, origin: Mapping[str, Any]) -> tuple[tuple[Any, ...], float]:
     """The part of the stream an event is of, and its number there."""
     *part, number = origins.columns
     return tuple(origin[name] for name in part), origin[number]

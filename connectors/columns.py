@@ -351,7 +351,8 @@ class TextColumns:
         for name in self._features:
             table |= self._feature(name, cells[name], bad)
         label, key, time = (None if name is None else cells[name] for name in self._others())
-        assert not isinstance(label, np.ndarray) and not isinstance(key, np.ndarray)  # which only numbers and times are
+        assert not isinstance(label, np.ndarray), "only numbers and times are arrays"
+        assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
         if label is not None:
             self._check_allowed(str(self._roles.label), label, bad)
         return Events(

@@ -100,11 +100,14 @@ class Rejected:
         Where it stood, such as file and line.
     raw
         Its text; None where there is none.
+    place
+        Where it stood among the events and labels of a batch that has both.
     """
 
     reason: str
     origin: dict[str, Any]
     raw: str | None = None
+    place: float = 0.0
 
 
 @dataclass(slots=True)
@@ -126,6 +129,21 @@ class LateLabels:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Where each stands among events and labels."""
+        return np.arange(len(self)) + self.before
+
+    def places_of_events(self, n: int) -> NDArray[np.int64]:
+        """Where each of the n events stands among events and labels.
+
+        Parameters
+        ----------
+        n
+            How many events the batch has.
+        """
+        return np.arange(n) + np.searchsorted(self.before, np.arange(n), "right")
 
     def part(self, start: int, end: int, *, n: int) -> LateLabels:
         """The labels from `start` to before `end`, among the events of the batch from number n on."""
@@ -237,6 +255,10 @@ class Batch:
         columns = {name: _take(column, keep) for name, column in self.origins.columns.items()}
         late = self.late
         if late is not None:
+            places = late.places_of_events(len(self))
+            for one, i in zip(rejected[len(self.rejected) :], sorted(bad), strict=True):
+                one.place = float(places[i])
+            rejected.sort(key=lambda one: one.place)
             late = replace(late, before=np.searchsorted(np.array(keep), late.before))
         batch = Batch(
             _take_features(self.features, keep),

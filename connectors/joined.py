@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import math
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.begun import Begun
+from connectors.begun import Begun, place_of
 from connectors.events import (
     Acknowledged,
     Batch,
@@ -147,19 +148,22 @@ class JoinedSource(Source):
             m = min(m, int(np.searchsorted(labels.times, events.times[n], "left")))
         before = np.searchsorted(events.times[:n], labels.times[:m], "right")
         taken, of_labels = events.take(n), labels.take(m)
+        late = LateLabels(
+            of_labels.labels,
+            [] if of_labels.keys is None else of_labels.keys,
+            [] if of_labels.times is None else of_labels.times,
+            before.astype(np.int64),
+        )
+        _place(taken, late.places_of_events(n))
+        _place(of_labels, late.places)
         return replace(
             taken,
             labels=[None] * n,
             keys=[] if taken.keys is None else taken.keys,
             times=[] if taken.times is None else taken.times,
             position=self.position,
-            rejected=taken.rejected + of_labels.rejected,
-            late=LateLabels(
-                of_labels.labels,
-                [] if of_labels.keys is None else of_labels.keys,
-                [] if of_labels.times is None else of_labels.times,
-                before.astype(np.int64),
-            ),
+            rejected=sorted(taken.rejected + of_labels.rejected, key=lambda one: one.place),
+            late=late,
         )
 
     def close(self) -> None:
@@ -281,6 +285,22 @@ class _Side:
             self._clock = int(self._all_times[end - 1])
         self._taken = end
         return part
+
+
+def _place(batch: Batch, places: NDArray[np.int64]) -> None:
+    """Let what was rejected stand right after the event of the same stream, or part of it, that it came after."""
+    if not batch.rejected:
+        return
+    numbers: dict[tuple[Any, ...], list[tuple[float, int]]] = {}
+    for i in range(len(batch)):
+        part, number = place_of(batch.origins, batch.origins[i])
+        numbers.setdefault(part, []).append((number, int(places[i])))
+    for one in batch.rejected:
+        part, number = place_of(batch.origins, one.origin)
+        before = numbers.get(part, [])
+        at = bisect.bisect_left(before, (number, -1))
+        one.place = before[at - 1][1] + 0.5 if at else -0.5
+    batch.rejected.sort(key=lambda one: (one.place, place_of(batch.origins, one.origin)[1]))
 
 
 def _are_sound(values: Sequence[Any]) -> bool:

@@ -316,7 +316,7 @@ def _add_late(run: argparse.ArgumentParser) -> None:
         "--max-pending-bytes",
         type=_count,
         metavar="N",
-        help="so much memory they may take (default 1073741824); what had its label is forgotten first",
+        help="so much memory they and what is remembered may take, then the oldest go (default 1073741824)",
     )
     group.add_argument(
         "--pending-dir",

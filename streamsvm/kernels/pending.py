@@ -8,7 +8,9 @@ The *table* finds the slot of a key: open addressing with linear probing, where 
 Time is a clock that never goes back: the newest time that has come. A slot has come at the time that the clock showed
 then, so slots expire in their own order, whatever the order of times. An event waits for its label until the clock is
 more than `wait` ahead; then it is expired, and remembered for as long again, with those that have had their label.
-Where more are to wait than may, the oldest is dropped.
+Where more are to wait than may, the oldest is dropped. Where what is known takes more bytes than it may, the oldest
+slot goes: one that waits is dropped, any other is forgotten. Bytes are counted event by event, as they come, so that
+what goes does not depend on how many are taken at a time.
 
 Keys are told apart by 128 bits of SipHash under a secret key: for another key to have the same is as unlikely as to
 guess it (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
@@ -41,6 +43,12 @@ LEDGER = Declaration(
     {
         "wait": Number("for so long events wait", i64, start=NEVER),
         "most": Number("so many slots may wait", i64, start=NEVER),
+        "most_bytes": Number("so many bytes all slots may take", i64, start=NEVER),
+        "slot_bytes": Number("what any slot takes that is not forgotten, or stands between such", i64),
+        "class_bytes": Number("what an event that waits takes for each class there is", i64),
+        "n_classes": Number("classes that there are", i64),
+        "relearns": Number("whether an event takes as much after its label came", i64),
+        "held": Number("bytes of rows, keys and the like of events", i64),
         "clock": Number("the newest time that has come", i64, start=-NEVER),
         "base": Number("the slot that stands first in the ledger", i64),
         "next": Number("the next slot", i64),
@@ -58,6 +66,7 @@ LEDGER = Declaration(
         "labels": Array(("slots",), "the labels by number, -1 where there is none", np.int32, lent=True),
         "came": Array(("slots",), "what the clock showed", i64, lent=True),
         "times": Array(("slots",), "their own times", i64, lent=True),
+        "sizes": Array(("slots",), "the bytes of what waits with each", np.int32, lent=True),
         "table": Array(
             ("places",), "1 + the slot at each place, 0 where there is none; a power of two", i64, lent=True
         ),
@@ -146,6 +155,8 @@ def find(state, low, high):
 def forget(state, slot):
     """Forget a slot, and close the gap that it leaves in the table."""
     at, table, digests, base, mask = slot - state.base, state.table, state.digests, state.base, state.table.size - 1
+    if state.fates[at] == ANSWERED and state.relearns:
+        state.held -= state.sizes[at]
     state.fates[at] = GONE
     state.n_known -= 1
     gap = find(state, digests[at, 0], digests[at, 1])
@@ -186,6 +197,7 @@ def leave(state, slot, op):
     state.left_before[state.n_left] = op
     state.n_left += 1
     state.n_waiting -= 1
+    state.held -= state.sizes[max(slot, -1 - slot) - state.base]
 
 
 @kernel
@@ -230,25 +242,34 @@ def drop_oldest(state, op):
     return True
 
 
+@inlined
+def is_over(state):
+    """Whether what is known takes more bytes than it may."""
+    return state.held + state.slot_bytes * (state.next - state.known) > state.most_bytes
+
+
 @kernel
-def forget_oldest(state, n):
-    """Forget up to n of the oldest slots that do not wait; how many there were."""
-    found, slot = 0, state.known
-    while slot < state.next and found < n:
-        fate = state.fates[slot - state.base]
-        if fate in (ANSWERED, EXPIRED):
-            forget(state, slot)
-            found += 1
-        slot += 1
-    while state.known < state.first and state.fates[state.known - state.base] == GONE:
+def shrink(state, op):
+    """Let the oldest slots go until the others fit; whether there was room to say which."""
+    while is_over(state) and state.known < state.next:
+        state.first = max(state.first, state.known)
+        if waits(state, state.known):
+            if not drop_oldest(state, op):
+                return False
+        elif state.fates[state.known - state.base] != GONE:
+            forget(state, state.known)
         state.known += 1
-    return found
+    state.first = max(state.first, state.known)
+    return True
 
 
 @inlined
-def take_slot(state, low, high, fate, label, time):
+def take_slot(state, low, high, fate, label, time, size):
     """A new slot."""
     at = state.next - state.base
+    state.sizes[at] = size
+    if fate == WAITING or (fate == ANSWERED and state.relearns):
+        state.held += size
     state.digests[at, 0], state.digests[at, 1] = low, high
     state.fates[at], state.codes[at], state.labels[at] = fate, -1, label
     state.came[at], state.times[at] = state.clock, time
@@ -258,19 +279,19 @@ def take_slot(state, low, high, fate, label, time):
 
 
 @inlined
-def take_event(state, low, high, time):
+def take_event(state, low, high, time, size):
     """An event comes: what becomes of it, its slot, its label, where that was there before, and how late that is."""
     place = find(state, low, high)
     slot = state.table[place] - 1
     if slot < 0:
-        slot = take_slot(state, low, high, WAITING, -1, time)
+        slot = take_slot(state, low, high, WAITING, -1, time, size)
         state.table[place] = slot + 1
         state.n_waiting += 1
         return WAITS, slot, -1, 0
     at = slot - state.base
     if state.fates[at] != EARLY:
         return DOUBLE, slot, -1, 0
-    lag, new = state.times[at] - time, take_slot(state, low, high, ANSWERED, state.labels[at], time)
+    lag, new = state.times[at] - time, take_slot(state, low, high, ANSWERED, state.labels[at], time, size)
     state.fates[at] = GONE
     state.n_known -= 1
     state.n_early -= 1
@@ -284,7 +305,7 @@ def take_label(state, low, high, label, time):
     place = find(state, low, high)
     slot = state.table[place] - 1
     if slot < 0:
-        slot = take_slot(state, low, high, EARLY, label, time)
+        slot = take_slot(state, low, high, EARLY, label, time, 0)
         state.table[place] = slot + 1
         state.n_early += 1
         return COMES_EARLY, slot, 0
@@ -293,6 +314,8 @@ def take_label(state, low, high, label, time):
     if fate == WAITING:
         state.fates[at], state.labels[at] = ANSWERED, label
         state.n_waiting -= 1
+        if not state.relearns:
+            state.held -= state.sizes[at]
         return JOINS, slot, lag
     if fate == EARLY:
         return (REPEATS if before == label else DIFFERS), slot, lag
@@ -305,23 +328,31 @@ def take_label(state, low, high, label, time):
 
 
 @kernel
-def settle(state, first, digests, times, labels, fates, slots, lags):
+def settle(state, first, digests, times, labels, sizes, fates, slots, lags):
     """Let events (of label -1) and labels come in turn, from `first` on, and find what becomes of each.
 
     Of events whose label was there before that takes the place of the -1. Returns how many are done: fewer than all
-    where there is no more room for those that leave. There must be room for as many slots.
+    where there is no more room for those that leave, and all where others have to leave yet. There must be room for as
+    many slots.
     """
+    if not shrink(state, first):
+        return first
     for op in range(first, times.size):
         state.clock = max(state.clock, times[op])
         if not expire(state, op) or state.n_left == state.left.size:
             return op
         low, high = digests[op, 0], digests[op, 1]
         if labels[op] < 0:
-            fates[op], slots[op], labels[op], lags[op] = take_event(state, low, high, times[op])
+            fates[op], slots[op], labels[op], lags[op] = take_event(
+                state, low, high, times[op], sizes[op] + state.class_bytes * state.n_classes
+            )
         else:
+            state.n_classes = max(state.n_classes, labels[op] + 1)
             fates[op], slots[op], lags[op] = take_label(state, low, high, labels[op], times[op])
         if state.n_waiting + state.n_early > state.most:
             drop_oldest(state, op + 1)
+        if is_over(state) and not shrink(state, op + 1):
+            return op + 1
     return times.size
 
 
@@ -331,7 +362,5 @@ _INTS, _DIGESTS = types.int64[::1], types.uint64[:, ::1]
 ENTRIES = {
     "digest": Entry(digest, (types.uint8[::1], _INTS, types.uint64[::1], _DIGESTS)),
     "fill_table": Entry(fill_table, (_STATE,)),
-    "drop_oldest": Entry(drop_oldest, (_STATE, types.int64)),
-    "forget_oldest": Entry(forget_oldest, (_STATE, types.int64)),
-    "settle": Entry(settle, (_STATE, types.int64, _DIGESTS, *(_INTS,) * 5)),
+    "settle": Entry(settle, (_STATE, types.int64, _DIGESTS, *(_INTS,) * 6)),
 }

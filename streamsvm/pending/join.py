@@ -15,9 +15,10 @@ from connectors.held import Coded, Texts
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.features import Floats, Ints
 from streamsvm.kernels import pending as kernels
-from streamsvm.pending.rows import in_order, stacked, taken
+from streamsvm.pending.rows import Objects, Packed, in_order, stacked, taken
 from streamsvm.pending.store import Settled, Store
 
+_NOTES = 2  # numbers that are kept beside probabilities, at most: the decision and the alarm
 HOW = ("in time", "late", "timeout")
 """How an event came by its label."""
 IN_TIME, LATE, TIMEOUT = range(len(HOW))
@@ -78,6 +79,10 @@ class Model(Protocol):
     @property
     def memory_size(self) -> int:
         """How many numbers it remembers of the moment of a prediction."""
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether probabilities of all classes are kept with events."""
 
     @property
     def classes(self) -> Sequence[Any]:
@@ -260,14 +265,14 @@ class Join:
 
     def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[list[Answer], Joined]:
         """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
-        n, m, store = len(events), len(late), self.store
-        place = np.arange(n) + np.searchsorted(late.before, np.arange(n), "right")
+        n, m, store, keys = len(events), len(late), self.store, Texts.of(events.keys)
+        place = late.places_of_events(n)
         is_label = np.ones(n + m, bool)
         is_label[place] = False
         label_place = np.flatnonzero(is_label)
         digests, times = np.empty((n + m, 2), np.uint64), np.empty(n + m, np.int64)
         numbers = np.full(n + m, -1)
-        digests[place], digests[label_place] = store.digests(events.keys), store.digests(late_keys)
+        digests[place], digests[label_place] = store.digests(keys), store.digests(late_keys)
         times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
         numbers[label_place] = store.numbers(late.labels)
         self.counts.labels += m
@@ -276,10 +281,14 @@ class Join:
         may_meet = n and (m or store.n_early)  # an event the label that came before it
         of_step = _Labels.of(late.labels, store.labels if may_meet else (), self.on_timeout)
         answers, joined = [], []
-        for settled in store.settle(digests, times, numbers):
+        rows = store.packed(events.features, n)
+        sizes = np.zeros(n + m, np.int64)
+        sizes[place] = store.sizes(rows, keys, self.model.memory_size + _NOTES * self.model.tells_all)
+        class_bytes = 8 * self.model.tells_all
+        for settled in store.settle(digests, times, numbers, sizes, class_bytes):
             part = slice(settled.first, settled.end)
             n_before = int((of_event[: settled.first] >= 0).sum())
-            work = _Part(self, settled, events, of_event[part], of_label[part], of_step, late_keys)
+            work = _Part(self, settled, events, (rows, keys), of_event[part], of_label[part], of_step, late_keys)
             answers.append(work.run())
             joined.append(work.report(n_before))
         store.trim()
@@ -323,6 +332,7 @@ class _Part:
         join: Join,
         settled: Settled,
         events: Events,
+        packed: tuple[Packed | Objects, Texts],
         of_event: Ints,
         of_label: Ints,
         labels: _Labels,
@@ -330,7 +340,7 @@ class _Part:
     ) -> None:
         self._join, self._store, self._settled, self._events = join, join.store, settled, events
         self._of_event, self._of_label, self._all, self._late_keys = of_event, of_label, labels, late_keys
-        fates, slots = settled.fates, settled.slots
+        self._packed, fates, slots = packed, settled.fates, settled.slots
         self._left_before = settled.left_before - settled.first
         self._asks = of_event >= 0
         self._new = self._asks & (fates != kernels.DOUBLE)
@@ -412,8 +422,8 @@ class _Part:
         self._kept = self._new & ~self._fused
         if self._n_new:
             which = self._of_event[self._kept]
-            keys = Texts.of(events.keys).take(which)
-            self._store.add(self._n_new, self._new_numbers(), taken(events.features, which), keys)
+            rows, keys = self._packed
+            self._store.add(self._n_new, self._new_numbers(), rows.take(which), keys.take(which))
             self._store.come_from(settled.slots[self._new], events.origins[self._of_event[self._new]])
 
     def _new_numbers(self) -> Ints:

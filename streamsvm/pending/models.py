@@ -17,6 +17,11 @@ class OwnModel:
         self.model, self.proba = model, proba
 
     @property
+    def tells_all(self) -> bool:
+        """Whether probabilities of all classes are kept with events."""
+        return self.proba
+
+    @property
     def memory_size(self) -> int:
         """How many numbers it remembers of the moment of a prediction."""
         return int(self.model.memory_size)
@@ -46,7 +51,7 @@ class OwnModel:
 class OtherModel:
     """Any other River classifier, an event at a time."""
 
-    memory_size = 0
+    memory_size, tells_all = 0, False
 
     def __init__(self, model: Any) -> None:
         self.model = model

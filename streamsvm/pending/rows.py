@@ -44,6 +44,23 @@ class Packed:
     word_lengths: Ints
     texts: list[bytes]
 
+    @property
+    def sizes(self) -> Ints:
+        """The bytes of each row."""
+        return 8 * self.word_lengths + np.array([len(text) for text in self.texts] or [0], np.int64)
+
+    def take(self, rows: Ints) -> Packed:
+        """Some of the rows, by number."""
+        lengths, n = self.word_lengths, len(self.layouts)
+        if n and (lengths == lengths[0]).all():
+            words = self.words.reshape(n, -1)[rows].reshape(-1)
+        else:
+            held = Ragged(np.float64)
+            held.add(self.words, lengths)
+            words, _ = held.take(rows)
+        texts = [self.texts[i] for i in rows.tolist()] if self.texts else []
+        return Packed(self.layouts[rows], words, lengths[rows], texts)
+
 
 class Layouts:
     """The sets of names that rows have: what stands where in a row that is only numbers.
@@ -67,21 +84,19 @@ class Layouts:
             self.names.append((names, plain))
         return found
 
-    def pack(self, features: Features, rows: Ints) -> Packed:
-        """Some rows of features."""
+    def pack(self, features: Features, n: int) -> Packed:
+        """All n rows of features."""
         if isinstance(features, SparseRows):
-            return _pack_sparse(features, rows)
+            return _pack_sparse(features)
         if isinstance(features, list):
-            return self._pack_dicts([features[i] for i in rows.tolist()])
+            return self._pack_dicts(features)
         if all(column.dtype.kind == "f" for column in features.values()):
-            columns = [column[rows] for column in features.values()]
-            X = np.column_stack(columns) if columns else np.zeros((len(rows), 0))
-            layout = self.number(tuple(features), True)
-            return Packed(
-                np.full(len(rows), layout), X.reshape(-1).astype(np.float64), np.full(len(rows), X.shape[1]), []
-            )
+            X = np.empty((n, len(features)))
+            for j, column in enumerate(features.values()):
+                X[:, j] = column
+            return Packed(np.full(n, self.number(tuple(features), True)), X.reshape(-1), np.full(n, X.shape[1]), [])
         names = tuple(features)
-        values = zip(*(column[rows].tolist() for column in features.values()), strict=True)
+        values = zip(*(column.tolist() for column in features.values()), strict=True)
         return self._pack_dicts([dict(zip(names, row, strict=True)) for row in values])
 
     def _pack_dicts(self, rows: Sequence[Mapping[Any, Any]]) -> Packed:
@@ -148,8 +163,8 @@ class Rows(Protocol):
     def n_bytes(self) -> int:
         """The memory in use, as far as it is known."""
 
-    def add(self, features: Any, at: Ints, n: int) -> None:
-        """Take n rows: features stand at the places `at`, elsewhere there is none."""
+    def add(self, rows: Any, at: Ints, n: int) -> None:
+        """Take n rows: some stand at the places `at`, elsewhere there is none."""
 
     def take(self, rows: Ints) -> Any:
         """Rows as they were."""
@@ -176,8 +191,7 @@ class PackedRows(Rows):
     def n_bytes(self) -> int:
         return self._kinds.n_bytes + self._words.n_bytes + self._texts.n_bytes
 
-    def add(self, features: Features, at: Ints, n: int) -> None:
-        packed = self._layouts.pack(features, np.arange(len(at)))
+    def add(self, packed: Packed, at: Ints, n: int) -> None:
         kinds, words, texts = np.full(n, NONE, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64)
         kinds[at], words[at] = packed.layouts, packed.word_lengths
         if packed.texts:
@@ -229,6 +243,22 @@ class PackedRows(Rows):
         return self
 
 
+@dataclass(slots=True)
+class Objects:
+    """Rows that wait as the objects they are, of which no bytes are counted."""
+
+    rows: list[Any]
+
+    @property
+    def sizes(self) -> Ints:
+        """None of each row."""
+        return np.zeros(len(self.rows), np.int64)
+
+    def take(self, rows: Ints) -> Objects:
+        """Some of the rows, by number."""
+        return Objects([self.rows[i] for i in rows.tolist()])
+
+
 class ObjectRows(Rows):
     """Rows as the objects they are, for models that may look at more of them than numbers and texts."""
 
@@ -242,9 +272,9 @@ class ObjectRows(Rows):
     def n_bytes(self) -> int:
         return 8 * len(self._rows)
 
-    def add(self, features: list[Any], at: Ints, n: int) -> None:
+    def add(self, given: Objects, at: Ints, n: int) -> None:
         rows: list[Any] = [None] * n
-        for place, row in zip(at.tolist(), features, strict=True):
+        for place, row in zip(at.tolist(), given.rows, strict=True):
             rows[place] = dict(row)
         self._rows += rows
 
@@ -310,15 +340,15 @@ def under(part: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
     return {name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")}
 
 
-def _pack_sparse(features: SparseRows, rows: Ints) -> Packed:
-    starts, lengths = features.indptr[rows], np.diff(features.indptr)[rows]
+def _pack_sparse(features: SparseRows) -> Packed:
+    starts, lengths = features.indptr[:-1], np.diff(features.indptr)
     words = [
         part
         for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)
         for part in (features.indices[a : a + n].view(np.float64), features.values[a : a + n])
     ]
     flat = np.concatenate(words) if words else np.zeros(0)
-    return Packed(np.full(len(rows), SPARSE), flat, 2 * lengths, [])
+    return Packed(np.full(len(lengths), SPARSE), flat, 2 * lengths, [])
 
 
 def _unpack_sparse(words: Floats, lengths: Ints) -> SparseRows:

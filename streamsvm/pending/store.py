@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.events import rows_of
 from connectors.held import Texts, numbers_of
 from streamsvm.features import Floats, Ints
 from streamsvm.first_use import prepare
@@ -18,13 +19,25 @@ from streamsvm.kernels import pending as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import decode_labels, encode_label, read_archive, write_archive
 from streamsvm.pending.ragged import Ragged
-from streamsvm.pending.rows import Layouts, ObjectRows, PackedRows, Rows, in_order, split, stacked, under
+from streamsvm.pending.rows import (
+    Layouts,
+    ObjectRows,
+    Objects,
+    Packed,
+    PackedRows,
+    Rows,
+    in_order,
+    split,
+    stacked,
+    under,
+)
 
 # So many slots make a segment, which is closed and never changes again; so many events may leave at a time.
 SEGMENT, LEAVING = 1 << 15, 1 << 12
 _FIRST_SLOTS = 1 << 10
 _FULL = 0.6  # of the table
-_FORGOTTEN = 1.0 / 16.0  # of all slots, at a time, where bytes are to be had
+_CLEARED, _SQUEEZED = 0.5, 0.125  # of a segment must be gone for its memory to be given back: mostly; for want of bytes
+_LEAST = 8  # so many events at least must find room
 
 _LEDGER: dict[str, Any] = {
     "digests": np.uint64,
@@ -33,10 +46,17 @@ _LEDGER: dict[str, Any] = {
     "labels": np.int32,
     "came": np.int64,
     "times": np.int64,
+    "sizes": np.int32,
 }
+# What a slot takes at most, beside its origins, row and key: in the ledger, and in the table, of which three tenths may
+# be all that is used; and in its segment, where five rows of different lengths end.
+_SLOT_BYTES = sum(np.dtype(kind).itemsize for kind in _LEDGER.values()) + 16 + 27
+_WAITING_BYTES = 5 * 8 + 5
 _SEGMENT = "Segment"
-_FIXED = ("digests", "codes", "came", "times")
+_FIXED = ("digests", "codes", "came", "times", "sizes")
 _NUMBERS = ("clock", "next", "first", "known", "n_waiting", "n_early", "n_known", "n_orphans", "n_dropped")
+
+_OTHERS = ("base", "wait", "most", "most_bytes", "slot_bytes", "class_bytes", "n_classes", "relearns", "held")
 
 
 @dataclass(slots=True)
@@ -94,10 +114,10 @@ class Segment:
         """What waits beside the rows, by name."""
         return {"keys": self.keys, "probas": self.probas, "memories": self.memories}
 
-    def clear(self) -> bool:
-        """Give back the memory of slots that are gone, once that is half of it; whether it was."""
+    def clear(self, share: float = _CLEARED) -> bool:
+        """Give back the memory of slots that are gone, once that is more than a share of it; whether it was."""
         n_gone = int(self.gone.sum())
-        if 2 * (n_gone - self._n_cleared) <= len(self) - self._n_cleared:
+        if n_gone - self._n_cleared <= share * (len(self) - self._n_cleared):
             return False
         self._n_cleared = n_gone
         self.rows = self.rows.without(self.gone)
@@ -112,6 +132,10 @@ class Segment:
             part.spill(folder)
 
 
+class TooSmall(ValueError):
+    """A bound on bytes within which next to nothing can wait."""
+
+
 class Store:
     """Events that wait for their labels, and labels that wait for their events.
 
@@ -123,8 +147,8 @@ class Store:
     most
         So many may wait; where there are more, the oldest is dropped.
     most_bytes
-        So much memory may be taken, but for some MiB of the segment that is open; where it is not enough those that had
-        their labels are forgotten, the oldest first, then the oldest that wait are dropped.
+        So much memory may be taken, but for some MiB of the segment that is open; where it is not enough the oldest
+        goes: one that waits is dropped, one that had its label is forgotten.
     keeps_objects
         Whether rows are kept as objects, which are not counted among the bytes.
     relearns
@@ -151,6 +175,8 @@ class Store:
             raise ValueError("rows that are objects wait in memory alone: leave out the folder")
         prepare(tuple(kernels.ENTRIES.values()))
         self.most_bytes, self.relearns = most_bytes, relearns
+        self._fixed_bytes = _SLOT_BYTES + 8 * n_origins + (_WAITING_BYTES if folder is None else 0)
+        self._check_room(0)
         self.labels: list[Any] = []
         """All labels that came, in order."""
         self._numbers: dict[Any, int] = {}
@@ -159,7 +185,8 @@ class Store:
         self._segments: list[Segment] = []
         self._n_closed_bytes = 0
         self._ledger = State(kernels.LEDGER)
-        self._ledger.most = most
+        self._ledger.most, self._ledger.most_bytes = most, most_bytes
+        self._ledger.slot_bytes, self._ledger.relearns = self._fixed_bytes, int(relearns)
         if wait_ms is not None:
             self._ledger.wait = wait_ms
         self.n_origins, self.folder = n_origins, folder
@@ -169,6 +196,16 @@ class Store:
         self._ledger.lend(table=table, digests=digests, left=self._left[0], left_before=self._left[1])
         self._ledger.lend(**{name: np.zeros(0, kind) for name, kind in _LEDGER.items() if name != "digests"})
         self._fit(_FIRST_SLOTS)
+
+    def _check_room(self, size: int) -> None:
+        """Refuse bounds within which next to nothing can wait."""
+        least = _LEAST * (self._fixed_bytes + size)
+        if self.most_bytes < least:
+            one = f"{self._fixed_bytes + size}{'' if size else ' at least'}"
+            raise TooSmall(
+                f"{self.most_bytes} bytes hold not even {_LEAST} events that wait, of which one takes {one}: "
+                f"allow {least} or, better, many times that"
+            )
 
     # How it stands ----------------------------------------------------------------------------------------------------
 
@@ -213,6 +250,12 @@ class Store:
         n_open = sum(segment.n_bytes for segment in self._segments[-1:])
         return int(n * slot + self._ledger.table.nbytes + self._n_closed_bytes + n_open)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether what is known takes more bytes than it may."""
+        ledger = self._ledger
+        return int(ledger.held + ledger.slot_bytes * (ledger.next - ledger.known)) > self.most_bytes
+
     def numbers(self, labels: Sequence[Any]) -> Ints:
         """The numbers of labels, which may be new."""
         found = numbers_of(labels, self._numbers)
@@ -236,14 +279,41 @@ class Store:
         _call("digest")(texts.data, np.cumsum(texts.lengths), self._secret, found)
         return found
 
-    def settle(self, digests: NDArray[np.uint64], times: Ints, labels: Ints) -> Iterator[Settled]:
-        """Let events (of label -1) and labels come in turn: what became of them, some at a time."""
+    def packed(self, features: Any, n: int) -> Packed | Objects:
+        """Rows as they would wait."""
+        return Objects(rows_of(features, n)) if self._keeps_objects else self._layouts.pack(features, n)
+
+    def sizes(self, rows: Packed | Objects, keys: Texts, n_numbers: int) -> Ints:
+        """How many bytes events would take that wait with so many numbers beside rows and keys.
+
+        Raises
+        ------
+        TooSmall
+            Where there is not even room for a few such as the first.
+        """
+        if self.folder is not None:
+            return np.zeros(len(keys), np.int64)
+        sizes = rows.sizes + keys.lengths + 8 * n_numbers
+        if len(sizes) and not self._ledger.next:
+            self._check_room(int(sizes[0]))
+        return sizes
+
+    def settle(
+        self, digests: NDArray[np.uint64], times: Ints, labels: Ints, sizes: Ints, class_bytes: int = 0
+    ) -> Iterator[Settled]:
+        """Let events (of label -1) and labels come in turn: what became of them, some at a time.
+
+        Events of these sizes take some bytes more for each class that came as a label.
+        """
         n, first, ledger = len(times), 0, self._ledger
+        ledger.class_bytes = class_bytes if self.folder is None else 0
         fates, slots, lags = (np.zeros(n, np.int64) for _ in range(3))
-        while first < n:
+        is_over = False
+        while first < n or is_over:
             self._fit(n - first)
             ledger.n_left = 0
-            end = _call("settle")(ledger, first, digests, times, labels, fates, slots, lags)
+            end = _call("settle")(ledger, first, digests, times, labels, sizes, fates, slots, lags)
+            is_over = self.is_over
             part, (left, before) = slice(first, end), self._left[:, : int(ledger.n_left)].copy()
             expired = left >= 0
             yield Settled(
@@ -318,8 +388,8 @@ class Store:
 
     # What waits -------------------------------------------------------------------------------------------------------
 
-    def add(self, n: int, at: Ints, features: Any, keys: Sequence[str]) -> None:
-        """What waits with the next n slots: of those at the places `at` features and keys, of the others nothing."""
+    def add(self, n: int, at: Ints, rows: Packed | Objects, keys: Sequence[str]) -> None:
+        """What waits with the next n slots: of those at the places `at` rows and keys, of the others nothing."""
         first = self._n_added
         if not self._segments or len(self._segments[-1]) >= SEGMENT:
             for closed in self._segments[-1:]:
@@ -328,7 +398,7 @@ class Store:
                 self._n_closed_bytes += closed.n_bytes
             self._segments.append(Segment(first, ObjectRows() if self._keeps_objects else PackedRows(self._layouts)))
         segment = self._segments[-1]
-        segment.rows.add(features, at, n)
+        segment.rows.add(rows, at, n)
         texts, lengths = Texts.of(keys), np.zeros(n, np.int64)
         lengths[at] = texts.lengths
         segment.keys.add(texts.data, lengths)
@@ -422,17 +492,18 @@ class Store:
     # Bounds -----------------------------------------------------------------------------------------------------------
 
     def trim(self) -> None:
-        """Keep to the bytes there may be, and do without segments of which nothing is known any more."""
-        ledger = self._ledger
-        while self.n_bytes > self.most_bytes and ledger.n_known > 0:
-            n = max(int((ledger.next - ledger.known) * _FORGOTTEN), 1)
-            ledger.n_left = 0
-            if not _call("forget_oldest")(ledger, n):
-                for _ in range(min(n, LEAVING, len(self))):
-                    _call("drop_oldest")(ledger, 0)
-                self.let_go(-1 - self._left[0, : int(ledger.n_left)])
-            self._shed()
+        """Give back the memory of what is not known any more: of whole segments at once, of others as it is wanted."""
         self._shed()
+        if self.n_bytes <= self.most_bytes:
+            return
+        for segment in self._segments:
+            before = segment.n_bytes
+            if segment.clear(_SQUEEZED) and segment is not self._segments[-1]:
+                self._spill(segment)
+                self._n_closed_bytes += segment.n_bytes - before
+        ledger = self._ledger
+        if self._begin - ledger.base > _SQUEEZED * (ledger.next - ledger.base) and self.n_bytes > self.most_bytes:
+            self._move(self._begin, len(self._scores))
 
     def _shed(self) -> None:
         """Do without what stands before all that is known."""
@@ -447,7 +518,7 @@ class Store:
     def __getstate__(self) -> dict[str, Any]:
         state, ledger = dict(self.__dict__), self._ledger
         del state["_ledger"]
-        numbers = {name: int(getattr(ledger, name)) for name in (*_NUMBERS, "base", "wait", "most")}
+        numbers = {name: int(getattr(ledger, name)) for name in (*_NUMBERS, *_OTHERS)}
         return state | {"_copied": (numbers, {name: getattr(ledger, name).copy() for name in (*_LEDGER, "table")})}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -531,6 +602,9 @@ class Store:
         for name, number in numbers.items():
             setattr(ledger, name, number)
         self._check(n, numbers)
+        fates = ledger.fates[:n]
+        holds = (fates == kernels.WAITING) | (self.relearns & (fates == kernels.ANSWERED))
+        ledger.held, ledger.n_classes = int(ledger.sizes[:n][holds].sum()), len(self.labels)
         self._fit(0)
         ledger.table[:] = 0
         _call("fill_table")(ledger)
@@ -544,8 +618,8 @@ class Store:
                 raise ValueError(f"{folder / self._file(segment)} holds no segment")
             segment.is_saved = True
         here = slice(first - int(self._ledger.base), first - int(self._ledger.base) + n)
-        for name in _FIXED:
-            getattr(self._ledger, name)[here] = arrays[name]
+        for name in _FIXED:  # there are no sizes in what earlier versions left
+            getattr(self._ledger, name)[here] = arrays.get(name, 0)
         self._scores[here], self._origins[here] = arrays["scores"], arrays["origins"]
         fates = self._ledger.fates[here]
         segment.gone = ~((fates == kernels.WAITING) | (self.relearns & (fates == kernels.ANSWERED)))

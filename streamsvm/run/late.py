@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from streamsvm.decide.decisions import Decided, Decisions
 from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
-from streamsvm.pending.store import Store
+from streamsvm.pending.store import Store, TooSmall
 from streamsvm.run.abilities import State
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.errors import SetupError
@@ -85,15 +86,16 @@ class LateLearning:
         if settings.folder is not None and learner.keeps_objects:
             raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
         self.learner = learner
-        self.store = Store(
-            wait_ms=settings.wait_ms,
-            most=settings.most,
-            most_bytes=settings.most_bytes,
-            keeps_objects=learner.keeps_objects,
-            relearns=settings.relearn,
-            n_origins=N_ORIGINS,
-            folder=settings.folder,
-        )
+        with _room():
+            self.store = Store(
+                wait_ms=settings.wait_ms,
+                most=settings.most,
+                most_bytes=settings.most_bytes,
+                keeps_objects=learner.keeps_objects,
+                relearns=settings.relearn,
+                n_origins=N_ORIGINS,
+                folder=settings.folder,
+            )
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, decisions=decisions)
         self.lags, self.estimate = Lags(), Estimate(window)
         self.budget = None if settings.budget is None else LabelBudget(settings.budget)
@@ -105,7 +107,8 @@ class LateLearning:
         """Take events and labels in turn: what was predicted, and what found each other."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
-        answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
+        with _room():
+            answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
@@ -213,6 +216,15 @@ class LateLearning:
         if arrays["lags"].shape != self.lags.counts.shape:
             raise ValueError("lags of other steps")
         self.lags.counts, self._places = arrays["lags"].copy(), [str(name) for name in header["places"]]
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """A bound that is too small names its option."""
+    try:
+        yield
+    except TooSmall as error:
+        raise SetupError(f"--max-pending-bytes: {error}") from error
 
 
 def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any) -> Any:

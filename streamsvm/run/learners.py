@@ -85,6 +85,10 @@ class LateLearner(Inspected, Protocol):
     def memory_size(self) -> int:
         """How many numbers it remembers of the moment of a prediction."""
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether probabilities of all classes are kept with events."""
+
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn."""
 
@@ -168,7 +172,7 @@ class RowLearner:
         self._failed: dict[int, str] = {}  # of the events of a batch, those that the model raised on
         self._n_asked = 0
 
-    keeps_objects, memory_size = True, 0
+    keeps_objects, memory_size, tells_all = True, 0, False
 
     def unusable(self, batch: Batch) -> dict[int, str]:
         """None is known beforehand: what the model raises on is found as it runs."""

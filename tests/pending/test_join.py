@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,12 +18,13 @@ from streamsvm.pending.join import Answer, Asked, Events, Join
 from streamsvm.pending.store import Store
 
 Ops = list[tuple[str, int, int, int]]  # kind, key, time, label
+SLOT_BYTES = stores._SLOT_BYTES + stores._WAITING_BYTES + 8  # with one origin
 
 
 class Echo:
     """A model whose predictions tell what it was asked so far: what it learned, how often, and with which memory."""
 
-    memory_size = 2
+    memory_size, tells_all = 2, False
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
@@ -53,11 +56,30 @@ def _dicts(features: Any, n: int) -> list[dict[Any, Any]]:
     return list(features)
 
 
+def _as_dict(x: float) -> dict[str, Any]:
+    return {"x": x, "text": f"t{x}" * int(x % 7)} if x % 3 else {"x": x}
+
+
+def _row(x: float, kind: str) -> bytes:
+    """What a row takes in memory."""
+    values = [*_as_dict(x).values()] if kind == "dicts" else [x, 0.0]
+    return orjson.dumps(values) if any(isinstance(value, str) for value in values) else bytes(8 * len(values))
+
+
 class Twin:
     """What must come of events and labels."""
 
-    def __init__(self, wait: int | None, most: int, on_timeout: str | None, relearns: bool) -> None:
+    def __init__(
+        self,
+        wait: int | None,
+        most: int,
+        on_timeout: str | None,
+        relearns: bool,
+        most_bytes: float = math.inf,
+        kind: str = "table",
+    ) -> None:
         self.wait, self.most, self.on_timeout, self.relearns = wait, most, on_timeout, relearns
+        self.most_bytes, self.kind, self.begin = most_bytes, kind, 0
         self.clock = -(10**18)
         self.slots: list[dict[str, Any]] = []
         self.known: dict[int, dict[str, Any]] = {}
@@ -83,9 +105,26 @@ class Twin:
             self._label(key, time, f"c{label}")
         waiting = [slot for slot in self.slots if slot["fate"] in ("waiting", "early")]
         if len(waiting) > self.most:
-            waiting[0]["fate"] = "gone"
-            del self.known[waiting[0]["key"]]
-            self.n["dropped"] += 1
+            self._drop(waiting[0])
+        while self.begin < len(self.slots) and self._bytes() > self.most_bytes:
+            oldest = self.slots[self.begin]
+            if oldest["fate"] in ("waiting", "early"):
+                self._drop(oldest)
+            elif oldest["fate"] != "gone":
+                oldest["fate"] = "gone"
+                del self.known[oldest["key"]]
+            self.begin += 1
+
+    def _drop(self, slot: dict[str, Any]) -> None:
+        slot["fate"] = "gone"
+        del self.known[slot["key"]]
+        self.n["dropped"] += 1
+
+    def _bytes(self) -> int:
+        holds = {"waiting", "answered"} if self.relearns else {"waiting"}
+        rows = [slot for slot in self.slots[self.begin :] if slot["fate"] in holds]
+        held = sum(len(_row(slot["x"], self.kind)) + len(str(slot["key"])) + 8 * Echo.memory_size for slot in rows)
+        return int(held + SLOT_BYTES * (len(self.slots) - self.begin))
 
     def _expire(self) -> None:
         if self.wait is None:
@@ -106,6 +145,8 @@ class Twin:
             if slot["fate"] in ("answered", "expired") and self.clock - slot["came"] > 2 * self.wait:
                 slot["fate"] = "gone"
                 del self.known[slot["key"]]
+        while self.begin < len(self.slots) and self.clock - self.slots[self.begin]["came"] > 2 * self.wait:
+            self.begin += 1
 
     def _event(self, key: int, time: int) -> None:
         n = len(self.log)
@@ -171,7 +212,7 @@ def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int
         labels = [(key, time, label) for kind_, key, time, label in part if kind_ == "label"]
         features: Any = {"x": numbers, "y": np.zeros(len(events))}
         if kind == "dicts":
-            features = [{"x": x, "text": f"t{x}"} if x % 3 else {"x": x} for x in numbers.tolist()]
+            features = [_as_dict(x) for x in numbers.tolist()]
         late = LateLabels([f"c{one[2]}" for one in labels], [], [one[1] for one in labels], np.array(before, np.int64))
         taken = Events(
             features,
@@ -201,6 +242,7 @@ ops_of = st.lists(
     relearns=st.booleans(),
     chunk=st.sampled_from([1, 4, 60]),
     kind=st.sampled_from(["table", "dicts"]),
+    room=st.sampled_from([None, 8, 10]),
     cut=st.integers(0, 60),
 )
 def test_a_join_does_what_its_slow_twin_does(
@@ -211,15 +253,18 @@ def test_a_join_does_what_its_slow_twin_does(
     relearns: bool,
     chunk: int,
     kind: str,
+    room: int | None,
     cut: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """With random delays, losses, duplicates and reorderings, and a store that is saved and taken up again."""
-    twin = Twin(wait, most, on_timeout, relearns)
+    most_bytes = 1 << 30 if room is None else room * (SLOT_BYTES + 40)
+    twin = Twin(wait, most, on_timeout, relearns, most_bytes, kind)
     for op in ops:
         twin.take(*op)
     echo = Echo()
     options: dict[str, Any] = {"wait_ms": wait, "most": most, "relearns": relearns, "n_origins": 1}
+    options["most_bytes"] = most_bytes
     join = Join(Store(**options), echo, on_timeout=on_timeout)
     codes, joined = run(join, ops[:cut], chunk, kind)
     again = Join(Store(**options), echo, on_timeout=on_timeout)
@@ -297,8 +342,8 @@ def test_objects_do_not_wait_on_disk(tmp_path: Path) -> None:
 def test_sparse_rows_come_back_as_they_were() -> None:
     rows = SparseRows(np.array([0, 2, 2, 5]), np.array([3, 9, 0, 1, 9]), np.array([1.5, -2.0, 3.0, 4.0, 5.0]))
     store = Store()
-    list(store.settle(store.digests(["a", "b", "c"]), np.arange(3), np.full(3, -1)))
-    store.add(3, np.arange(3), rows, ["a", "b", "c"])
+    list(store.settle(store.digests(["a", "b", "c"]), np.arange(3), np.full(3, -1), np.zeros(3, np.int64)))
+    store.add(3, np.arange(3), store.packed(rows, 3), ["a", "b", "c"])
     found = store.rows(np.array([2, 0, 1]))
     assert found.indptr.tolist() == [0, 3, 5, 5]
     assert found.indices.tolist() == [0, 1, 9, 3, 9]
@@ -316,4 +361,12 @@ def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         most = max(most, store.n_bytes)
     assert most <= 400_000
     assert store.n_dropped == 20_000 - store.n_waiting
-    assert store.n_waiting > 500
+    assert store.n_waiting > 1_000
+
+
+def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> None:
+    with pytest.raises(stores.TooSmall, match=r"900 bytes hold not even 8 events .* takes \d+ at least: allow \d+ or"):
+        Store(most_bytes=900)
+    join = Join(Store(most_bytes=8 * SLOT_BYTES + 100, n_origins=1), Echo())
+    with pytest.raises(stores.TooSmall, match=f"one takes {SLOT_BYTES + 16 + 1 + 16}: allow"):
+        run(join, [("event", 1, 1, 0)], 1)

@@ -155,7 +155,7 @@ def arguments(folder: Path, every: int) -> list[Any]:
     "more",
     [
         ("--model", "bsgd", "--relearn-corrections", "--max-pending", 300, "--on-timeout", "down", "--wait", "3s"),
-        ("--model", "cpm", "--wait", "3s", "--label-budget", 0.3, "--requests", "asked.csv"),
+        ("--model", "cpm", "--max-pending-bytes", 30_000, "--label-budget", 0.3, "--requests", "asked.csv"),
         ("--model", "bsgd", "--wait", "3s", "--coverage", 0.8, "--coverage-by-class", "--proba"),
         (
             *("--model", "cpm", "--alarms", "recall:0.7", "--alarm-class", "up", "--class-weight", "balanced"),
@@ -167,6 +167,8 @@ def arguments(folder: Path, every: int) -> list[Any]:
 )
 def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[Any, ...]) -> None:
     write(tmp_path, delays=np.random.default_rng(3).exponential(2000, N), lost=0.1)
+    damage(tmp_path / "events.csv", ["odd", "k1,2,1e400,1,2,3", ",5,1,2,3,4"])
+    damage(tmp_path / "labels.csv", ["k2,3,", "k3,soon,up", "odd"])
     left = []
     for sizes in ((50, 70), (333, 4096)):
         sources = zip(("events.csv", "labels.csv"), sizes, strict=True)
@@ -174,12 +176,22 @@ def test_nothing_depends_on_how_the_streams_are_cut(tmp_path: Path, more: tuple[
         folder = tmp_path / str(sizes[0])
         folder.mkdir()
         kept = ("--save", "model", "--summary", "late.json", "--out", "out.csv", "--joined", "joined.csv")
-        kept += ("--max-events", 1700)
+        kept += ("--max-events", 1700, "--rejected", "rejected.csv")
         completed("run", events, "--label-source", labels, *JOIN[3:], *more, *kept, cwd=folder, check=True)
-        left.append(results(folder))
+        left.append(results(folder) | {"rejected": (folder / "rejected.csv").read_bytes()})
         left[-1]["summary"].pop("changes")  # of samples, which are taken where a batch of a file ends
     one, other = left
     assert {name for name in one if one[name] != other[name]} == set()
+    assert one["rejected"].count(b"\n") > 100
+    assert (one["summary"]["late"]["dropped"] > 0) == ("--max-pending-bytes" in more)
+
+
+def damage(path: Path, odd: list[str]) -> None:
+    """Put lines between others that cannot be used."""
+    lines = path.read_text().splitlines()
+    for i in range(40, len(lines), 29):
+        lines[i] += "".join(f"\n{line}" for line in odd[i % 3 :])
+    path.write_text("\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
