@@ -8,7 +8,10 @@ the old file or the new.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import glob
 import importlib
 import json
 import math
@@ -840,9 +843,10 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
     text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True, allow_nan=False)
+    clear_halfway(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with _locked(temporary) as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
                 for name in sorted(arrays):
@@ -858,6 +862,31 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def clear_halfway(path: Path) -> None:
+    """Remove what processes left beside an archive that were killed while they wrote it: nobody holds it any more.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    """
+    for halfway in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError), halfway.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            halfway.unlink()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A new file, held by a lock as long as it is open, where the file system has locks."""
+    while True:
+        file = path.open("wb")
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # it was taken for a left one before it was locked
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import math
@@ -85,6 +86,16 @@ def test_an_archive_is_a_zip_file_that_numpy_and_json_read(saved):
     with zipfile.ZipFile(saved) as archive:
         assert json.loads(archive.read("header.json"))["class"] == "CPMClassifier"
         assert np.load(io.BytesIO(archive.read("weights.npy"))).dtype == float
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path):
+    left, in_hand, another = (tmp_path / name for name in (".a[1].123.tmp", ".a[1].124.tmp", ".b.123.tmp"))
+    for path in (left, in_hand, another):
+        path.write_bytes(b"half")
+    with in_hand.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_archive(tmp_path / "a[1]", {}, {})
+        assert set(tmp_path.iterdir()) == {in_hand, another, tmp_path / "a[1]"}
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):

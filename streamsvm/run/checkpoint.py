@@ -13,7 +13,7 @@ from typing import IO, Any
 from numpy.typing import NDArray
 
 from connectors.events import Position
-from streamsvm.models import check_names, read_archive, write_archive
+from streamsvm.models import check_names, clear_halfway, read_archive, write_archive
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
@@ -98,8 +98,7 @@ class Checkpoint:
             raise SetupError(
                 f"another run holds the checkpoint directory {self.directory}; wait for it, or give another one"
             )
-        for halfway in self.directory.glob(f".{self.path.name}.*.tmp"):
-            halfway.unlink()  # left by a run that was killed while it wrote
+        clear_halfway(self.path)
         return self
 
     def __exit__(self, *_: object) -> None:
