@@ -344,7 +344,8 @@ class Store:
     @property
     def _begin(self) -> int:
         """The first slot that something is known of, or has a segment."""
-        return min(int(self._ledger.known), self._segments[0].first if self._segments else 0)
+        known = int(self._ledger.known)
+        return min(known, self._segments[0].first) if self._segments else known
 
     def _move(self, begin: int, room: int) -> None:
         """Let the ledger begin with a slot, and have room for so many."""

@@ -290,6 +290,7 @@ def test_segments_that_are_closed_and_kept_on_disk(
         folder.mkdir()
     tmp_path = tmp_path / "checkpoint"
     monkeypatch.setattr(stores, "SEGMENT", segment)
+    monkeypatch.setattr(stores, "_FIRST_SLOTS", 1)
     rng = np.random.default_rng(0)
     ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(900)]
     twin = Twin(50, 20, "no", False)
