@@ -221,6 +221,7 @@ def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int
             numbers.astype(np.int64)[:, None],
         )
         answers, joined = join.step(taken, late, [str(key) for key, *_ in labels])
+        assert joined.came.tolist() == [how != "timeout" for how in joined.how]
         codes += [code for answer in answers for code in answer.codes.tolist()]
         found += zip(joined.keys, joined.labels, joined.codes.tolist(), joined.lags.tolist(), joined.how, strict=True)
     join.n_before = n_before  # type: ignore[attr-defined]
@@ -291,6 +292,7 @@ def test_segments_that_are_closed_and_kept_on_disk(
     tmp_path = tmp_path / "checkpoint"
     monkeypatch.setattr(stores, "SEGMENT", segment)
     monkeypatch.setattr(stores, "_FIRST_SLOTS", 1)
+    monkeypatch.setattr(stores, "LEAVING", 2)
     rng = np.random.default_rng(0)
     ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(900)]
     twin = Twin(50, 20, "no", False)
