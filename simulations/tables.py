@@ -18,7 +18,13 @@ from simulations.keeping import ROOT, replace
 
 PAGES = tuple(
     ROOT / "docs" / page
-    for page in ("benchmarks.md", "how-to/simulate.md", "how-to/per-key.md", "explanation/scale.md")
+    for page in (
+        "benchmarks.md",
+        "how-to/simulate.md",
+        "how-to/late-labels.md",
+        "how-to/per-key.md",
+        "explanation/scale.md",
+    )
 )
 
 
@@ -78,6 +84,12 @@ def _delays() -> str:
     return delays.table()
 
 
+def _joined() -> str:
+    from simulations.benchmarks import pending
+
+    return pending.table()
+
+
 def _label_budget() -> str:
     from simulations.benchmarks import label_budget
 
@@ -123,6 +135,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "late": _late,
     "decision_costs": _decision_costs,
     "delays": _delays,
+    "joined": _joined,
     "label_budget": _label_budget,
     "keyed": _keyed,
     "keyed_events": _keyed_events,

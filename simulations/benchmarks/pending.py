@@ -154,6 +154,15 @@ def _run(folder: str, model: str, source: str) -> Callable[[int], NDArray[np.flo
     return run
 
 
+def table() -> str:
+    """What was kept of throughput, in Markdown: events a second of the processor."""
+    rows = ["| | labels in the events | in a file of their own, 1,000 events late | |", "|---|---|---|---|"]
+    for model, found in kept("pending")["throughput"].items():
+        within, joined = (f"{RUN / found[name]:,.0f}" for name in ("within events, s", "joined, s"))
+        rows.append(f"| `{model}` | {within} | {joined} | {found['ratio']:.2f} × |")
+    return "\n".join(rows)
+
+
 PARTS: dict[str, Callable[[], Any]] = {
     "memory": memory,
     "disk": disk,
