@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -13,6 +14,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("STREAMSVM_DATA", ROOT / ".." / "shared" / "data")).resolve()
+
+# Threads of numerical libraries that have nothing to do sleep: there are more processes than cores, and while one thread
+# looks whether there is work, another that has some waits.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # The same examples in every run, and no clock: compiling may take its time.
 hypothesis.settings.register_profile(
@@ -33,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run(
             [sys.executable, "-m", "streamsvm", "warmup", "--quiet"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
         )
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests to themselves: collecting garbage, which some tests do often, goes over the rest alone."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
