@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("STREAMSVM_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
-# Threads of numerical libraries that have nothing to do sleep: there are more processes than cores, and while one thread
-# looks whether there is work, another that has some waits.
+# Threads of numerical libraries that have nothing to do sleep: there are more processes than cores, and while one looks
+# whether there is work, another that has some waits.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests to themselves: collecting garbage, which some tests do often, goes over the rest alone."""
+    """Leave modules and tests to themselves: garbage, which some tests look for often, is among the rest alone."""
     gc.collect()
     gc.freeze()
 

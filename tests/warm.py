@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import io
 
+import matplotlib.backends.backend_agg
+import matplotlib.figure
 import orjson
 import pytest
 import river.naive_bayes
@@ -24,3 +28,9 @@ __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streams
 
 for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), RefitClassifier(CPMClassifier(n_faces=3))):
     model.run_batch([{"warm": 1.0}], [0])
+
+figure = matplotlib.figure.Figure()
+figure.subplots().set_title("warm")
+figure.savefig(io.BytesIO(), format="png")
+gc.collect()
+gc.freeze()  # what is here stays: forks share it with one another as long as none looks through it for garbage

@@ -26,7 +26,7 @@ def test_a_topic_is_seen_to_move(browser: Any, broker: str, topic: Make, tmp_pat
         assert shown(browser, "#latest tbody tr td").startswith("k")  # the key of an event
         assert f"kafka://{broker}/{dead}" in shown(browser, "#rejects")
         asked, errors = looked_at(browser)
-        assert {url for url in asked if not url.startswith((f"http://127.0.0.1:{port}/", "data:"))} == set()
+        assert {url for url in asked if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "chrome:"))} == set()
         assert [error for error in errors if "ERR_CONNECTION_REFUSED" not in error] == []  # before it was there
         run.send_signal(signal.SIGINT)
         wait_for(lambda: "The run has ended on request" in shown(browser, "#banner"), "the end")
