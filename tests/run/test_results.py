@@ -20,6 +20,7 @@ from streamsvm.run.locks import held
 from tests.commands import Command, command, environment
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error
+from tests.run.test_history import WITH_COSTS
 
 READING = ("--label", "y", "--types", "a:number")
 
@@ -167,7 +168,7 @@ def test_a_full_disk_says_which_file_of_which_purpose(
 def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 30)
     empty = environment() | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    result = streamsvm("run", "in.csv", "--label", "y", *CPM, preexec_fn=full_disk, env=empty)
+    result = streamsvm("run", "in.csv", "--label", "y", *WITH_COSTS, preexec_fn=full_disk, env=empty)
     assert result.returncode == 0, result.stderr
     assert "30 events" in result.stdout
     assert result.stderr.count(f"compiled code cannot be kept in {tmp_path}/cache/") == 1
