@@ -24,6 +24,10 @@ with contextlib.suppress(ImportError):
 
     import connectors.kafka.sink
 
+with contextlib.suppress(ImportError):
+    import streamsvm.keyed.quix
+    import streamsvm.per_key
+
 __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
 
 for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), RefitClassifier(CPMClassifier(n_faces=3))):

@@ -12,6 +12,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import pytest
 from tests.kafka.conftest import Run, fill, ran, read, start_broker, starter
 from tests.run.test_refits import is_refitting, timeless
 
-N = 20_000
+N = 8_000
 KILLS = 10
 MODEL = ("--model", "cpm", "--param", "n_faces=3")
 
@@ -110,11 +111,11 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
     assert None in [row["prediction"] for row in whole["out"].values()]  # that of the first, which no label preceded
     dice = random.Random(5)
     kills = 0
-    for share in sorted(dice.uniform(0.02, 0.9) for _ in range(KILLS)):
-        every = dice.randint(200, 3000)
+    for share in sorted(dice.uniform(0.02, 0.8) for _ in range(KILLS)):
+        every = dice.randint(100, 1500)
         with Run(*arguments(broker, source, outs[1], deads[1], *end, every), cwd=broken) as run:
             while not run.over and marked(broker, source, outs[1]) < share * N:
-                time.sleep(0.002)
+                time.sleep(0.005)
             time.sleep(dice.uniform(0, 0.05))
             run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
@@ -142,7 +143,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     for share in sorted(dice.uniform(0.1, 0.9) for _ in range(4)):
         with Run(*arguments(broker, source, outs[1], deads[1], *asked, dice.randint(50, 150)), cwd=broken) as run:
             while not run.over and not (marked(broker, source, outs[1]) >= share * n and is_refitting(broken)):
-                time.sleep(0.002)
+                time.sleep(0.005)
             run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
         pending += is_refitting(broken)
@@ -174,57 +175,67 @@ def mortal() -> Iterator[Any]:
         yield broker
 
 
-def test_a_broker_that_dies_and_comes_back(mortal, tmp_path):
-    starter.make_topics(mortal.address, "in", "out", "dead")
-    rows = stream(6000)
-    fill(mortal.address, "in", rows[:3000])
-    with Run(*arguments(mortal.address, "in", "out", "dead", "--checkpoint-seconds", "0.5"), cwd=tmp_path) as run:
-        wait_for(lambda: marked(mortal.address, "in", "out") > 500, run)
+@pytest.fixture(scope="module")
+def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Three runs whose broker dies: one waits for it, one is asked to end, and one waits for 3 s; then it is back."""
+    names, address, rows = ("waits", "asked", "patient"), mortal.address, stream(N)
+    folders = {name: tmp_path_factory.mktemp(name) for name in names}
+    for name in names:
+        starter.make_topics(address, *topics_of(name))
+    kept = ("--checkpoint-every", 300)
+    given = {name: arguments(address, *topics_of(name), *kept) for name in names}
+    given["waits"][-2:] = ["--checkpoint-seconds", "0.5"]
+    fill(address, "waits-in", rows[: N // 2])
+    for name in ("asked", "patient"):
+        fill(address, f"{name}-in", rows)
+    with contextlib.ExitStack() as stack:
+        runs = {}
+        for name in names:
+            more = ("--patience", "3") if name == "patient" else ()
+            runs[name] = stack.enter_context(Run(*given[name], *more, cwd=folders[name]))
+        for name, run in runs.items():
+            wait_for(lambda name=name: marked(address, *topics_of(name)[:2]) > 500, run)
         mortal.kill()
-        wait_for(lambda: "no broker answers" in run.log, run)  # a warning, which --quiet leaves alone
+        runs["asked"].send_signal(signal.SIGTERM)
+        codes = {name: runs[name].wait() for name in ("asked", "patient")}
+        wait_for(lambda: "no broker answers" in runs["waits"].log, runs["waits"])  # a warning, in spite of --quiet
         mortal.start()
-        fill(mortal.address, "in", rows[3000:])
-        wait_for(lambda: marked(mortal.address, "in", "out") >= 6000, run)
-        run.send_signal(signal.SIGTERM)
-        assert run.wait() == 143, run.log
-        assert "Traceback" not in run.log
-    kept = results(tmp_path, mortal.address, "out", "dead")
-    assert len(kept["out"]) + len(kept["dead"]) == 6000
+        yield SimpleNamespace(broker=mortal, rows=rows, folders=folders, given=given, runs=runs, codes=codes)
+
+
+def topics_of(name: str) -> list[str]:
+    return [f"{name}-{end}" for end in ("in", "out", "dead")]
+
+
+def test_a_broker_that_dies_and_comes_back(outage):
+    address, run = outage.broker.address, outage.runs["waits"]
+    fill(address, "waits-in", outage.rows[N // 2 :])
+    wait_for(lambda: marked(address, "waits-in", "waits-out") >= N, run)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait() == 143, run.log
+    assert "Traceback" not in run.log
+    kept = results(outage.folders["waits"], address, "waits-out", "waits-dead")
+    assert len(kept["out"]) + len(kept["dead"]) == N
     assert kept["summary"]["events"] == len(kept["out"])
 
 
-def test_sigterm_while_the_broker_is_away(mortal, tmp_path):
-    starter.make_topics(mortal.address, "in2", "out2", "dead2")
-    fill(mortal.address, "in2", stream(N))
-    asked = arguments(mortal.address, "in2", "out2", "dead2", "--checkpoint-every", 300)
-    with Run(*asked, cwd=tmp_path) as run:
-        wait_for(lambda: marked(mortal.address, "in2", "out2") > 500, run)
-        mortal.kill()
-        run.send_signal(signal.SIGTERM)
-        code = run.wait()
-        assert code in (1, 143), run.log  # 143 where all was committed already
-        assert code == 143 or "no broker answered, and the run was to end" in run.log
-        assert "Traceback" not in run.log
-    mortal.start()
-    ran(*asked, "--until-end", cwd=tmp_path)
-    kept = results(tmp_path, mortal.address, "out2", "dead2")
+def test_sigterm_while_the_broker_is_away(outage):
+    code, log = outage.codes["asked"], outage.runs["asked"].log
+    assert code in (1, 143), log  # 143 where all was committed already
+    assert code == 143 or "no broker answered, and the run was to end" in log
+    assert "Traceback" not in log
+    ran(*outage.given["asked"], "--until-end", cwd=outage.folders["asked"])
+    kept = results(outage.folders["asked"], outage.broker.address, "asked-out", "asked-dead")
     assert len(kept["out"]) + len(kept["dead"]) == N
     assert kept["summary"]["events"] == len(kept["out"])
     assert kept["process"]["resumed_at"] > 0
 
 
-def test_brokers_that_are_away_for_longer_than_asked(mortal, tmp_path):
-    starter.make_topics(mortal.address, "in3", "out3", "dead3")
-    fill(mortal.address, "in3", stream(N))
-    asked = arguments(mortal.address, "in3", "out3", "dead3", "--checkpoint-every", 300)
-    with Run(*asked, "--patience", "3", cwd=tmp_path) as run:
-        wait_for(lambda: marked(mortal.address, "in3", "out3") > 500, run)
-        mortal.kill()
-        assert run.wait() == 75, run.log
-        assert "Traceback" not in run.log
-    mortal.start()
-    ran(*asked, "--until-end", cwd=tmp_path)
-    kept = results(tmp_path, mortal.address, "out3", "dead3")
+def test_brokers_that_are_away_for_longer_than_asked(outage):
+    assert outage.codes["patient"] == 75, outage.runs["patient"].log
+    assert "Traceback" not in outage.runs["patient"].log
+    ran(*outage.given["patient"], "--until-end", cwd=outage.folders["patient"])
+    kept = results(outage.folders["patient"], outage.broker.address, "patient-out", "patient-dead")
     assert len(kept["out"]) + len(kept["dead"]) == N
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,7 +15,7 @@ import orjson
 
 from streamsvm import CPMClassifier
 from streamsvm.keyed import KeyedClassifier
-from tests.commands import ROOT
+from tests.commands import Command
 from tests.kafka.conftest import fill, read
 
 TEMPORARY = 75
@@ -125,10 +122,8 @@ class Worker:
 
     def start(self) -> None:
         self.starts += 1
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "streamsvm", "run", *self._arguments]
-        with open(self.folder / "log", "ab") as log:
-            self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=env)
+        log = self.folder / "log"
+        self._process = Command("run", *self._arguments, cwd=self.folder, stdout=log, stderr=log)
 
     def tend(self) -> int | None:
         """Start it again where it has ended; with which code, if it did."""
