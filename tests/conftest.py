@@ -15,6 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("STREAMSVM_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
+# Many processes are started: what Python compiled for one is there for the others, also where no bytecode is wanted.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Threads of numerical libraries that have nothing to do sleep: there are more processes than cores, and while one looks
 # whether there is work, another that has some waits.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
