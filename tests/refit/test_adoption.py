@@ -272,21 +272,21 @@ def test_steps_stay_what_a_learner_can_have_however_often_they_change(learner: A
 # However events come --------------------------------------------------------------------------------------------------
 
 
-def growing_stream() -> tuple[list[dict[str, float]], list[Any]]:
-    """Rows among which, while a model is tried, a new column and a new class come."""
-    X, y = ring(1_200)
-    events = [{"x": a, "y": b} | ({"late": a * b} if i > 600 else {}) for i, (a, b) in enumerate(X.tolist())]
-    labels = ["third" if i > 590 and i % 7 == 0 else ("in" if inside else "out") for i, inside in enumerate(y)]
+def growing_stream(n: int, grows: int) -> tuple[list[dict[str, float]], list[Any]]:
+    """Rows among which, while a model is tried, a new class and then a new column come."""
+    X, y = ring(n)
+    events = [{"x": a, "y": b} | ({"late": a * b} if i > grows + 10 else {}) for i, (a, b) in enumerate(X.tolist())]
+    labels = ["third" if i > grows and i % 7 == 0 else ("in" if inside else "out") for i, inside in enumerate(y)]
     return events, labels
 
 
 @pytest.mark.parametrize(("make", "solver"), [(machine, "newton"), (kernel_machine, "cuts")], ids=["newton", "cuts"])
 class TestHoweverEventsCome:
     def test_batches_give_what_single_events_do(self, make: Callable[..., Any], solver: Any) -> None:
-        X, y = growing_stream()
+        X, y = growing_stream(800, 355)
         runs = []
-        for size in (1, 37, 1_200):
-            model = adopting(make(), solver, trigger=Every(250), delay=100)
+        for size in (1, 37, 800):
+            model = adopting(make(), solver, trigger=Every(250), window=Latest(250), delay=100)
             for at in range(0, len(X), size):
                 if size == 1:
                     model.learn_one(X[at], y[at])
@@ -296,12 +296,12 @@ class TestHoweverEventsCome:
         assert runs[0] == runs[1] == runs[2]
         assert runs[0][0]["adoption"]["n_tried"] > 0
 
-    @pytest.mark.parametrize("at", [530, 590, 700], ids=["solving", "tried", "grown"])
+    @pytest.mark.parametrize("at", [270, 325, 400], ids=["solving", "tried", "grown"])
     def test_a_trial_goes_on_where_it_was(self, make: Callable[..., Any], solver: Any, at: int) -> None:
-        X, y = growing_stream()
-        model = adopting(make(), solver)
+        X, y = growing_stream(700, 335)
+        model = adopting(make(), solver, trigger=Every(256), window=Latest(256))
         model.learn_many(X[:at], y[:at])
-        assert (model._job is not None) == (at < EVERY + DELAY)
+        assert (model._job is not None) == (at < 256 + DELAY)
         saved, pickled = RefitClassifier.from_state(*model.state()), pickle.loads(pickle.dumps(model))
         for each in (model, saved, copy.deepcopy(model), pickled):
             each.test_then_train(X[at:], y[at:])
