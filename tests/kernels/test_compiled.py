@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from numba.core import event
 from streamsvm.kernels import apart, call, compiler, entries, kernel, polytope
 from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.state import Array, Declaration, State
+from tests.kernels.programs import printed, printed_uncompiled
 
 needs_compiler = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -125,7 +125,7 @@ import json
 import numpy as np
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
 
-X = np.random.default_rng(0).normal(size=(40, 3))
+X = np.random.default_rng(0).normal(size=(25, 3))
 X[5, 1] = np.nan
 y = (X[:, 0] * X[:, 2] > 0.0).tolist()
 models = [
@@ -141,19 +141,9 @@ for model in models:
 """
 
 
-def learned(folder: Path, **environment: str) -> list[list[float]]:
-    root = Path(__file__).resolve().parents[2]
-    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore", **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", LEARN], cwd=folder, env=env, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_learners_are_the_same_without_the_compiler(tmp_path):
+def test_learners_are_the_same_without_the_compiler():
     """For debuggers, and to see which lines tests reach."""
-    for plain, compiled in zip(learned(tmp_path, NUMBA_DISABLE_JIT="1"), learned(tmp_path), strict=True):
+    for plain, compiled in zip(printed_uncompiled(LEARN), printed(LEARN), strict=True):
         assert plain == pytest.approx(compiled, abs=1e-4)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from streamsvm.kernels import windows
 from streamsvm.kernels.state import State
+from tests.kernels.programs import printed, printed_uncompiled
 
 N_WORDS = 256
 
@@ -140,15 +136,5 @@ for kind in (Latest(20, True), Since(30.0, 50, True), Reservoir(20), Adaptive(40
 """
 
 
-def watched(folder: Path, **environment: str) -> list[list[float]]:
-    root = Path(__file__).resolve().parents[2]
-    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore", **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", WATCH], cwd=folder, env=env, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_windows_are_the_same_without_the_compiler(tmp_path):
-    assert watched(tmp_path, NUMBA_DISABLE_JIT="1") == watched(tmp_path)
+def test_windows_are_the_same_without_the_compiler():
+    assert printed_uncompiled(WATCH) == printed(WATCH)

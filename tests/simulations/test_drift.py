@@ -165,15 +165,16 @@ def test_the_key_of_a_cell_is_that_of_its_events_and_learner():
 # Running --------------------------------------------------------------------------------------------------------------
 
 
-def command(out: Path, *more: str) -> list[str]:
+def asked(out: Path, *more: str) -> list[str]:
     scenarios = ("sea-sudden", "agrawal-gradual", "stagger-recurring", "sine-late")
-    return [sys.executable, "-m", "simulations.drift", "--scenarios", *scenarios, "--learners", BAYES, NONE,
-            "--events", "600", "--seeds", "3", "--out", str(out), *more]  # fmt: skip
+    return ["--scenarios", *scenarios, "--learners", BAYES, NONE, "--events", "600", "--seeds", "3", "--out", str(out),
+            *more]  # fmt: skip
 
 
-def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path):
+def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path, capsys):
     journal = tmp_path / "drift.jsonl"
-    process = subprocess.Popen(command(tmp_path), cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
     while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
@@ -182,13 +183,15 @@ def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path):
     assert 3 <= len(before) < 24
     with journal.open("a") as file:
         file.write('{"key": "torn')
-    subprocess.run(command(tmp_path), cwd=ROOT, check=True, capture_output=True)
+    main(asked(tmp_path))
     after = Store(tmp_path).records
     assert len(after) == 24
     assert {key: after[key]["seconds"] for key in before} == before
     assert not journal.exists()
     assert {"river", "numpy", "streamsvm"} <= set(json.loads(after.popitem()[1]["versions"]))
-    listed = subprocess.run(command(tmp_path, "--list"), cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    capsys.readouterr()
+    main(asked(tmp_path, "--list"))
+    listed = capsys.readouterr().out
     assert listed.count("12 of    12 cells done") == 2
     assert_reports(tmp_path)
 
