@@ -59,6 +59,12 @@ def data() -> Path:
     return DATA
 
 
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks are not waited for: where nothing loses its power, a file is what was written to it."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real browser without a window; where there is none the test is skipped, and fails where there has to be one."""

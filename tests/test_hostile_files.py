@@ -27,6 +27,8 @@ from streamsvm.online.base import SPARE_BYTES, OnlineClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 Case = Callable[[bytes], bytes]
 
 LEARNERS: dict[str, Callable[[], OnlineClassifier]] = {

@@ -445,7 +445,7 @@ def test_standard_streams_that_are_closed(tmp_path: Path, redirected: str, code:
 def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm: Streamsvm, tmp_path: Path) -> None:
     (tmp_path / "matplotlib").mkdir()
     (tmp_path / "matplotlib" / "__init__.py").write_text("raise OSError('a library is missing')\n")
-    message = error(streamsvm("run", "--plot", "p.png", "--out", "o.csv"))
+    message = error(streamsvm("run", "--plot", "p.png", "--out", "o.csv", env=environment()))
     assert message == "--plot needs matplotlib: pip install 'streamsvm[plot]' (a library is missing)"
     assert not (tmp_path / "o.csv").exists()
 

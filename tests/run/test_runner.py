@@ -358,6 +358,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in ("out.csv", "rejected.jsonl", "model")}
 
 
+@pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("every", [1, 128, 200, 10_000])
 def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path, every: int) -> None:
     plain = tmp_path / "plain"
@@ -379,6 +380,7 @@ def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path, every: in
     assert crashes > 20
 
 
+@pytest.mark.usefixtures("unsynced")
 def test_crashes_again_and_again(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     plain, folder = tmp_path / "plain", tmp_path / "broken"
