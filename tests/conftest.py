@@ -45,6 +45,17 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+# What takes its time wherever it is used.
+SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what starts a broker or a browser, or builds a release."""
+    for item in items:
+        if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and tests to themselves: garbage, which some tests look for often, is among the rest alone."""
     gc.collect()

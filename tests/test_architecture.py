@@ -21,7 +21,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
         pytest.param(("-c", "from importlinter.cli import lint_imports_command as c; c()"), id="import directions"),
         pytest.param(("-m", "ruff", "check"), id="ruff check"),
         pytest.param(("-m", "ruff", "format", "--check"), id="ruff format"),
-        pytest.param(("-m", "mypy"), id="mypy"),
+        pytest.param(("-m", "mypy"), id="mypy", marks=pytest.mark.slow),
     ],
 )
 def test_the_code_is_clean(command):

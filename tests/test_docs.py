@@ -113,6 +113,7 @@ def untold(found: Any) -> set[str]:
     return set(inspect.signature(found).parameters) - names - {"self", "cls"}
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(
@@ -131,6 +132,7 @@ def test_examples_give_what_they_show(page):
     assert attempted > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first-stream.md", "history-to-live.md", "late-labels.md"])
 def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -148,6 +150,7 @@ def test_a_tutorial_runs_as_it_is_written(name, tmp_path, monkeypatch):
             assert runner.summarize(verbose=False).failed == 0
 
 
+@pytest.mark.slow
 def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = {title or kind: text for kind, title, text in blocks(DOCS / "how-to" / "extend.md") if ">>>" not in text}

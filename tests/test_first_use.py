@@ -36,6 +36,7 @@ def prepare(folder: Path) -> tuple[str, str]:
     return done.stdout.strip(), done.stderr
 
 
+@pytest.mark.slow
 def test_what_several_processes_compiled_is_kept(tmp_path):
     found, said = prepare(tmp_path)
     assert found == "['linear.run_member', 'costs.run_costs'] [True, True]"

@@ -395,6 +395,7 @@ def test_an_array_is_what_the_checksum_says(saved):
     check_refused(saved, r"model\.svm is not a whole streamsvm file: 'weights\.npy' is damaged")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_arrays_that_are_missing_surplus_or_of_another_kind_are_refused(tmp_path, name):
     header, arrays = state(name)

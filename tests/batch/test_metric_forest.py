@@ -246,6 +246,7 @@ FIT = """
 """
 
 
+@pytest.mark.slow
 def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(tmp_path):
     def stream():
         rng = np.random.default_rng(0)
@@ -365,6 +366,7 @@ BUILD = """
 """
 
 
+@pytest.mark.slow
 def test_a_build_that_is_killed_leaves_nothing_that_passes_for_an_index(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(BUILD), str(tmp_path / "index")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -380,6 +382,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_passes_for_an_index(tmp_path
         MetricForest.open(left[0])
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_told_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(BUILD), str(tmp_path / "index"), "3000000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -450,6 +450,7 @@ def test_importing_streamsvm_does_not_import_scikit_learn():
     assert "SmoothedNewton" in dir(streamsvm)
 
 
+@pytest.mark.slow
 def test_after_a_warmup_nothing_is_left_to_compile():
     code = (
         "import streamsvm, numpy as np, scipy.sparse\n"

@@ -63,6 +63,7 @@ def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tm
     assert list(tmp_path.rglob("*.plus_constants-*"))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
     code = """if True:
@@ -85,6 +86,7 @@ def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for
     assert done.stderr.endswith("IndexError: index is out of bounds\n")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_where_the_inside_of_numba_has_changed_functions_are_compiled_as_numba_does(tmp_path):
     code = """if True:
@@ -141,6 +143,7 @@ for model in models:
 """
 
 
+@pytest.mark.slow
 def test_learners_are_the_same_without_the_compiler():
     """For debuggers, and to see which lines tests reach."""
     for plain, compiled in zip(printed_uncompiled(LEARN), printed(LEARN), strict=True):

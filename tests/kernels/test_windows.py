@@ -136,5 +136,6 @@ for kind in (Latest(20, True), Since(30.0, 50, True), Reservoir(20), Adaptive(40
 """
 
 
+@pytest.mark.slow
 def test_windows_are_the_same_without_the_compiler():
     assert printed_uncompiled(WATCH) == printed(WATCH)

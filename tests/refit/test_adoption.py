@@ -109,6 +109,7 @@ def test_unfit_pairs_are_refused_and_the_fitting_ones_named(learner: Any, solver
 # Forced both ways -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_challenger_that_is_right_takes_over_within_128_events(pair: str) -> None:
     model = misled(*PAIRS[pair])

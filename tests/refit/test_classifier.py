@@ -424,6 +424,7 @@ def test_an_expert_that_is_wrong_changes_nothing(learner):
     assert np.abs(shares - proba)[-500:].max() < 0.02
 
 
+@pytest.mark.slow
 def test_a_concept_that_comes_back_is_met_by_the_model_that_knew_it():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(9_000, 6))

@@ -45,17 +45,20 @@ def ended(folder: Path, holds_lock: bool, how: str = "", code: int = 0) -> int:
     return int((folder / "begun").read_text())
 
 
+@pytest.mark.slow
 def test_a_solver_in_a_thread_comes_to_its_end(tmp_path):
     ended(tmp_path, holds_lock=False)
     assert (tmp_path / "done").exists()  # else compiled code is torn down around it, and the program aborted
 
 
+@pytest.mark.slow
 def test_a_solver_in_a_process_of_its_own_is_ended(tmp_path):
     number = ended(tmp_path, holds_lock=True)
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing is killed like that here")
 def test_it_ends_by_itself_when_the_program_is_killed(tmp_path):
     number = ended(tmp_path, holds_lock=True, how="import os; os.kill(os.getpid(), 9)", code=-9)

@@ -32,6 +32,7 @@ for solver in (Own(), Beside()):
 """
 
 
+@pytest.mark.slow
 def test_a_solver_of_the_program_is_found_in_it_and_beside_it(tmp_path):
     (tmp_path / "own.py").write_text(SOLVER)
     (tmp_path / "program.py").write_text(SOLVER + PROGRAM)
@@ -78,6 +79,7 @@ for model, (found, outcomes) in zip(models, answers.get(), strict=True):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_child_process_solves_anew_what_is_under_way():
     command = [sys.executable, "-c", FORKING]
@@ -113,6 +115,7 @@ for python in ("/nowhere/python", "/bin/false"):  # none starts, and none is of 
 """
 
 
+@pytest.mark.slow
 def test_where_no_process_can_be_started_a_thread_finds_the_same():
     command = [sys.executable, "-c", WITHOUT_PROCESSES]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

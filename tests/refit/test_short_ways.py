@@ -89,6 +89,7 @@ def test_clones_begin_to_have_refits_and_cease_to():
     assert type(refitted.learner.clone()) is StreamSVMClassifier
 
 
+@pytest.mark.slow
 def test_an_archive_needs_no_import_of_what_it_holds(tmp_path):
     X, y = ring(300)
     model = RefitClassifier(CPMClassifier(n_faces=2), "newton", trigger=Every(100), delay=64)

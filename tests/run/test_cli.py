@@ -423,6 +423,7 @@ def test_standard_input_with_options(streamsvm: Streamsvm) -> None:
     assert "2 events of standard input" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirected", "code", "message"),
     [
@@ -450,6 +451,7 @@ def test_a_picture_that_could_not_be_drawn_is_refused_at_the_start(streamsvm: St
     assert not (tmp_path / "o.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command("run", "--out", "-", "--quiet"), cwd=tmp_path, env=environment(), **pipes)
@@ -503,6 +505,7 @@ def test_help_and_version(streamsvm: Streamsvm) -> None:
         assert f"\n{group}\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     results = ("--out", "o.csv", "--checkpoint", "ck", "--summary", "s.json", "--save", "m")
@@ -525,6 +528,7 @@ def test_signals_end_a_run_in_good_order(tmp_path: Path, number: signal.Signals)
     assert (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_a_second_signal_kills(tmp_path: Path) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text(

@@ -208,6 +208,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         assert f"<!-- {name} -->" in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["no\udcffutf.csv", "two\nlines.csv", "x" * 300, "日本.csv"], ids=ascii)
 def test_any_name_can_be_drawn(tmp_path: Path, name: str) -> None:
     report = demo(GaussianNB(), 500)  # of which there is little else to draw
@@ -252,6 +253,7 @@ def test_narrow_ranges_have_numbers_that_differ(tmp_path: Path) -> None:
 WITH_COSTS = ("--model", "river.naive_bayes.GaussianNB", "--ignore", "site", "--class-weight", "balanced")
 
 
+@pytest.mark.slow
 def test_the_command_line_says_that_it_compiles_but_only_once(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 200)
     run_ = command("run", "in.csv", "--label", "y", *WITH_COSTS)

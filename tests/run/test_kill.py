@@ -44,6 +44,7 @@ def killed_at(folder: Path, source: Path, every: int, size: int) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
 def test_killed_and_resumed(tmp_path: Path, name: str) -> None:
     source = write_stream(tmp_path / name, N, broken=True)

@@ -317,6 +317,7 @@ def is_refitting(folder: Path) -> bool:
     return header["model"]["job"] is not None
 
 
+@pytest.mark.slow
 def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     for folder in (plain, broken):

@@ -84,6 +84,7 @@ def test_nowhere_may_be_named_twice(streamsvm: Streamsvm, tmp_path: Path) -> Non
 # One run at a time -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_results_are_written_by_one_run_at_a_time(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 300)
     (tmp_path / "link.csv").symlink_to("o.csv")
@@ -165,6 +166,7 @@ def test_a_full_disk_says_which_file_of_which_purpose(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 30)
     empty = environment() | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -176,6 +178,7 @@ def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_
     assert not list(tmp_path.rglob("*.compiled"))
 
 
+@pytest.mark.slow
 def test_a_report_that_finds_no_room_is_no_traceback(tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
     arguments = command("run", "in.csv", "--label", "y", *CPM)
@@ -199,6 +202,7 @@ sys.exit(streamsvm.__main__.main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.0, 0.2, 0.8])
 def test_an_interrupt_while_starting_is_no_traceback(tmp_path: Path, moment: float) -> None:
     arguments = [sys.executable, "-c", GUARDED, "run", "--quiet", "--plot", "p.png"]
@@ -244,6 +248,7 @@ def test_nothing_to_measure_says_why(
     assert ("--label" in result.stdout) == ("had a label" in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "terminal", [{"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}], ids=str
 )

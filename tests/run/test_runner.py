@@ -358,6 +358,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in ("out.csv", "rejected.jsonl", "model")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("every", [1, 128, 200, 10_000])
 def test_a_crash_between_any_two_steps_leaves_no_trace(tmp_path: Path, every: int) -> None:

@@ -84,6 +84,7 @@ def test_sets_are_those_of_a_loop_and_are_measured(tmp_path: Path, model: Any, b
     assert "by sets of" in text(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [1, 900])
 def test_late_labels_in_any_cut_and_by_key_in_python(tmp_path: Path, delay: int) -> None:
     """What is issued for an event is what is measured; thresholds follow labels as they find their events."""

@@ -171,6 +171,7 @@ def asked(out: Path, *more: str) -> list[str]:
             *more]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_done_survives_a_kill_and_is_not_done_again(tmp_path, capsys):
     journal = tmp_path / "drift.jsonl"
     command = [sys.executable, "-m", "simulations.drift", *asked(tmp_path)]

@@ -61,6 +61,7 @@ def test_every_cell_is_met_once_and_the_informative_come_first():
     assert cells[-1].stream == Stream("spam")
 
 
+@pytest.mark.slow
 def test_a_process_measures_cells_and_each_is_kept(tmp_path, capsys):
     results = Results(tmp_path / "peers.json")
     peers.run([Cell(Stream("STAGGER recurring", 0), "LR")], results, 1)
