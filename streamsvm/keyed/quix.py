@@ -118,6 +118,8 @@ class Application(quixstreams.Application):
         with self._moving():
             self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
             super()._on_assign(consumer, topic_partitions)
+        if self.ended_by is not None:  # by a signal that came while it was starting
+            self.stop()
 
     def _on_revoke(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         with self._moving():

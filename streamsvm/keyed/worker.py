@@ -326,7 +326,9 @@ class _Ending(contextlib.AbstractContextManager["_Ending"]):
                 while left := {p: end for p, end in left.items() if _goes_on(consumer, topic, p, end)}:
                     if self._over.wait(_LOOK_S):
                         return
-        self._app.stop()
+        while not self._over.is_set():  # one that is only just starting does not hear of it
+            self._app.stop()
+            self._over.wait(_LOOK_S)
 
 
 # Events and their keys -------------------------------------------------------------------------------------------

@@ -179,6 +179,9 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
         (b"back", 100),
     }
     assert set(states(broker, "idle")) == {b"back", b"busy"}
+    done = run(*given, timeout=100)  # one more, for which nothing is left
+    assert done.returncode == 0, done.stderr
+    assert len(read(broker, topics[1])) == len(rows)
 
 
 def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp_path):
