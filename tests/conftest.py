@@ -37,12 +37,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 1 + (os.cpu_count() or 1)
 
 
+_COMPILING = pytest.StashKey[subprocess.Popen[bytes]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile in as many processes as there are cores, before several workers each compile the same."""
+    """Compile in as many processes as there are cores while the workers look for tests: each would compile the same."""
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
-        subprocess.run(
-            [sys.executable, "-m", "streamsvm", "warmup", "--quiet"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-m", "streamsvm", "warmup", "--quiet"]
+        config.stash[_COMPILING] = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        config.add_cleanup(config.stash[_COMPILING].kill)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    """No test begins before all is compiled."""
+    compiling = node.config.stash[_COMPILING]
+    if compiling.wait():
+        raise subprocess.CalledProcessError(compiling.returncode, compiling.args)
 
 
 # What takes its time wherever it is used.

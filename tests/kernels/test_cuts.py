@@ -91,7 +91,7 @@ def test_a_step_is_the_best_of_two_rows_by_brute_force(n_classes, seed, rescaled
     shares = np.random.default_rng(seed).dirichlet(np.ones(n_classes), 40).T
     shares[shares < 0.3] = 0.0
     shares[codes, np.arange(40)] += 1.0 - shares.sum(axis=0)
-    weights = (shares * most).astype(SINGLE)
+    weights = np.ascontiguousarray(shares * most, SINGLE)
     _, scores = scores_of(weights, gram, share, codes, costs, rescaled)
     i, j, ways = best_pair(weights, gram, share, codes, costs, rescaled)
     before = weights.copy()
@@ -118,7 +118,7 @@ def test_it_ends_where_the_gap_is_closed_with_weights_that_sum_up(n_classes, res
     gram, codes, costs, most = problem(150, n_classes, 7)
     share = SINGLE(0.5 if n_classes == 2 else 1.0)
     weights, scores = start(codes, most, n_classes)
-    tol = 1e-3 * most.sum()
+    tol = 1e-3 * float(most.sum())
     n_steps = kernels.ascend(gram, share, codes, costs, rescaled, most, 100_000, tol, weights, scores)
     assert 0 < n_steps < 100_000
     assert (weights >= 0.0).all()
