@@ -76,7 +76,7 @@ def test_labels_without_delay_give_what_labels_in_events_give(
 
 @pytest.mark.parametrize("delay", [1, 100])
 def test_a_delay_gives_what_rivers_evaluation_gives(tmp_path: Path, streamsvm: Streamsvm, delay: int) -> None:
-    n = 1_500
+    n = 600
     write(tmp_path, delays=np.full(n, delay * STEP_MS - 1), n=n)
     done = streamsvm("run", *JOIN, "--model", "cpm", "--summary", "late.json")
     assert done.returncode == 0, done.stderr

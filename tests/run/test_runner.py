@@ -335,8 +335,8 @@ class FusedCheckpoint(Checkpoint):
 
 def life(folder: Path, fuse: Fuse, every: int, max_events: int | None = None) -> Any:
     """One process of a run, which may end in a crash."""
-    source = Numbers(600)
-    source.x[[70, 400]] = np.inf
+    source = Numbers(400)
+    source.x[[70, 300]] = np.inf
     with FusedCheckpoint(folder / "check", every_events=every, every_s=None) as checkpoint:
         checkpoint.fuse = fuse
         out = FusedSink(folder / "out.csv", fuse, resume=checkpoint.exists)

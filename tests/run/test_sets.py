@@ -19,7 +19,7 @@ from streamsvm.run.runner import Runner
 from streamsvm.run.wanted import LateSettings, Wanted
 from tests.run.conftest import write_stream
 
-N = 1_500
+N = 1_200
 
 
 def write(folder: Path, delay: Any) -> None:
