@@ -56,15 +56,33 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
         raise subprocess.CalledProcessError(compiling.returncode, compiling.args)
 
 
+# Tests of these mostly wait: for brokers, browsers, or other processes.
+WAIT = ("tests/keyed", "tests/kafka", "tests/page")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker waits, from the beginning on, while the others compute."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneWaits(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "those that wait" if file.startswith(WAIT) else file
+
+    return OneWaits(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 # What takes its time wherever it is used.
 SLOW_FIXTURES = {"started", "mortal", "browser", "released"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what starts a broker or a browser, or builds a release."""
+    """Mark as slow what starts a broker or a browser, or builds a release; first comes what waits."""
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: not item.nodeid.startswith(WAIT))
 
 
 def pytest_collection_finish() -> None:
