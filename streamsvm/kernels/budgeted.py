@@ -8,13 +8,12 @@ Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
-from streamsvm.kernels.calibration import allow_for_noise, learn_noise
+from streamsvm.kernels.calibration import allow_for_noise, is_sampled, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
     BSGD,
@@ -48,8 +47,6 @@ __all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
 LARGEST_CHANGE = 1e15
 # Heads weigh exp(VOTE_INVERSE_TEMPERATURE * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
 VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
-# Probabilities are calibrated by one learned event in so many.
-CALIBRATION_SAMPLE = 4
 
 block_at = state_at(BLOCK)
 
@@ -85,8 +82,7 @@ def predict(state, m):
 @inlined
 def calibrates(state, label):
     """Whether the next event that is learned is one by which probabilities are calibrated."""
-    n = state.n_classes
-    return np.int64(state.rows.seen) % CALIBRATION_SAMPLE == 0 and n > 1 and label < n
+    return is_sampled(state.rows.seen) and label < state.n_classes > 1
 
 
 @kernel

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number, State
 
-# Over how many labels it goes where all are taken, and where one in four is, and what has changed shows later; the
-# polytope machine has its own.
-MEMORY, SAMPLED_MEMORY = 1_000.0, 300.0
+# Single learners take one label in so many: of the first ones, and of those after them.
+FIRST_SAMPLE, FIRST_EVENTS, SAMPLE = 4, 2_000, 8
+# Over how many of the labels taken it goes: where these are samples, what has changed shows later.
+MEMORY, SAMPLED_MEMORY = 1_000.0, 150.0
 # Information on both begins as if there had been so much information.
 FIRST_INFORMATION = 3.0
 # The longest step of either logarithm.
@@ -38,7 +41,7 @@ FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.001, 50.0
 MARGIN, CAUTION = 0.001, 0.005
 # That goes over so many of the labels taken; of single learners fewer: what is better for them through a drift need not
 # be so after it.
-HEARING, SAMPLED_HEARING = 1_000.0, 100.0
+HEARING, SAMPLED_HEARING = 1_000.0, 50.0
 # No probability is taken for less, nor a label for less likely.
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
@@ -90,6 +93,13 @@ def new_calibration(n_classes: int, memory: float, hearing: float) -> State:
 def of_sampled(n_classes: int) -> State:
     """One of which some labels are taken only."""
     return new_calibration(n_classes, SAMPLED_MEMORY, SAMPLED_HEARING)
+
+
+@inlined
+def is_sampled(seen):
+    """Whether a single learner takes the label of the next event, after so many."""
+    n = np.int64(seen)
+    return n % (FIRST_SAMPLE if n < FIRST_EVENTS else SAMPLE) == 0
 
 
 @inlined

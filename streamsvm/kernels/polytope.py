@@ -22,6 +22,7 @@ from streamsvm.kernels.calibration import (
     allow_again,
     allow_for_noise,
     is_heard,
+    is_sampled,
     learn_noise,
     moved,
 )
@@ -53,11 +54,8 @@ GAP = 16
 # Larger weights, which only a damaged archive has, would soon overflow.
 MOST_WEIGHT = 1e250
 
-# Probabilities are calibrated by one learned event in so many: of the first ones, and of those after them. The step of
-# their inverse temperature, and how far it goes; over how many of these events noise is learned, and is heard.
-FIRST_SAMPLE, FIRST_EVENTS, CALIBRATION_SAMPLE = 4, 2_000, 8
+# The step of the inverse temperature, and how far it goes.
 CALIBRATION_RATE, MOST_SURPRISE = 0.06, 5.0
-NOISE_MEMORY, NOISE_HEARING = 150.0, 50.0
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
 
 CPM = Declaration(
@@ -222,8 +220,7 @@ def score_to_learn(state, rows, values, m, label):
 @inlined
 def calibrates(state, label):
     """Whether the next event that is learned is one of these."""
-    seen = np.int64(state.rows.seen)
-    return seen % (FIRST_SAMPLE if seen < FIRST_EVENTS else CALIBRATION_SAMPLE) == 0 and label < state.n_classes
+    return is_sampled(state.rows.seen) and label < state.n_classes
 
 
 @kernel

@@ -170,12 +170,7 @@ class CPMClassifier(base.OnlineClassifier):
             "classes": n_classes,
             "faces": self.n_faces,
         }
-        noise = calibration.new_calibration(n_classes, kernels.NOISE_MEMORY, kernels.NOISE_HEARING)
-        state = State(
-            kernels.CPM,
-            sizes,
-            parts={"rows": own, "calibration": noise},
-        )
+        state = State(kernels.CPM, sizes, parts={"rows": own, "calibration": calibration.of_sampled(n_classes)})
         state.n_faces = self.n_faces
         state.l2 = self.l2
         state.horizon = self.horizon
