@@ -235,12 +235,16 @@ class LiveSets:
         self.covering.lend(proba=proba, members=self._single)
         self.covering.sets = sets._state.address
         sets._followers.add(self)
-        self._members = self._single.data
+        self._place = self.covering.place("members")
+        self._alone, self._members = self._place.copy(), self._single.data
         self._known: dict[bytes, tuple[Any, ...]] = {}
 
     def answer(self, members: Members | None = None) -> None:
         """Have the sets of the next rows stand here; None: those of single events, for `found`."""
-        self.covering.lend(members=self._single if members is None else members)
+        if members is None:
+            self._place[:] = self._alone
+        else:
+            self.covering.lend(members=members)
 
     def found(self, classes: Sequence[Any]) -> set[Any]:
         """The set of the single event predicted last."""

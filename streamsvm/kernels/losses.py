@@ -89,6 +89,11 @@ def softmax_terms(scores, at, n, beta, out, to):
 @inlined
 def fast_softmax_terms(scores, at, n, beta, out, to):
     """`softmax_terms` to single precision."""
+    if n == 2:  # the same in half the steps, and without a branch
+        less = scores[u(at)] - scores[u(at + 1)]
+        term = exp_below(-beta * abs(less))
+        out[u(to)], out[u(to + 1)] = 1.0 if less >= 0.0 else term, term if less >= 0.0 else 1.0
+        return 1.0 + term
     top, total = scores[at + best_class(scores, at, n)], 0.0
     for c in range(n):
         out[u(to + c)] = exp_below(beta * (scores[u(at + c)] - top))

@@ -396,6 +396,11 @@ class State:
             word = self.declaration.words[name]
             self._words[word : word + 1 + array.ndim] = (array_address(array), *array.shape)
 
+    def place(self, name: str) -> NDArray[np.int64]:
+        """The address and shape of an array that is lent, to be kept and put back: quicker than to lend it again."""
+        word = self.declaration.words[name]
+        return self._words[word : word + 1 + self._arrays[name].ndim]
+
     def split(self, name: str) -> NDArray[Any]:
         """An array with each named dimension by itself."""
         entry = self.declaration.entries[name]
