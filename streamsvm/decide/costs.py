@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -60,7 +59,6 @@ class Costs:
         self._use(self._new_state(2))
         self._rows = State(kernels.DECIDING)
         self._n_known = self._n_counted = 0
-        self._live: LiveCosts | None = None
 
     def _new_state(self, n: int) -> State:
         state = State(kernels.COSTS, {"classes": n, "decisions": n})
@@ -76,7 +74,7 @@ class Costs:
 
     def _use(self, state: State) -> None:
         # A view, whose elements are read many times faster than an array's.
-        self._state, self._tally = state, state.counts.data
+        self._state, self._tally, self._address = state, state.counts.data, state.address
 
     @property
     def counts(self) -> Ints:
@@ -172,7 +170,7 @@ class Costs:
         self.matrix(classes[:k])
         decisions = np.empty(n, np.int64)
         _lend(self._rows, proba, codes, taken, decisions, weights)
-        _step()(self._state, self._rows)
+        _step()(self._state.address, self._rows.address)
         return decisions
 
     def paid(self, decisions: Ints, codes: Ints, weights: Floats, classes: Sequence[Any]) -> Floats:
@@ -201,21 +199,6 @@ class Costs:
         paid[known] = np.where(abstains[known], self._abstain, matrix[codes[known], right] * weights[known])
         return np.where(np.isinf(paid), np.nan, paid)
 
-    def decide(self, proba: Sequence[float], classes: Sequence[Any]) -> int:
-        """The decision for one event, as `run` has it, of which no label is taken.
-
-        Parameters
-        ----------
-        proba
-            Probabilities, 0 for classes that are not known.
-        classes
-            The labels.
-        """
-        k = len(proba)
-        if self._live is None or self._live.n_classes != k:
-            self._live = LiveCosts(self, np.zeros((1, k)), classes)
-        return self._live.decide_by(proba)
-
     def come(self, code: int) -> None:
         """Take the label of an event.
 
@@ -230,8 +213,8 @@ class Costs:
         self._tally[code] += 1
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"_live": None}
-        del state["_tally"], state["_rows"]
+        state = dict(self.__dict__)
+        del state["_tally"], state["_rows"], state["_address"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -260,17 +243,12 @@ class LiveCosts:
         self._costs, self._call = costs, _step()
         self._asking, self._decision = State(kernels.DECIDING), decision.data
         _lend(self._asking, proba, none, none, decision, _NO_WEIGHTS)
-        self._pack, self._row = struct.Struct(f"{self.n_classes}d").pack_into, proba.data
+        self._address = self._asking.address
 
     def decide(self) -> int:
         """The decision by the probabilities that stand there: the number of the class, -1 for none."""
-        self._call(self._costs._state, self._asking)
+        self._call(self._costs._address, self._address)
         return self._decision[0]
-
-    def decide_by(self, proba: Sequence[float]) -> int:
-        """That by others, which come to stand there."""
-        self._pack(self._row, 0, *proba)
-        return self.decide()
 
 
 @cache

@@ -12,7 +12,7 @@ from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities
-from streamsvm.decide.wrapped import model_from, state_of
+from streamsvm.decide.wrapped import Shares, model_from, state_of
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
@@ -50,10 +50,15 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
         self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}
-        self._labels: list[Any] = []
         self._leaves = isinstance(model, LeavesProbabilities)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have it found out anew where probabilities come to stand, and of which labels."""
+        self._labels: list[Any] = []
         self._left: Any = None
         self._live: LiveCosts | None = None
+        self._shares: Shares | None = None
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -116,14 +121,19 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
                 decision = self._live.decide()
                 return None if decision == ABSTAINS else self._labels[decision]
         shares: dict[Any, float] = model.predict_proba_one(x, **kwargs)
-        if not shares.keys() <= self._codes.keys():
-            self._number(shares)
-        labels = self._labels
-        if len(labels) < len(self._codes):
-            labels = self._labels = self.classes_
-        find = shares.get
-        decision = self._costs.decide([find(label, 0.0) for label in labels], labels)
-        return None if decision == ABSTAINS else labels[decision]
+        if self._shares is None or not self._shares.put(shares):
+            self._take(shares)
+        decision = self._own.decide()
+        return None if decision == ABSTAINS else self._labels[decision]
+
+    def _take(self, shares: dict[Any, float]) -> None:
+        """Have an event decided whose labels are not those of the last."""
+        self._number(shares)
+        if self._shares is None or len(self._labels) < len(self._codes):
+            self._labels = self.classes_
+            self._shares = Shares(self._labels)
+            self._own = LiveCosts(self._costs, self._shares.proba, self._labels)
+            self._shares.put(shares)
 
     def _decide_by(self, model: Any) -> None:
         """Have events decided where the classifier leaves their probabilities, if both number labels alike."""
@@ -147,7 +157,8 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         self.model.learn_one(x, y, **kwargs)
         code = self._codes.get(y)
         if code is None:
-            self._left, code = None, self._codes.setdefault(y, len(self._codes))
+            code = self._codes[y] = len(self._codes)
+            self._begin()
         self._costs.come(code)
 
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
@@ -195,7 +206,9 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             self._codes.setdefault(label, len(self._codes))
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_left": None, "_live": None}
+        state = self.__dict__ | {"_labels": [], "_left": None, "_live": None, "_shares": None}
+        state.pop("_own", None)
+        return state
 
     # Saving ------------------------------------------------------------------------------------------------------
 

@@ -238,6 +238,11 @@ class LiveSets:
         self._place = self.covering.place("members")
         self._alone, self._members = self._place.copy(), self._single.data
         self._known: dict[bytes, tuple[Any, ...]] = {}
+        self._call, self._follower, self._address = _tell(), follow_address(), self.covering.address
+
+    def take(self, code: int = -1) -> None:
+        """Find the set for the probabilities that stand there, then take the label, -1 for none; so do the next sets."""
+        self._call(self._follower, self._address, code)
 
     def answer(self, members: Members | None = None) -> None:
         """Have the sets of the next rows stand here; None: those of single events, for `found`."""
@@ -261,6 +266,12 @@ class LiveSets:
 def _step() -> Any:
     """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
     return kernels.ENTRIES["run_sets"].compile()
+
+
+@cache
+def _tell() -> Any:
+    """What calls that, by numbers alone: states take longer to be handed over."""
+    return kernels.ENTRIES["tell"].compile()
 
 
 def follow_address() -> int:

@@ -1,15 +1,62 @@
-"""How those around a classifier keep it: its header in theirs, its arrays under names that begin with `model.`."""
+"""What those around a classifier have in common: how they take its probabilities, and how they keep it.
+
+Its header is in theirs, its arrays are under names that begin with `model.`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.decide.arrays import Floats
 from streamsvm.models import LOADABLE, LOADABLE_LATER, public
 
 _UNDER = "model."
+
+
+class Shares:
+    """The probabilities of known labels, out of the dicts of a classifier.
+
+    Parameters
+    ----------
+    labels
+        Which.
+
+    Attributes
+    ----------
+    proba : array, shape (1, n_labels)
+        Those put there last.
+
+    Examples
+    --------
+    >>> shares = Shares(["a", "b"])
+    >>> shares.put({"b": 0.75, "a": 0.25}), shares.put({"b": 1.0, "c": 0.0}), shares.proba.tolist()
+    (True, False, [[0.0, 1.0]])
+    """
+
+    def __init__(self, labels: Sequence[Any]) -> None:
+        self._labels = labels
+        self.proba: Floats = np.zeros((1, len(labels)))
+        self._pack, self._row = struct.Struct(f"{len(labels)}d").pack_into, self.proba.data
+        self._get = itemgetter(*labels) if len(labels) > 1 else None
+
+    def put(self, shares: Mapping[Any, float]) -> bool:
+        """Take those of an event, 0 for labels it says nothing about; whether it has these labels, and no other."""
+        if self._get is not None:
+            try:
+                self._pack(self._row, 0, *self._get(shares))
+            except KeyError:
+                pass
+            else:
+                return len(shares) == len(self._labels)
+        find = shares.get
+        self._pack(self._row, 0, *[find(label, 0.0) for label in self._labels])
+        return False
 
 
 def state_of(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

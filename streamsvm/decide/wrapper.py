@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import AllSets, labels_in
-from streamsvm.decide.wrapped import model_from, state_of
+from streamsvm.decide.sets import AllSets
+from streamsvm.decide.wrapped import Shares, model_from, state_of
 from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
 
 
@@ -44,8 +44,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         self.model = model
         self._sets = AllSets()
         self._codes: dict[Hashable, int] = {}
-        self._asked: Any = None
-        self._proba: dict[Any, float] = {}
+        self._sets_began()
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -94,8 +93,17 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        self._asked, self._proba = x, self.model.predict_proba_one(x, **kwargs)
-        return self._proba
+        proba = self.model.predict_proba_one(x, **kwargs)
+        self._shares.put(proba)
+        self._asked = x
+        return proba
+
+    def _sets_began(self) -> None:
+        """Have sets follow the probabilities of all labels that are known by now."""
+        self._asked: Any = None
+        self._shares = Shares(self.classes_)
+        self._live = self._sets.live(self._shares.proba)
+        self._first = next(iter(self._live.values()), None)
 
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
@@ -123,9 +131,14 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
-        self.predict_proba_one(x, **kwargs)
-        return set(labels_in(sets.run_one(self._row()), self._codes))
+        sets = self._live.get((coverage, by_class))
+        if sets is None:
+            self.label_sets(coverage, by_class)
+            sets = self._live[coverage, by_class]
+        self._shares.put(self.model.predict_proba_one(x, **kwargs))
+        self._asked = x
+        sets.take()
+        return sets.found(self._codes)
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event, and take its label into the sets that were asked for.
@@ -139,20 +152,23 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         kwargs
             Passed on to the classifier.
         """
-        if self._sets:
-            if x is not self._asked:
-                self.predict_proba_one(x)
-            row, code = self._row(), self._codes.setdefault(y, len(self._codes))
-            self._sets.learn_one(row, code)
-        else:
-            self._codes.setdefault(y, len(self._codes))
+        code = self._codes.get(y)
+        if code is None:  # the first of a class: no set could have it
+            code = self._codes[y] = len(self._codes)
+            self._sets_began()
+        elif self._first is not None and x is not self._asked:
+            self.predict_proba_one(x)
+        if self._first is not None:
+            self._first.take(code)
         self._asked = None
         self.model.learn_one(x, y, **kwargs)
 
-    def _row(self) -> list[float]:
-        """The probabilities of the labels that are known."""
-        find = self._proba.get
-        return [find(label, 0.0) for label in self._codes]
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "_sets": self._sets, "_codes": self._codes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._sets_began()
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -172,6 +188,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         self = cls(model_from(header["model"], arrays))
         self._sets = AllSets.from_state(header["sets"], arrays)
         self._codes = {label: code for code, label in enumerate(decode_labels(header["classes"]))}
+        self._sets_began()
         return self
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from numba import types
+
 from streamsvm.kernels import kernel
-from streamsvm.kernels.access import StateType
+from streamsvm.kernels.access import state_at
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.state import Array, Declaration, Number, i64
 
@@ -30,6 +32,9 @@ DECIDING = Declaration(
         "weights": Array(("weighed",), "what the costs of each row's label are multiplied by, if asked for", lent=True),
     },
 )
+
+
+costs_at, deciding_at = state_at(COSTS), state_at(DECIDING)
 
 
 @kernel
@@ -59,8 +64,9 @@ def decide(state, proba, i, total, n_seen):
 
 
 @kernel
-def run_costs(state, deciding):
-    """Decide by each row, then take its label."""
+def run_costs(address, rows_address):
+    """Decide by each row, then take its label; by addresses, since states take longer to be handed over."""
+    state, deciding = costs_at(address), deciding_at(rows_address)
     n = deciding.proba.shape[1]
     total = n_seen = 0
     for y in range(n):
@@ -77,4 +83,4 @@ def run_costs(state, deciding):
             state.counts[taken] += 1
 
 
-ENTRIES = {"run_costs": Entry(run_costs, (StateType(COSTS.name), StateType(DECIDING.name)))}
+ENTRIES = {"run_costs": Entry(run_costs, (types.int64,) * 2)}

@@ -27,7 +27,7 @@ import math
 import numpy as np
 from numba import types
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import call, inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp_below
@@ -204,10 +204,17 @@ def follow_sets(address, label, to):
         address = covering.next
 
 
+@kernel
+def tell(run, address, label):
+    """Have sets follow a single event, by the address of `follow_sets`, and that of the first."""
+    call(run, (address, label, 0))
+
+
 _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
 
 ENTRIES = {
     "begin_groups": Entry(begin_groups, (_SETS, types.int64)),
     "run_sets": Entry(run_sets, (_SETS, _COVERING)),
+    "tell": Entry(tell, (types.int64,) * 3),
     "follow_sets": Entry(follow_sets, (types.int64,) * 3),
 }
