@@ -20,24 +20,24 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats
+from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.parameters import check_number
 
 Masks = NDArray[np.bool_]
 MOST = 64
 """So many features are told apart, the most relevant ones; the others are taken together."""
 OTHERS = "all others"
-EVALUATIONS = 512
+EVALUATIONS = 128
 _LEAST_PROBABILITY = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(NamedTuple):
     """What a feature adds.
 
     Parameters
@@ -120,39 +120,109 @@ def shapley(
     >>> values.tolist(), base
     ([1.5, 2.5], 1.0)
     """
-    if n == 0:
-        return np.zeros(0), np.zeros(0), float(worth(np.zeros((1, 0), bool))[0])
+    walk = walk_of(n, evaluations, seed)
+    found = worth(np.concatenate([np.zeros((1, n), bool), np.ones((1, n), bool), walk.masks]))
+    values, errors = walk.values(float(found[0]), float(found[1]), found[2:])
+    return values, errors, float(found[0])
+
+
+class Walk(Protocol):
+    """A walk through coalitions, all but the empty and the whole one, and what their worths say of each player."""
+
+    steps: Ints
+    """For each step the depth of the coalition it adds to, the depth where it holds the new one, and who is added."""
+    depths: int
+    """At how many depths coalitions are held; at depth 0 is the empty one."""
+
+    def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
+        """Shapley values and standard errors, by what nobody is worth, what all are, and each step's coalition."""
+
+    @property
+    def masks(self) -> Masks:
+        """The coalitions, one after the other."""
+
+
+class _Walk:
+    def __init__(self, n: int, steps: list[tuple[int, int, int]]) -> None:
+        self.n, self.steps = n, np.array(steps, np.int64).reshape(-1, 3)
+        self.depths = int(self.steps[:, 1].max(initial=0)) + 1
+
+    @property
+    def masks(self) -> Masks:
+        held, found = np.zeros((self.depths, self.n), bool), np.zeros((len(self.steps), self.n), bool)
+        for mask, (source, target, added) in zip(found, self.steps.tolist(), strict=True):
+            held[target] = held[source]
+            held[target, added] = True
+            mask[:] = held[target]
+        return found
+
+
+class _Exact(_Walk):
+    """All coalitions, each from the one that lacks its last player."""
+
+    def __init__(self, n: int) -> None:
+        steps: list[tuple[int, int, int]] = []
+
+        def go_on(depth: int, first: int) -> None:
+            for player in range(first, n):
+                if depth + 1 < n:
+                    steps.append((depth, depth + 1, player))
+                    go_on(depth + 1, player + 1)
+
+        go_on(0, 0)
+        super().__init__(n, steps)
+        every = np.concatenate([np.zeros((1, n), bool), np.ones((1, n), bool), self.masks])[: 2**n]
+        sizes = every.sum(axis=1)
+        weights = np.array([math.factorial(s) * math.factorial(n - s - 1) for s in range(n)]) / math.factorial(n)
+        # A coalition is what a player of it has joined, and what each other player could.
+        own, other = np.append(0.0, weights)[sizes], np.append(weights, 0.0)[sizes]
+        self._weights = np.where(every, own[:, None], -other[:, None]).T.copy()
+
+    def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
+        every = np.concatenate([[nothing, whole], found])[: self._weights.shape[1]]
+        return self._weights @ every, np.zeros(self.n)
+
+
+class _Sampled(_Walk):
+    """Permutations, each followed by its reverse."""
+
+    def __init__(self, n: int, n_pairs: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
+        orders = np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, n)
+        super().__init__(
+            n, [(int(k > 0), 1, player) for order in orders.tolist() for k, player in enumerate(order[:-1])]
+        )
+        self._ranks, self._n_pairs = np.argsort(orders, axis=1), n_pairs
+
+    def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
+        worths = np.empty((2 * self._n_pairs, self.n + 1))
+        worths[:, 0], worths[:, -1], worths[:, 1:-1] = nothing, whole, found.reshape(2 * self._n_pairs, -1)
+        gains = np.take_along_axis(worths[:, 1:] - worths[:, :-1], self._ranks, axis=1)
+        pairs = 0.5 * (gains[::2] + gains[1::2])
+        values = pairs.sum(axis=0) / self._n_pairs
+        if self._n_pairs == 1:
+            return values, np.full(self.n, np.nan)
+        squares = ((pairs - values) ** 2).sum(axis=0)
+        return values, np.sqrt(squares / (self._n_pairs * (self._n_pairs - 1)))
+
+
+@lru_cache(maxsize=64)
+def walk_of(n: int, evaluations: int = EVALUATIONS, seed: int = 0) -> Walk:
+    """The walk that takes about so many evaluations, the empty and the whole coalition among them.
+
+    Parameters
+    ----------
+    n
+        How many players.
+    evaluations
+        How many coalitions may be asked about; 2 n at least.
+    seed
+        Of the permutations.
+    """
     if 2**n <= max(evaluations, 4):
-        return _exact(worth, n)
-    n_pairs = max(1, (evaluations - 2) // (2 * (n - 1)))
-    rng = np.random.default_rng(seed)
-    drawn = np.array([rng.permutation(n) for _ in range(n_pairs)])
-    orders = np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(-1, n)
-    ranks = np.argsort(orders, axis=1)
-    # Row k of a permutation's block has the first k of its players.
-    masks = (ranks[:, None, :] < np.arange(n + 1)[None, :, None]).reshape(-1, n)
-    inner = np.tile(np.arange(n + 1) % n > 0, len(orders))
-    ends = worth(np.array([np.zeros(n, bool), np.ones(n, bool)]))
-    flat = np.empty(len(masks))
-    flat[inner] = worth(masks[inner])
-    found = flat.reshape(len(orders), n + 1)
-    found[:, 0], found[:, n] = ends
-    gains = np.take_along_axis(np.diff(found, axis=1), ranks, axis=1)
-    pairs = gains.reshape(n_pairs, 2, n).mean(axis=1)
-    errors = pairs.std(axis=0, ddof=1) / math.sqrt(n_pairs) if n_pairs > 1 else np.full(n, np.nan)
-    return pairs.mean(axis=0), errors, float(ends[0])
-
-
-def _exact(worth: Callable[[Masks], Floats], n: int) -> tuple[Floats, Floats, float]:
-    numbers = np.arange(2**n)
-    masks = numbers[:, None] >> np.arange(n) & 1 > 0
-    found, sizes = worth(masks), masks.sum(axis=1)
-    weights = np.array([math.factorial(s) * math.factorial(n - s - 1) for s in range(n)]) / math.factorial(n)
-    values = np.zeros(n)
-    for i in range(n):
-        without = numbers[~masks[:, i]]
-        values[i] = (weights[sizes[without]] * (found[without | 1 << i] - found[without])).sum()
-    return values, np.zeros(n), float(found[0])
+        return _Exact(n)
+    return _Sampled(n, max(1, (evaluations - 2) // (2 * (n - 1))), seed)
 
 
 def explain(
@@ -217,6 +287,13 @@ def explain(
     return Reasons(classes[a], classes[b], score, base, largest_first(found))
 
 
+def without_columns(x: Mapping[Any, Any], names: Sequence[Any]) -> list[Contribution]:
+    """The features of an event beside those with columns, which add nothing."""
+    known = set(names)
+    idle = [name for name, value in x.items() if value is not None and value == value and name not in known]
+    return [Contribution(name, x[name], 0.0) for name in idle]
+
+
 def largest_first(contributions: list[Contribution]) -> list[Contribution]:
     """In the order in which they are told."""
     return sorted(contributions, key=lambda one: -abs(one.adds))
@@ -252,7 +329,7 @@ class Explains:
         x
             Features by name.
         evaluations
-            About so many variants of the event are asked about: with up to log2 of that many features, 9 by default,
+            About so many variants of the event are asked about: with up to log2 of that many features, 7 by default,
             all of them, so that the contributions are exact.
         nearest
             How many support vectors to tell beside, where the classifier has any.

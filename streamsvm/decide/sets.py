@@ -241,7 +241,7 @@ class LiveSets:
         self._call, self._follower, self._address = _tell(), follow_address(), self.covering.address
 
     def take(self, code: int = -1) -> None:
-        """Find the set for the probabilities that stand there, then take the label, -1 for none; so do the next sets."""
+        """Find the set for what stands there, then take the label, -1 for none; so do the sets that follow."""
         self._call(self._follower, self._address, code)
 
     def answer(self, members: Members | None = None) -> None:
@@ -251,7 +251,7 @@ class LiveSets:
         else:
             self.covering.lend(members=members)
 
-    def found(self, classes: Sequence[Any]) -> set[Any]:
+    def found(self, classes: Iterable[Any]) -> set[Any]:
         """The set of the single event predicted last."""
         members = self._members.tobytes()
         found = self._known.get(members)

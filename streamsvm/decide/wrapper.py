@@ -44,6 +44,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         self.model = model
         self._sets = AllSets()
         self._codes: dict[Hashable, int] = {}
+        self._asked: Any = None
         self._sets_began()
 
     @property
@@ -100,7 +101,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
 
     def _sets_began(self) -> None:
         """Have sets follow the probabilities of all labels that are known by now."""
-        self._asked: Any = None
+        self._asked = None
         self._shares = Shares(self.classes_)
         self._live = self._sets.live(self._shares.proba)
         self._first = next(iter(self._live.values()), None)

@@ -251,14 +251,8 @@ def vote_on_all(state, k):
 @inlined
 def settle_votes(state, n, proba):
     """The probabilities of the n classes voted on, by all that follows the first vote."""
-    total, beta, others = 0.0, state.inverse_temperature, n_others(state.autocorrelation, n)
-    proba[n - 1] /= others
-    for c in range(n):
-        proba[c] = exp_below(beta * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
-        if c == n - 1:
-            proba[c] *= others
-        total += proba[c]
-    scale_terms(proba, 0, n, 1.0 / total)
+    others = n_others(state.autocorrelation, n)
+    sharpen_votes(state, n, others, proba)
     if n < 2:
         return
     state.stack.others = others
@@ -266,6 +260,19 @@ def settle_votes(state, n, proba):
     if state.uses_autocorrelation:
         add_autocorrelation(state.autocorrelation, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
+
+
+@inlined
+def sharpen_votes(state, n, others, proba):
+    """The probabilities of the first vote to the power of the inverse temperature."""
+    total, beta = 0.0, state.inverse_temperature
+    proba[n - 1] /= others
+    for c in range(n):
+        proba[c] = exp_below(beta * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
+        if c == n - 1:
+            proba[c] *= others
+        total += proba[c]
+    scale_terms(proba, 0, n, 1.0 / total)
 
 
 @inlined

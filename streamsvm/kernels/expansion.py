@@ -284,6 +284,12 @@ def kernel_row(state, m):
 def evaluate(state, m, averaging):
     """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
     kernel_row(state, m)
+    score_heads(state, averaging)
+
+
+@inlined
+def score_heads(state, averaging):
+    """The same, from the kernel values at hand."""
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
     row, scores, means = state.kernel, state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases

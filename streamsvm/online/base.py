@@ -10,7 +10,7 @@ from copy import copy, deepcopy
 from itertools import compress, repeat
 from operator import is_
 from types import FunctionType, ModuleType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from connectors.held import Coded, numbers_of
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
-from streamsvm.decide.reasons import Explains
+from streamsvm.decide.reasons import Explains, Reasons
 from streamsvm.decide.sets import AllSets, Key, follow_address
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
@@ -41,6 +41,9 @@ from streamsvm.models import (
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.frames import frame_like, labels_of, like, weight_of, weights_of
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
+
+if TYPE_CHECKING:
+    from streamsvm.online.reasons import Explainer
 
 logger = logging.getLogger(__name__)
 
@@ -196,6 +199,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """Work on this state from now on, with what the fast path of single events needs at hand."""
         self._state, self._rows = state, state.rows
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
+        self._explainer: Any = None
         # Views, whose elements are read many times faster than a number of a state, or an array's.
         self._n_classes, self._shares = state.number("n_classes").data, state.proba.data
         self._follow_space()
@@ -777,6 +781,31 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         answers[:] = self._answers
         return np.asarray(answers[codes])
 
+    # Reasons -----------------------------------------------------------------------------------------------------
+
+    def _put_to_explain(self, x: dict[Hashable, Any]) -> tuple[list[Any], Ints | None]:
+        """Make an event the single one at hand: the feature of each entry, and its column; None where they have all."""
+        space = self._space
+        if self._pack(x) and np.isfinite(self._row[: len(x)]).all():
+            return space.names, None
+        columns, values = space.encode_event(x, learn=False)
+        self._list(columns, values)
+        return [space.names[j][0] if space.is_indicator[j] else space.names[j] for j in columns.tolist()], columns
+
+    def _new_explainer(self) -> Explainer | None:
+        """What finds reasons in its memory as it is; None where predictions have to be asked for."""
+        return None
+
+    def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
+        if self._state.n_classes < 2:
+            return None
+        explainer = self._explainer = self._explainer or self._new_explainer()
+        found = None if explainer is None else explainer.explain(self, x, evaluations, self.noise)
+        if found is None:
+            return super()._reasons(x, evaluations)
+        label, against, score, nothing, contributions = found
+        return Reasons(self._answers[label], self._answers[against], score, nothing, contributions)
+
     # Saving ------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -870,7 +899,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
         state = dict(self.__dict__)
-        views = ("_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
+        views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
         for name in (*views, "_space"):
             del state[name]
         space = self._space

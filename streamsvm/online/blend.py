@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cache, wraps
 from types import ModuleType
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from streamsvm.online.budgeted import BSGDClassifier, class_coefs
 from streamsvm.online.polytope import CPMClassifier
 from streamsvm.online.scaling import RANKED_MOST, new_rows
 from streamsvm.parameters import check_choice, check_number
+
+if TYPE_CHECKING:
+    from streamsvm.online.reasons import Explainer
 
 # The heads of every kernel member, and the steps of those of the linear one.
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
@@ -411,6 +414,12 @@ class StreamSVMClassifier(base.OnlineClassifier):
         ]
         return sorted(rows, key=lambda row: -row["weight"])
 
+    def _new_explainer(self) -> Explainer:
+        from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
+
+        members = [(kind.explain, member) for kind, member in zip(self._kinds(), self._member_states(), strict=True)]
+        return Explainer(self._state, "explain_blend", members, self._state.block.address)
+
     @property
     def relevance(self) -> dict[Any, float]:
         """The part of each column in the kernel members' distances, by name, the most relevant first.
@@ -558,6 +567,7 @@ class _Member(Protocol):
     def entries(self) -> Sequence[Entry]:
         """The `run_member` of its kernels, and what else is compiled apart."""
 
+    explain: str  # the kernel that does
     heads: list[str]
     inverse_temperature: list[float]
     on_ranks: bool
@@ -593,6 +603,7 @@ class _PolytopeSettings(CPMClassifier):
 
 class _KernelMember:
     entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["merge"])
+    explain = "explain_vectors"
     has_metric = True
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
@@ -619,6 +630,7 @@ class _KernelMember:
 
 class _PolytopeMember:
     entries = (polytope.ENTRIES["run_member"],)
+    explain = "explain_faces"
     heads: ClassVar[list[str]] = ["hinge"]
     inverse_temperature: ClassVar[list[float]] = [2.0]
     on_ranks = has_metric = False
@@ -642,6 +654,7 @@ class _PolytopeMember:
 
 class _LinearMember:
     entries = (linear.ENTRIES["run_member"],)
+    explain = "explain_linear"
     heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
     inverse_temperature: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
     on_ranks = has_metric = False

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from streamsvm.online import base
 from streamsvm.online.archive import within
 from streamsvm.online.scaling import SCALINGS, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
+
+if TYPE_CHECKING:
+    from streamsvm.online.reasons import Explainer
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
 MAINTENANCES = tuple(maintenance.ENTRIES)
@@ -345,6 +348,11 @@ class BSGDClassifier(base.OnlineClassifier):
         row[self._space.is_indicator] = 0.0
         row[columns] = values
         return self.model.nearest(row, n) if self.n_support_vectors else []
+
+    def _new_explainer(self) -> Explainer:
+        from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
+
+        return Explainer(self._state, "explain_machine")
 
     @property
     def relevance(self) -> dict[Any, float]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.decide.reasons import Contribution, Reasons, largest_first
+from streamsvm.decide.reasons import Contribution, Reasons, largest_first, without_columns
 from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import calibration
 from streamsvm.kernels import polytope as kernels
@@ -238,27 +238,39 @@ class CPMClassifier(base.OnlineClassifier):
         The log-odds of two classes go by the difference of their scores, and each score is linear in the scaled values
         wherever the same plane is the largest.
         """
-        model = self.model
-        if len(model.classes) < 2:
+        state, held, n = self._state, self._rows, int(self._state.n_classes)
+        if n < 2:
             return None
-        columns, values = self._space.encode_event(x, learn=False)
-        row = np.full(len(model.scaler.names), np.nan)
-        row[columns] = values
-        scores = model.decision_function(row[None])[0]
-        a = int(scores.argmax())
-        b = int(np.where(np.arange(len(scores)) == a, -np.inf, scores).argmax())
-        z = model.scaler(row[None])[0]
-        planes = [int((model.faces[c] @ z + model.biases[c]).argmax()) for c in (a, b)]
-        beta = model.inverse_temperature
-        adds = beta * (model.faces[a, planes[0]] - model.faces[b, planes[1]]) * z
-        found: dict[Any, float] = {}
-        for j, (name, is_indicator) in enumerate(zip(model.scaler.names, model.scaler.is_indicator, strict=True)):
-            own = name[0] if is_indicator else name
-            if own in x and x[own] is not None and x[own] == x[own]:
-                found[own] = found.get(own, 0.0) + float(adds[j])
-        contributions = largest_first([Contribution(name, x[name], value) for name, value in found.items()])
-        base = beta * float(model.biases[a, planes[0]] - model.biases[b, planes[1]])
-        return Reasons(model.classes[a], model.classes[b], beta * float(scores[a] - scores[b]), base, contributions)
+        names, _ = self._put_to_explain(x)
+        self._event(state, scaling.PREDICT, 1.0)
+        scores = state.f[:n].tolist()
+        a = scores.index(max(scores))
+        b = max((c for c in range(n) if c != a), key=scores.__getitem__)
+        m, beta = 1 + len(names), self._own_temperature()
+        rows = slice(0, m) if held.in_order else held.own_rows[:m]
+        adds = (beta * held.scaled[:m] * (self._plane(a, rows) - self._plane(b, rows))).tolist()
+        contributions = [Contribution(name, x[name], value) for name, value in zip(names, adds[1:], strict=True)]
+        if len(names) < len(x):
+            contributions += without_columns(x, names)
+        score = beta * (scores[a] - scores[b])
+        return Reasons(self._answers[a], self._answers[b], score, adds[0], largest_first(contributions))
+
+    def _own_temperature(self) -> float:
+        """How many f the probabilities are the softmax of, where no label is noise."""
+        noise = self._state.calibration
+        return float(self._state.inverse_temperature) * (float(noise.sharpness) if self.noise else 1.0)
+
+    def _plane(self, c: int, rows: Any) -> Floats:
+        """The weights, for the constant and the columns, of the plane of class c that is the largest for the event."""
+        state, classes, first = self._state, self._state.classes, c * self.n_faces
+        faces = slice(first, first + self.n_faces)
+        if not self.average:
+            plane: Floats = state.weights[rows, first + int(state.scores[faces].argmax())]
+            return plane * float(classes["scale"][c])
+        v, u = float(classes["mean_v"][c]), float(classes["mean_u"][c])
+        face = first + int((v * state.scores[faces] + u * state.mean_scores[faces]).argmax())
+        averaged: Floats = v * state.weights[rows, face] + u * state.averaged[rows, face]
+        return averaged
 
     # Plain arrays ------------------------------------------------------------------------------------------------
 
@@ -278,9 +290,7 @@ class CPMClassifier(base.OnlineClassifier):
         else:
             weights = weights * classes.scale
         faces = np.ascontiguousarray(weights.transpose(1, 2, 0))
-        beta, noise = float(self._state.inverse_temperature), self.noise
-        if noise:
-            beta *= float(self._state.calibration.sharpness)
+        beta, noise = self._own_temperature(), self.noise
         own = self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler()
         return Polytopes(*own, inverse_temperature=beta, noise=noise)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,7 @@ from streamsvm.run.deciding import with_decided
 from streamsvm.run.late import N_ORIGINS, LateLearning
 from streamsvm.run.learners import Answers, Inspected, Learner
 
-EVALUATIONS = 128
+EVALUATIONS = 64
 
 
 def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
@@ -32,12 +33,35 @@ def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
 
 
 def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
-    """Test, then train, event by event, and say before each what most speaks for its prediction."""
+    """Test, then train, and say of each event what most spoke for its prediction, before it was learned."""
+    if _is_repeatable(learner):
+        return _step_and_repeat(learner, batch, learn, most)
     told = _Told(most)
     for i, x in enumerate(batch.rows()):
         found = _looked_at(learner, x)
         told.add(i, learner.step(batch.part(i, i + 1), learn), found)
     return told.answers(batch, len(learner.classes))
+
+
+def _is_repeatable(learner: Learner) -> bool:
+    """Whether a loop gives, to the bit, what a batch does."""
+    from streamsvm.online.base import OnlineClassifier
+
+    return isinstance(learner.model, OnlineClassifier)
+
+
+def _step_and_repeat(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
+    """All events in one call; a copy of the model as it was goes through them again, and is asked for reasons."""
+    model = deepcopy(learner.model)
+    answers = learner.step(batch, learn)
+    reasons: list[list[dict[str, Any]] | None] = []
+    for x, label, code in zip(answers.batch.rows(), answers.batch.labels, answers.codes.tolist(), strict=True):
+        found = model.explain_one(x, EVALUATIONS, nearest=0) if code >= 0 else None
+        reasons.append(None if found is None else _told(found, most))
+        model.predict_one(x)
+        if learn and label is not None:
+            model.learn_one(x, label)
+    return replace(answers, reasons=reasons)
 
 
 def late_step_with_reasons(late: LateLearning, batch: Batch, most: int) -> tuple[Answers, Joined]:

@@ -12,7 +12,7 @@ from river import naive_bayes
 
 from streamsvm import CPMClassifier, DecidingClassifier, StreamSVMClassifier, load
 from streamsvm.decide.alarms import Alarms
-from streamsvm.decide.costs import Costs
+from streamsvm.decide.costs import Costs, LiveCosts
 from tests.learners import dicts, ring
 
 matrices = st.lists(st.lists(st.floats(0.0, 9.0), min_size=3, max_size=3), min_size=3, max_size=3)
@@ -55,11 +55,12 @@ def test_a_table_says_only_what_differs_and_balanced_weights_follow_the_stream()
 def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(n_classes)
     classes = list(range(n_classes))
-    costs = Costs(rng.integers(0, 4, (n_classes, n_classes)), **options)
+    costs, proba = Costs(rng.integers(0, 4, (n_classes, n_classes)), **options), np.zeros((1, n_classes))
+    live = LiveCosts(costs, proba, classes)
     for code in rng.integers(n_classes, size=200).tolist():
-        proba = rng.dirichlet(np.full(n_classes, 0.3)) * (rng.random(n_classes) > 0.2)
-        [many], _ = costs.run(proba[None], np.full(1, -1), classes, follow=False)
-        assert costs.decide(proba.tolist(), classes) == many
+        proba[:] = rng.dirichlet(np.full(n_classes, 0.3)) * (rng.random(n_classes) > 0.2)
+        [many], _ = costs.run(proba, np.full(1, -1), classes, follow=False)
+        assert live.decide() == many
         costs.come(code)
 
 
