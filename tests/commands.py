@@ -133,4 +133,5 @@ def _run(
     sys.path.insert(0, str(cwd))  # as `python -m` does
     sys.argv[1:] = arguments
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    sys.dont_write_bytecode = most_bytes != resource.RLIM_INFINITY  # half of it would be kept
     sys.exit(main())

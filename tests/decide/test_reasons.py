@@ -134,6 +134,46 @@ def test_sampled_reasons_of_a_blend_are_as_far_off_as_their_errors_say(members: 
     assert np.sqrt(np.mean(off**2)) < 1.5 * np.sqrt(np.mean(errors**2)) + 1e-6
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSGDClassifier(budget=30),
+        BSGDClassifier(budget=20, heads=(("hinge", 0.3), ("log", 0.1)), average=50, bias=True, scaling="rank"),
+        StreamSVMClassifier(effort="low", budget=30),
+        StreamSVMClassifier(members=("ranks", "polytope", "linear"), budget=20),
+    ],
+    ids=["bsgd", "heads", "low", "ranks"],
+)
+def test_a_walk_finds_what_asking_for_predictions_does(model: Any) -> None:
+    """With a text, a value that is missing, one that no column has, and, the first time, labels that follow another."""
+    rows, y = stream(300, 4)
+    for labels in (y, [f"{label}{i % 30}" for i, label in enumerate(y)]):
+        one = model.clone()
+        one.run_batch(rows, labels)
+        for x in (rows[3], rows[5] | {"x1": None, "new": 3.0}):
+            walked = one.explain_one(x, nearest=0)
+            asked = explain(
+                lambda rows, own=one: without_noise(own.peek_proba_many(rows), own.noise),
+                x,
+                one.classes_,
+                evaluations=128,
+            )
+            assert (walked.label, walked.against) == (asked.label, asked.against)
+            expected = {each.feature: pytest.approx(each.adds, abs=1e-5) for each in asked.contributions}
+            assert {each.feature: each.adds for each in walked.contributions} == expected
+
+
+def test_the_least_relevant_of_many_features_are_walked_together() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, MOST + 6))
+    model = StreamSVMClassifier(effort="low", budget=20)
+    model.test_then_train(X, (X[:, 0] > 0.0).tolist())
+    reasons = model.explain_one(dict(enumerate(X[0].tolist())), evaluations=1, nearest=0)
+    assert len(reasons.contributions) == MOST + 1
+    assert OTHERS in {one.feature for one in reasons.contributions}
+    assert reasons.base + sum(one.adds for one in reasons.contributions) == pytest.approx(reasons.score, abs=1e-9)
+
+
 def test_very_many_features_are_told_apart_as_far_as_is_said() -> None:
     asked = []
 
