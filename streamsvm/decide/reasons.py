@@ -355,10 +355,15 @@ class Explains:
         check_number("evaluations", evaluations, 1, whole=True)
         check_number("nearest", nearest, 0, whole=True)
         reasons = self._reasons(x, evaluations)
-        remember = getattr(self, "nearest", None)
-        if reasons is not None and nearest and remember is not None:
-            reasons.nearest.extend(remember(x, nearest))
+        if reasons is not None and nearest:
+            reasons.nearest.extend(self._nearest_to_explained(x, nearest))
         return reasons
+
+    def _nearest_to_explained(self, x: dict[Hashable, Any], n: int) -> list[dict[str, Any]]:
+        """The support vectors most like the event that has just been explained, where there are any."""
+        remember = getattr(self, "nearest", None)
+        found: list[dict[str, Any]] = [] if remember is None else remember(x, n)
+        return found
 
     @property
     def noise(self) -> float:

@@ -277,6 +277,8 @@ def explain_blend(state, walk):
             walk.nothing = odds
         else:
             walk.found[step] = odds
+    for i in range(members.size):  # what is near to the event is looked for next
+        call(members[i].run, (members[i].state, walk.block, i, 0))
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +24,9 @@ from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, public
 from streamsvm.online import base
 from streamsvm.online.archive import check_statistics, within
-from streamsvm.online.budgeted import BSGDClassifier, class_coefs
+from streamsvm.online.budgeted import BSGDClassifier, nearest_vectors
 from streamsvm.online.polytope import CPMClassifier
-from streamsvm.online.scaling import RANKED_MOST, new_rows
+from streamsvm.online.scaling import new_rows
 from streamsvm.parameters import check_choice, check_number
 
 if TYPE_CHECKING:
@@ -465,29 +464,21 @@ class StreamSVMClassifier(base.OnlineClassifier):
         'odd'
         """
         check_number("n", n, 1, whole=True)
+        if not self._kernel_votes():
+            return []
+        self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
+        return self._nearest_to_explained(x, n)
+
+    def _nearest_to_explained(self, x: dict[Hashable, Any], n: int) -> list[dict[str, Any]]:
         votes = self._kernel_votes()
         if not votes:
             return []
-        self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
         kind, member, _ = max(votes, key=lambda vote: vote[2])
-        n_classes, n_vectors = int(member.n_classes), int(member.n_vectors)
-        similarity, heads = member.kernel[:n_vectors], member.heads
         # Vectors that only heads with little to say have asked for are those heads' to label.
+        heads = member.heads
         weights = (heads.weight + 1e-6) * heads.scale / heads.rate
-        coefs = np.tensordot(weights, class_coefs(member, "coefs"), 1)
-        vectors = member.vectors
-        return [
-            {
-                "similarity": float(similarity[b]),
-                "label": self.classes_[int(coefs[1, b] > 0.0) if n_classes == 2 else int(coefs[:, b].argmax())],
-                "features": {
-                    self._space.names[j]: self._unscaled(int(j), float(vectors[j, b]), kind.on_ranks)
-                    for j in np.flatnonzero(vectors[: len(self._space), b])
-                    if not self._space.is_dead(int(j))
-                },
-            }
-            for b in np.argsort(-similarity, kind="stable")[:n]
-        ]
+        rows = self._state.ranks if kind.on_ranks else self._rows
+        return nearest_vectors(member, rows, self._space, self._answers, n, weights)
 
     @property
     def autocorrelation_trust(self) -> float:
@@ -541,15 +532,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
             for kind, member in zip(self._kinds(), self._member_states(), strict=True)
         ]
         return [vote for vote in votes if vote[0].has_metric]
-
-    def _unscaled(self, j: int, z: float, ranked: bool) -> float:
-        """A scaled value of column j in the units of the stream."""
-        stats = self._state.ranks if ranked else self._rows
-        if ranked and j < RANKED_MOST and stats.centred[j] > 0.0:
-            held = stats.ranks[j, : int(min(stats.present[j], RANKS_WINDOW))]
-            return float(np.quantile(held, min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0)))
-        scale, shift = float(stats.scale[j]), float(stats.shift[j])
-        return z / scale + shift if scale > 0.0 else shift
 
 
 # Members ----------------------------------------------------------------------------------------------------------

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from streamsvm.features import Floats
+from streamsvm.features import FeatureSpace, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels import calibration, expansion, losses, maintenance, merging, seats
-from streamsvm.kernels.rows import LARGEST
+from streamsvm.kernels.rows import LARGEST, PREDICT
 from streamsvm.kernels.seats import SEATS
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
 from streamsvm.online.archive import within
-from streamsvm.online.scaling import SCALINGS, new_rows, without_units
+from streamsvm.online.scaling import SCALINGS, new_rows, unscaled, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 
 if TYPE_CHECKING:
@@ -343,11 +343,17 @@ class BSGDClassifier(base.OnlineClassifier):
         'odd'
         """
         check_number("n", n, 1, whole=True)
-        columns, values = self._space.encode_event(x, learn=False)
-        row = np.full(len(self._space), np.nan)
-        row[self._space.is_indicator] = 0.0
-        row[columns] = values
-        return self.model.nearest(row, n) if self.n_support_vectors else []
+        if self.scaling == "none":  # values may be held in units of an adopted model
+            columns, values = self._space.encode_event(x, learn=False)
+            row = np.full(len(self._space), np.nan)
+            row[self._space.is_indicator] = 0.0
+            row[columns] = values
+            return self.model.nearest(row, n) if self.n_support_vectors else []
+        self._put_to_explain(x)
+        self._event(self._state, PREDICT, 1.0)
+        weights = np.zeros(len(self._state.heads))
+        weights[self._state.heads.weight.argmax()] = 1.0
+        return nearest_vectors(self._state, self._rows, self._space, self._answers, n, weights)
 
     def _new_explainer(self) -> Explainer:
         from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
@@ -509,15 +515,68 @@ class BSGDClassifier(base.OnlineClassifier):
         return replace(model, gamma=model.gamma * shared, relevance=relevance)
 
 
-def class_coefs(state: State, name: str) -> Floats:
-    """The coefficients (`coefs` or `averaged`) of all classes, shape (heads, classes, vectors)."""
-    held, n, c = state.split(name), int(state.n_vectors), int(state.n_classes)
+def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
+    """The coefficients (`coefs` or `averaged`) of all classes for some vectors or all, shape (heads, classes, n)."""
+    held, c = state.split(name), int(state.n_classes)
+    chosen = np.arange(int(state.n_vectors)) if slots is None else slots
     if not seats.is_seated(state):
-        return held[:, :c, :n].astype(float)
-    out = np.zeros((len(held), c, n))
-    for b, taken in enumerate(state.taken[:n]):
-        out[:, state.seated[:taken, b], b] = held[:, :taken, b]
+        return held[:, :c, chosen].astype(float)
+    out = np.zeros((len(held), c, len(chosen)))
+    for i, b in enumerate(chosen.tolist()):
+        taken = state.taken[b]
+        out[:, state.seated[:taken, b], i] = held[:, :taken, b]
     return out
+
+
+def nearest_vectors(
+    state: State, rows: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
+) -> list[dict[str, Any]]:
+    """At most n vectors, the most like the event in hand first, as `StreamSVMClassifier.nearest` has them.
+
+    Parameters
+    ----------
+    state
+        Those of a kernel machine, with the kernel values of the event at hand.
+    rows
+        How its values are scaled.
+    space
+        The names of its columns.
+    classes
+        The labels.
+    n
+        How many.
+    weights
+        How much each head has to say of the label of a vector.
+    """
+    slots = most_like(state, n)
+    found = []
+    for b, code in zip(slots.tolist(), spoken_for(state, slots, weights), strict=True):
+        vector = state.vectors[: len(space), b]
+        columns = np.flatnonzero(vector)
+        values = zip(columns.tolist(), unscaled(rows, columns, vector[columns].astype(float)), strict=True)
+        features = {space.names[j]: value for j, value in values if not (space.left_out and space.is_dead(j))}
+        found.append({"similarity": float(state.kernel[b]), "label": classes[code], "features": features})
+    return found
+
+
+def most_like(state: State, n: int) -> Ints:
+    """The slots of at most n vectors, the most like the event in hand first."""
+    similarity = state.kernel[: int(state.n_vectors)]
+    near = np.arange(len(similarity))
+    if n < len(near):
+        near = np.flatnonzero(similarity >= np.partition(similarity, len(near) - n)[len(near) - n])
+    return near[np.argsort(-similarity[near], kind="stable")[:n]]
+
+
+def spoken_for(state: State, slots: Ints, weights: Floats) -> list[int]:
+    """The class that each of some vectors speaks for most, by heads that weigh so much."""
+    coefs = class_coefs(state, "coefs", slots)
+    if state.average:
+        v, u = (state.heads[name][:, None, None] for name in ("mean_v", "mean_u"))
+        coefs = v * coefs + u * class_coefs(state, "averaged", slots)
+    said = (weights[:, None, None] * coefs).sum(axis=0)
+    found: list[int] = (said[1] > 0.0).tolist() if len(said) == 2 else said.argmax(axis=0).tolist()
+    return list(map(int, found))
 
 
 def _seat(state: State, coefs: Floats) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.features import FeatureSpace, Floats
+from streamsvm.features import FeatureSpace, Floats, Ints
 from streamsvm.kernels import rows as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import Scaler
@@ -43,6 +43,21 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
         rows.limit = kernels.LARGEST
         rows.scale[:] = 1.0
     return rows
+
+
+def unscaled(rows: State, columns: Ints, values: Floats) -> list[float]:
+    """Scaled values of columns in the units of the stream; of ranks, the values that have these."""
+    scale, shift = rows.scale[columns], rows.shift[columns]
+    found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
+    if rows.scaling == kernels.RANK:
+        for i, (j, z) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
+            if j < len(rows.ranks) and rows.centred[j] > 0.0:
+                held = rows.ranks[j, : int(min(rows.present[j], rows.window))]
+                place = min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0) * (len(held) - 1)
+                low = int(place)
+                high = min(low + 1, len(held) - 1)
+                found[i] = float(held[low] + (place - low) * (held[high] - held[low]))
+    return found
 
 
 def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
