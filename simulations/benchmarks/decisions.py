@@ -562,6 +562,7 @@ COST_WAYS = {
     "alarms for a recall": (None, None, "run, alarms, recall"),
     "alarms for a precision": (None, None, "run, alarms, precision"),
     "measures": (None, None, "run, measures"),
+    "three reasons for each": (None, None, "run, explain"),
 }
 
 
@@ -574,6 +575,8 @@ def cost_table() -> str:
     for name, ways in COST_WAYS.items():
         shown = [" / ".join(f"{cell[way]['ratio']:.2f}" for way in ways if way) for cell in found.values()]
         lines.append(f"| {name} | {' | '.join(shown)} |")
+    reasons = [f"{cell['reasons, one']['us']:.0f}" for cell in found.values()]
+    lines.append(f"| `explain_one`, microseconds | {' | '.join(reasons)} |")
     return "\n".join(lines)
 
 

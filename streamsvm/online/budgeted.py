@@ -548,8 +548,10 @@ def nearest_vectors(
     weights
         How much each head has to say of the label of a vector.
     """
+    found: list[dict[str, Any]] = []
+    if state.n_vectors == 0:
+        return found
     slots = most_like(state, n)
-    found = []
     for b, code in zip(slots.tolist(), spoken_for(state, slots, weights), strict=True):
         vector = state.vectors[: len(space), b]
         columns = np.flatnonzero(vector)
