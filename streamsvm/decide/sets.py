@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
 from itertools import compress, pairwise
 from typing import Any
 from weakref import WeakSet
@@ -19,7 +19,7 @@ from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, check_names
 from streamsvm.parameters import check_between
 
-_MOST_KNOWN = 1_024  # of sets that are not put together anew
+_MOST_KNOWN, _MOST_KEPT = 1_024, 65_536  # sets that are not put together anew, and bytes that are not given back
 
 Key = tuple[float, bool]
 """Which sets are meant: of what coverage, and whether by class."""
@@ -226,30 +226,40 @@ class LiveSets:
         Which.
     proba
         Where the probabilities come to stand, shape (1, n_classes), contiguous.
+
+    Attributes
+    ----------
+    take : callable
+        Finds the set for what stands there, then takes the label, -1 for none; so do the sets that follow.
     """
 
     def __init__(self, sets: LabelSets, proba: Floats) -> None:
         sets._grow(proba.shape[1])
-        self._single = np.zeros(proba.shape, np.bool_)
+        self._single: Members = np.zeros(proba.shape, np.bool_)
         self.covering = State(kernels.COVERING)
         self.covering.lend(proba=proba, members=self._single)
         self.covering.sets = sets._state.address
         sets._followers.add(self)
         self._place = self.covering.place("members")
         self._alone, self._members = self._place.copy(), self._single.data
+        self._many, self._apart = self._single, self._alone
         self._known: dict[bytes, tuple[Any, ...]] = {}
-        self._call, self._follower, self._address = _tell(), follow_address(), self.covering.address
+        self.take: Callable[[int], None] = partial(_tell(), follow_address(), self.covering.address)
 
-    def take(self, code: int = -1) -> None:
-        """Find the set for what stands there, then take the label, -1 for none; so do the sets that follow."""
-        self._call(self._follower, self._address, code)
+    def answer(self, n: int) -> Members:
+        """Where the sets of the next n rows come to stand; other batches of as many rows have theirs there, too."""
+        if len(self._many) != n:
+            self._many = np.zeros((n, self._single.shape[1]), np.bool_)
+            self.covering.lend(members=self._many)
+            self._apart = self._place.copy()
+        self._place[:] = self._apart
+        return self._many
 
-    def answer(self, members: Members | None = None) -> None:
-        """Have the sets of the next rows stand here; None: those of single events, for `found`."""
-        if members is None:
-            self._place[:] = self._alone
-        else:
-            self.covering.lend(members=members)
+    def done(self) -> None:
+        """Have sets of single events stand where `found` looks for them."""
+        self._place[:] = self._alone
+        if self._many.size > _MOST_KEPT:
+            self._many = self._single
 
     def found(self, classes: Iterable[Any]) -> set[Any]:
         """The set of the single event predicted last."""

@@ -104,7 +104,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         self._asked = None
         self._shares = Shares(self.classes_)
         self._live = self._sets.live(self._shares.proba)
-        self._first = next(iter(self._live.values()), None)
+        self._take = next((sets.take for sets in self._live.values()), None)
 
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
@@ -138,7 +138,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
             sets = self._live[coverage, by_class]
         self._shares.put(self.model.predict_proba_one(x, **kwargs))
         self._asked = x
-        sets.take()
+        sets.take(-1)
         return sets.found(self._codes)
 
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
@@ -157,10 +157,10 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         if code is None:  # the first of a class: no set could have it
             code = self._codes[y] = len(self._codes)
             self._sets_began()
-        elif self._first is not None and x is not self._asked:
+        elif self._take is not None and x is not self._asked:
             self.predict_proba_one(x)
-        if self._first is not None:
-            self._first.take(code)
+        if self._take is not None:
+            self._take(code)
         self._asked = None
         self.model.learn_one(x, y, **kwargs)
 

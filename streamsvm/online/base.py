@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
 MANY_CLASSES = 250
-_NONE, _NO_MEMORY, _NO_MEMBERS = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.bool_)
+_NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 # What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
 
@@ -694,15 +694,16 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     ) -> tuple[Ints, Floats, Floats, Members | None]:
         """Predict and learn rows as `_prepare` has them, with all sets that follow, of which some may be wanted."""
         n_proba, live = len(self._codes) if proba else 0, self._live
-        members = None if sets is None else np.zeros((len(rows), len(self._codes)), np.bool_)
+        members = None
         for key, one in live.items():
-            one.answer(_NO_MEMBERS if members is None or key != sets else members)
+            found = one.answer(len(rows) if key == sets else 0)
+            members = found if key == sets else members
         try:
-            found = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba, following=bool(live))
+            answers = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba, following=bool(live))
+            return *answers, None if members is None else members.copy()
         finally:
             for one in live.values():
-                one.answer()
-        return *found, members
+                one.done()
 
     def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
         """Rows, their classes by number, -1 where they are not to be learned, and their weights.

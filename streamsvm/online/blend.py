@@ -413,10 +413,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
         ]
         return sorted(rows, key=lambda row: -row["weight"])
 
-    def _new_explainer(self) -> Explainer:
+    def _new_explainer(self) -> Explainer | None:
         from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
 
-        members = [(kind.explain, member) for kind, member in zip(self._kinds(), self._member_states(), strict=True)]
+        explains = [kind.explain for kind in self._kinds() if kind.explain is not None]
+        if len(explains) < len(self._members()):
+            return None
+        members = list(zip(explains, self._member_states(), strict=True))
         return Explainer(self._state, "explain_blend", members, self._state.block.address)
 
     @property
@@ -549,7 +552,7 @@ class _Member(Protocol):
     def entries(self) -> Sequence[Entry]:
         """The `run_member` of its kernels, and what else is compiled apart."""
 
-    explain: str  # the kernel that does
+    explain: str | None  # the kernel that does; None: reasons are found by asking for predictions
     heads: list[str]
     inverse_temperature: list[float]
     on_ranks: bool
@@ -585,7 +588,7 @@ class _PolytopeSettings(CPMClassifier):
 
 class _KernelMember:
     entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["merge"])
-    explain = "explain_vectors"
+    explain: str | None = "explain_vectors"
     has_metric = True
 
     def __init__(self, budget: int, gamma_factor: float, on_ranks: bool) -> None:
@@ -612,7 +615,7 @@ class _KernelMember:
 
 class _PolytopeMember:
     entries = (polytope.ENTRIES["run_member"],)
-    explain = "explain_faces"
+    explain: str | None = "explain_faces"
     heads: ClassVar[list[str]] = ["hinge"]
     inverse_temperature: ClassVar[list[float]] = [2.0]
     on_ranks = has_metric = False
@@ -636,7 +639,7 @@ class _PolytopeMember:
 
 class _LinearMember:
     entries = (linear.ENTRIES["run_member"],)
-    explain = "explain_linear"
+    explain: str | None = "explain_linear"
     heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
     inverse_temperature: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
     on_ranks = has_metric = False
