@@ -153,6 +153,10 @@ class _Plain:
         self.address = id(function)
         self.functions[self.address] = function
 
+    def __call__(self, *arguments: Any) -> Any:
+        """As a kernel that takes numbers alone is called."""
+        return self.functions[self.address](*arguments)
+
 
 @functools.cache
 def apart(function: Callable[..., Any], n_arguments: int) -> Any:
