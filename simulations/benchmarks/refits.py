@@ -1,6 +1,7 @@
 """Learners with refits beside themselves without: where nothing drifts, where it does, and what it costs.
 
     python -m simulations.benchmarks.refits stay      where nothing drifts, and the ceiling: each solver on all rows
+    python -m simulations.benchmarks.refits forests   River's forests there, as far as an hour brings them
     python -m simulations.benchmarks.refits drift     real streams, and generators with drift
     python -m simulations.benchmarks.refits labels    labels for one event in ten, labels late, a start from history
     python -m simulations.benchmarks.refits cost      throughput, single events while a window is solved, memory
@@ -33,6 +34,8 @@ SOLVERS = ("trees", "cuts", "newton", "bcd")
 # Windows for streams on which nothing drifts are longer than the default.
 LONG = 100_000
 LATE, HISTORY, RARE = 1_000, 5_000, 10
+# Of the processor, for each forest.
+HOUR = 3_600.0
 # Single events that are timed come so many a second: at full speed most would be those that wait for a late solver.
 PER_SECOND = 2_000
 
@@ -142,12 +145,17 @@ def run(model: Any, X: Any, y: list[Any]) -> tuple[NDArray[np.bool_], float]:
     return np.array(hits), time.perf_counter() - start
 
 
+def scored(hits: NDArray[np.bool_]) -> dict[str, Any]:
+    """The share of events that were predicted right, and that of each fifth."""
+    n = len(hits)
+    fifths = [float(np.mean(hits[k * n // 5 : (k + 1) * n // 5])) for k in range(5)]
+    return {"accuracy": float(hits.mean()), "fifths": [round(f, 5) for f in fifths]}
+
+
 def measured(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
     """What a model reaches on a stream."""
     hits, seconds = run(model, X, y)
-    n = len(hits)
-    fifths = [float(np.mean(hits[k * n // 5 : (k + 1) * n // 5])) for k in range(5)]
-    found = {"accuracy": float(hits.mean()), "fifths": [round(f, 5) for f in fifths], "seconds": round(seconds, 2)}
+    found = scored(hits) | {"seconds": round(seconds, 2)}
     refits = getattr(model, "refits", [])
     if refits:
         found["refits"] = len(refits)
@@ -158,23 +166,22 @@ def measured(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
     return found
 
 
-def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Where nothing drifts."""
+def patient(solver: str | None) -> Any:
+    """A learner, with the refits it has where nothing drifts."""
     from streamsvm.refit import Growing, Latest
 
+    settings = {"window": Latest(LONG, max_bytes=1 << 30), "trigger": Growing(1_000, 2.0)}
+    return make("StreamSVMClassifier", solver, **(settings if solver else {}))
+
+
+def stay() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Where nothing drifts."""
     for stream, load in STAY.items():
-        window = Latest(LONG, max_bytes=1 << 30)
-        yield f"{stream} / without", lambda load=load: measured(make("StreamSVMClassifier", None), *load())
+        yield f"{stream} / without", lambda load=load: measured(patient(None), *load())
         for solver in SOLVERS:
             if (stream, solver) == ("mnist", "trees"):  # a quarter of an hour for each refit
                 continue
-            settings = {"window": window, "trigger": Growing(1_000, 2.0)}
-            yield (
-                f"{stream} / {solver}",
-                lambda load=load, solver=solver, settings=settings: measured(
-                    make("StreamSVMClassifier", solver, **settings), *load()
-                ),
-            )
+            yield f"{stream} / {solver}", lambda load=load, solver=solver: measured(patient(solver), *load())
         for solver in SOLVERS:
             if (stream, solver) != ("mnist", "trees"):
                 yield f"{stream} / {solver} ceiling", lambda load=load, solver=solver: ceiling(solver, *load())
@@ -199,6 +206,41 @@ def ceiling(solver: str, X: Any, y: list[Any]) -> dict[str, Any]:
     Expert(solution, 1).ask(last, np.ones(len(last), np.int64), proba)
     accuracy = float((proba.argmax(axis=1) == codes[n:]).mean())
     return {"accuracy": accuracy, "seconds": round(seconds, 2), "settings": solution.settings}
+
+
+def forests() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """River's forests on the streams that do not drift, and ours on as many events, where these are not all."""
+    for kind in ("ARF", "SRP"):
+        for stream, load in STAY.items():
+            yield f"{stream} / {kind}", lambda load=load, kind=kind: forest(kind, *load())
+            n = kept(NAME).get(f"{stream} / {kind}", {}).get("of_events")
+            for solver in (None, *SOLVERS[:2]) if n else ():
+                yield (
+                    f"{stream} / first {n} / {solver or 'without'}",
+                    lambda load=load, solver=solver, n=n: measured(patient(solver), *beginning(n, *load())),
+                )
+
+
+def beginning(n: int, X: Any, y: list[Any]) -> Stream:
+    """The first n events."""
+    return part(X, 0, n), y[:n]
+
+
+def forest(kind: str, X: Any, y: list[Any], seconds: float = HOUR) -> dict[str, Any]:
+    """What one of River's forests of ten trees reaches within so many seconds of the processor."""
+    from river import ensemble
+    from river import forest as forests
+
+    model = {"ARF": forests.ARFClassifier, "SRP": ensemble.SRPClassifier}[kind](n_models=10, seed=1)
+    hits, start = list[bool](), time.process_time()
+    for row, label in zip(X, y, strict=True):
+        if time.process_time() - start > seconds:
+            break
+        x = dict(enumerate(row.tolist()))
+        hits.append(model.predict_one(x) == label)
+        model.learn_one(x, label)
+    found = scored(np.array(hits)) | {"seconds": round(time.process_time() - start, 2)}
+    return found | ({"of_events": len(hits)} if len(hits) < len(y) else {})
 
 
 def drift() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -309,7 +351,7 @@ def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[fl
 
 # What is kept ---------------------------------------------------------------------------------------------------------
 
-PARTS = {"stay": stay, "drift": drift, "labels": labels, "cost": cost}
+PARTS = {"stay": stay, "forests": forests, "drift": drift, "labels": labels, "cost": cost}
 
 
 def do(what: str, only: list[str]) -> None:
