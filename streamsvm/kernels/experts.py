@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import types
 
-from streamsvm.kernels import inlined, kernel, reduction
-from streamsvm.kernels.access import StateType
+from streamsvm.kernels import call, inlined, kernel, reduction
+from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import scale_terms, softmax_terms
@@ -211,10 +212,33 @@ def ask_trees(state, question):
             note_value(state, columns[k - skip], math.nan)
 
 
-_QUESTION = StateType(QUESTION.name)
+@kernel
+def ask(question, run, model):
+    """Have the model at an address answer, by the function at an address."""
+    call(run, (model, address_of(question)))
+
+
+# What is called by its address: `run` of `ask`. Each is compiled apart.
+question_at, planes_at = state_at(QUESTION), state_at(PLANES)
+expansion_at, trees_at = state_at(EXPANSION), state_at(TREES)
+
+
+def run_planes(model, question):
+    """`ask_planes` at addresses."""
+    ask_planes(planes_at(model), question_at(question))
+
+
+def run_expansion(model, question):
+    """`ask_expansion` at addresses."""
+    ask_expansion(expansion_at(model), question_at(question))
+
+
+def run_trees(model, question):
+    """`ask_trees` at addresses."""
+    ask_trees(trees_at(model), question_at(question))
+
 
 ENTRIES = {
-    "ask_planes": Entry(ask_planes, (StateType(PLANES.name), _QUESTION)),
-    "ask_expansion": Entry(ask_expansion, (StateType(EXPANSION.name), _QUESTION)),
-    "ask_trees": Entry(ask_trees, (StateType(TREES.name), _QUESTION)),
+    "ask": Entry(ask, (StateType(QUESTION.name), types.int64, types.int64)),
+    **{run.__name__: Entry(run, (types.int64,) * 2) for run in (run_planes, run_expansion, run_trees)},
 }

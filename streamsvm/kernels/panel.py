@@ -21,12 +21,15 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.access import StateType
+from numba import types
+
+from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels.access import StateType, address_of
 from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.experts import QUESTION
 from streamsvm.kernels.losses import best_class, scale_terms
 from streamsvm.kernels.rows import MOST_EVENTS
-from streamsvm.kernels.state import Array, Declaration, Number, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records
 
 BLOCK = 64
 VOTE_SHARPNESS = 100.0
@@ -99,6 +102,20 @@ BALLOT = Declaration(
         "scores": Array(("asked",), "its probability", lent=True),
         "proba": Array(("asked", "classes"), "the probabilities of all", lent=True),
         "errors": Array(("asked",), "whether the best class is not that of the label", lent=True),
+    },
+)
+
+SINGLE = Declaration(
+    "single_row",
+    {
+        "ballot": Part(BALLOT, "of the one row"),
+        "question": Part(QUESTION, "the row in hand, and what the expert says who was asked last"),
+        "seats": records(
+            ("experts",),
+            "who sits in each place of the panel, the learner in the first",
+            model=Number("the address of its model", i64),
+            run=Number("the address of what has it answer; 0 where nobody sits, or compiled code cannot ask", i64),
+        ),
     },
 )
 
@@ -288,4 +305,47 @@ def vote_on_rows(panel, ballot):
             panel.n_classes = max(n, label + 1)
 
 
-ENTRIES = {"vote_on_rows": Entry(vote_on_rows, (StateType(PANEL.name), StateType(BALLOT.name)))}
+@inlined
+def note_row(single, row):
+    """Have a row in hand; where it is another than before, nobody has answered for it."""
+    values, answers, is_same = single.question.values, single.ballot.answers, True
+    for j in range(row.size):
+        is_same = is_same and (values[j] == row[j] or (math.isnan(values[j]) and math.isnan(row[j])))
+        values[j] = row[j]
+    for k in range(1, 1 if is_same else answers.shape[0]):
+        answers[k, 0, 0] = math.nan
+
+
+@kernel
+def ask_about_row(panel, single, row, learner, label):
+    """Have those answer for a row who are awake, and, where it is learned, who is asleep and has its turn.
+
+    Who has answered for this row already says the same again.
+    """
+    ballot, question, seats = single.ballot, single.question, single.seats
+    answers, said = ballot.answers, question.proba
+    note_row(single, row)
+    ballot.labels[0] = label
+    for c in range(learner.size):
+        answers[0, 0, c] = learner[c]
+    for k in range(1, seats.size):
+        if seats[k].run == 0:
+            continue
+        if panel.experts[k].asleep > 0 and not (label >= 0 and (int(panel.seen) + k) % ASLEEP_SAMPLE == 0):
+            answers[k, 0, 0] = math.nan
+        elif math.isnan(answers[k, 0, 0]):
+            for c in range(said.shape[1]):
+                said[0, c] = 0.0
+            call(seats[k].run, (seats[k].model, address_of(question)))
+            for c in range(said.shape[1]):
+                answers[k, 0, c] = said[0, c]
+
+
+_FLOATS = types.float64[::1]
+
+ENTRIES = {
+    "ask_about_row": Entry(
+        ask_about_row, (StateType(PANEL.name), StateType(SINGLE.name), _FLOATS, _FLOATS, types.int64)
+    ),
+    "vote_on_rows": Entry(vote_on_rows, (StateType(PANEL.name), StateType(BALLOT.name))),
+}

@@ -365,7 +365,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             self._sets.learn_one(proba, code)
         event.fill(code, time, error)
         self._memory.take_in_one(event)
-        self._heed(self._trigger.see(event.times, event.errors).happening)
+        if not self._trigger.passes():
+            self._heed(self._trigger.see(event.times, event.errors).happening)
         self._count(1)
         return True
 

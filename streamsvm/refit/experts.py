@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,12 @@ class Expert:
         self.number = number
         self.task: Task | None = None  # where there are no arrays: what it was fitted to
         if isinstance(self.model, LinearModel):
-            self.n_columns, self._state, self._entry = self.model.coef.shape[1], _planes(self.model), "ask_planes"
+            self.n_columns, self._state, self._entry = self.model.coef.shape[1], _planes(self.model), "run_planes"
         elif isinstance(self.model, KernelExpansion):
-            self.n_columns, self._entry = self.model.vectors.shape[1], "ask_expansion"
+            self.n_columns, self._entry = self.model.vectors.shape[1], "run_expansion"
             self._state = _expansion(self.model)
         elif isinstance(self.model, Trees):
-            self.n_columns, self._state, self._entry = self.model.n_columns, _trees(self.model), "ask_trees"
+            self.n_columns, self._state, self._entry = self.model.n_columns, _trees(self.model), "run_trees"
         else:
             self.n_columns, self._entry = int(self.model.n_features_in_), ""
             self._allows_nan, self._has_failed = allows_nan(self.model), False
@@ -87,14 +87,12 @@ class Expert:
 
     def answer(self, asking: State) -> None:
         """Answer a `question`."""
-        _answer(self._entry, self._state, asking)
+        _compiled("ask")(asking, *self.addresses)
 
-    def asked_again(self, row: EncodedRows, proba: Floats) -> Callable[[], Any]:
-        """What has it answer for a row whose values are put in their place before, as `ask` would."""
-        asked = np.ones(1, np.int64)
-        if not self.has_arrays:
-            return partial(self._ask_foreign, row, asked, proba)
-        return partial(_answer, self._entry, self._state, question(row, asked, proba))
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Of what has it answer a `question` in compiled code, and of its model; 0 for a foreign model."""
+        return (_compiled(self._entry).address, self._state.address) if self.has_arrays else (0, 0)
 
     def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         at = np.flatnonzero(asked)
@@ -201,10 +199,6 @@ def _compiled(name: str) -> Any:
     entry = kernels.ENTRIES[name]
     prepare([entry])
     return entry.compile()
-
-
-def _answer(name: str, state: State, asking: State) -> None:
-    _compiled(name)(state, asking)
 
 
 def _again(solution: Solution, number: int, task: Task | None) -> Expert:

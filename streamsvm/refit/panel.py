@@ -17,7 +17,7 @@ from streamsvm.kernels import panel as kernels
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import capacity_for
-from streamsvm.refit.experts import Expert
+from streamsvm.refit.experts import Expert, question
 
 # Experts are asked on a thread of their own where there are so many rows.
 _THREADED = 16
@@ -128,7 +128,7 @@ class Panel:
             proba=proba,
             errors=errors,
         )
-        _compiled_vote()(self._state, ballot)
+        _compiled("vote_on_rows")(self._state, ballot)
         return codes, scores, proba, errors
 
     def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
@@ -142,8 +142,7 @@ class Panel:
         single = self._single
         if single is None or len(single.row) != len(row):
             single = self._single = Single(self._state, len(row), self.experts)
-        single.ask(row, label >= 0)
-        return single.vote(learner, label)
+        return single.vote(row, learner, label)
 
     def _ask_beside(self, rows: EncodedRows, labels: Ints, answers: Floats, learning: bool) -> Future[None] | None:
         """Ask the experts, on another thread where that pays."""
@@ -237,59 +236,57 @@ class Single:
     def __init__(self, state: State, n_columns: int, experts: list[Expert | None]) -> None:
         n_classes = state.dims["classes"]
         self.row = np.full(n_columns, np.nan)
-        self._bytes = b""
-        rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
-        answers = np.full((1 + len(experts), 1, n_classes), np.nan)
-        self._learner, self._others, self._asleep = answers[0, 0], answers[1:], state.experts["asleep"]
-        self._learner[:] = 0.0
-        self._seen = state.number("seen")
-        self._experts = [
-            (k, answers[k, 0], expert.asked_again(rows, answers[k]))
-            for k, expert in enumerate(experts, start=1)
-            if expert is not None
-        ]
-        self._labels, self._codes = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self._scores, self._errors, proba = np.zeros(1), np.zeros(1), np.zeros((1, n_classes))
-        self._proba = proba[0]
-        self._state, self._ballot = state, State(kernels.BALLOT)
+        self._rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
+        self._asked, self._bytes = np.ones(1, np.int64), b""
+        self._answers, self._proba = np.full((1 + len(experts), 1, n_classes), np.nan), np.zeros((1, n_classes))
+        self._answers[0] = 0.0
+        self._experts = experts  # compiled code has the addresses of their models
+        self._foreign = [(k, one) for k, one in enumerate(experts, start=1) if one is not None and not one.has_arrays]
+        self._codes, self._errors = np.zeros(1, np.int64), np.zeros(1)
+        self._ballot, self._panel = State(kernels.BALLOT), state
         self._ballot.lend(
-            labels=self._labels,
-            answers=answers,
+            labels=np.zeros(1, np.int64),
+            answers=self._answers,
             codes=self._codes,
-            scores=self._scores,
-            proba=proba,
+            scores=np.zeros(1),
+            proba=self._proba,
             errors=self._errors,
         )
+        asking = question(self._rows, self._asked, np.zeros((1, n_classes)))
+        self._state = State(
+            kernels.SINGLE, {"experts": 1 + len(experts)}, parts={"ballot": self._ballot, "question": asking}
+        )
+        for k, expert in enumerate(experts, start=1):
+            if expert is not None:
+                self._state.seats[k].run, self._state.seats[k].model = expert.addresses
 
-    def ask(self, row: Floats, learning: bool) -> None:
-        """Have those answer who are awake, and, where the event is learned, who is asleep and has its turn.
+    def vote(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
+        """Ask who is to answer for a row, take the votes, and learn from a label."""
+        if self._foreign:
+            self._ask_foreign(row, label >= 0)
+        _compiled("ask_about_row")(self._panel, self._state, row, learner, label)
+        _compiled("vote_on_rows")(self._panel, self._ballot)
+        return int(self._codes[0]), self._proba[0, : len(learner)], float(self._errors[0])
 
-        Who has answered for this row already says the same again.
-        """
+    def _ask_foreign(self, row: Floats, learning: bool) -> None:
+        """As compiled code has the others answer."""
         if (content := row.tobytes()) != self._bytes:
             self.row[:], self._bytes = row, content
-            self._others[:] = np.nan
-        asleep, seen = self._asleep.tolist(), self._seen.item()
-        for k, answer, ask in self._experts:
+            self._answers[1:] = np.nan
+        asleep, seen = self._panel.experts["asleep"].tolist(), int(self._panel.seen)
+        for k, expert in self._foreign:
+            answers = self._answers[k]
             if asleep[k] and not (learning and _is_turn_of(k, seen)):
-                answer[0] = np.nan
-            elif answer[0] != answer[0]:
-                answer[:] = 0.0
-                ask()
-
-    def vote(self, learner: Floats, label: int) -> tuple[int, Floats, float]:
-        """Take the votes, and learn from a label."""
-        n = len(learner)
-        self._learner[:n] = learner
-        self._labels[0] = label
-        _compiled_vote()(self._state, self._ballot)
-        return int(self._codes[0]), self._proba[:n], float(self._errors[0])
+                answers[:] = np.nan
+            elif np.isnan(answers[0, 0]):
+                answers[:] = 0.0
+                expert.ask(self._rows, self._asked, answers)
 
 
 @cache
-def _compiled_vote() -> Any:
-    """What takes the votes, called without the look at the arguments' types that each call of a dispatcher costs."""
-    entry = kernels.ENTRIES["vote_on_rows"]
+def _compiled(name: str) -> Any:
+    """An entry, called without the look at the arguments' types that each call of a dispatcher costs."""
+    entry = kernels.ENTRIES[name]
     prepare([entry])
     return entry.compile()
 

@@ -315,6 +315,10 @@ class TriggerState:
             return Seen(n, Happening.REFIT)
         return Seen(n, Happening.NOTHING)
 
+    def passes(self) -> bool:
+        """Take the next labelled event, if counts alone say that nothing happens at it; else `see` it."""
+        return not self._asked and self._clock.passes()
+
     def _first_alarm(self, errors: NDArray[np.float64]) -> int | None:
         """The event at which a detector raises an alarm; none of them sees what comes after it."""
         if not self._watches:
@@ -366,6 +370,10 @@ class _Clock:
     def skip(self, times: NDArray[np.float64]) -> None:
         """Take these events."""
 
+    def passes(self) -> bool:
+        """Take an event, where it is plain that nothing happens at it."""
+        return False
+
     def refitted(self) -> None:
         """A refit was begun at the last event."""
 
@@ -402,6 +410,12 @@ class _Interval(_Clock):
 
     def skip(self, times: NDArray[np.float64]) -> None:
         self._left = max(self._left - len(times), 0)
+
+    def passes(self) -> bool:
+        if self._left > 1:
+            self._left -= 1
+            return True
+        return False
 
     def refitted(self) -> None:
         self._begin(self._interval * self._factor)
