@@ -168,6 +168,28 @@ def ask_expansion(state, question):
         answer_question(state, question, i)
 
 
+@kernel
+def order_levels(roots, left, right, nodes, trees, depths):
+    """List the nodes of all trees level by level, those that follow a node side by side, and count each tree's levels.
+
+    Returns how many `nodes` there are; `trees` says of which each is, and `depths` how deep they go below the roots.
+    """
+    n = roots.size
+    for t in range(n):
+        nodes[t], trees[t], depths[t] = roots[t], t, 0
+    at, level = 0, 0
+    while at < n:
+        end, level = n, level + 1
+        for k in range(at, end):
+            if left[nodes[k]] >= 0:
+                nodes[n], nodes[n + 1] = left[nodes[k]], right[nodes[k]]
+                trees[n] = trees[n + 1] = trees[k]
+                depths[trees[k]] = level
+                n += 2
+        at = end
+    return n
+
+
 @inlined
 def note_value(state, j, x):
     """Take the value of a column, which is missing where it is NaN."""
@@ -239,6 +261,7 @@ def run_trees(model, question):
 
 
 ENTRIES = {
+    "order_levels": Entry(order_levels, (types.int64[::1],) * 6),
     "ask": Entry(ask, (StateType(QUESTION.name), types.int64, types.int64)),
     **{run.__name__: Entry(run, (types.int64,) * 2) for run in (run_planes, run_expansion, run_trees)},
 }

@@ -144,6 +144,22 @@ def compact(state, values, columns):
 
 
 @kernel
+def list_events(state, order, indptr, codes, weights, times, numbers):
+    """List the events held in order of arrival: their slots, where their rows are to begin, and what else is known.
+
+    Returns whether all have the same columns, and these are the first.
+    """
+    slot, shared = state.first, True
+    for k in range(order.size):
+        own = state.slots[slot]
+        order[k], indptr[k + 1] = slot, indptr[k] + own.length
+        codes[k], weights[k], times[k], numbers[k] = own.code, own.weight, own.time, own.number
+        shared = shared and own.listed == 0 and own.length == indptr[1] - indptr[0]
+        slot = own.after
+    return shared
+
+
+@kernel
 def copy_rows(state, order, indptr, values, columns, shared):
     """Copy the rows of some slots out of the arena, and their columns unless these are shared."""
     for k in range(order.size):
@@ -389,6 +405,7 @@ _ROWS = (_FLOATS, _INTS, _INTS, types.boolean)
 ENTRIES = {
     "add_rows": Entry(add_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, types.int64, types.int64)),
     "restore_rows": Entry(restore_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS)),
+    "list_events": Entry(list_events, (_STATE, _INTS, _INTS, _INTS, _FLOATS, _FLOATS, _INTS)),
     "copy_rows": Entry(copy_rows, (_STATE, _INTS, _INTS, _FLOATS, _INTS, types.boolean)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),
     "maintain": Entry(maintain, (_STATE, types.int64, types.int64)),

@@ -257,34 +257,29 @@ def _expansion(model: KernelExpansion) -> State:
 
 def _trees(model: Trees) -> State:
     """Nodes as `kernels.TREES` has them: level by level of all trees, the two that follow a node side by side."""
-    trees, depths = np.arange(len(model.roots)), np.zeros(len(model.roots), np.int64)
-    levels, level = [model.roots], model.roots
-    while len(inner := np.flatnonzero(model.left[level] >= 0)):
-        trees = np.repeat(trees[inner], 2)
-        level = np.column_stack([model.left[level[inner]], model.right[level[inner]]]).ravel()
-        depths[trees] = len(levels)
-        levels.append(level)
-    old = np.concatenate(levels)
+    depths, (old, trees) = np.empty_like(model.roots), np.empty((2, len(model.left)), np.int64)
+    ordered = (model.roots, model.left, model.right, old, trees, depths)
+    old = old[: _compiled("order_levels")(*map(np.ascontiguousarray, ordered))]
     new = np.empty(len(model.left), np.int64)
     new[old] = np.arange(len(old))
     left, feature, d = model.left[old], model.feature[old], model.n_columns
     is_leaf = left < 0
     deepest_first = np.argsort(-depths, kind="stable")
-    n_trees = len(deepest_first)
+    n_trees, n_levels = len(deepest_first), int(depths.max(initial=0))
     state = State(
         kernels.TREES,
         {
             "own_classes": len(model.classes),
             "twice_columns": 2 * d + 1,
             "trees": n_trees,
-            "levels": len(levels) - 1,
+            "levels": n_levels,
             "all_trees": n_trees,
             "nodes": len(old),
         },
     )
     state.row[::2] = -math.inf
     state.roots[:], state.places[deepest_first], state.outputs[:] = deepest_first, np.arange(n_trees), model.outputs
-    state.growing[:] = [(depths > level).sum() for level in range(len(levels) - 1)]
+    state.growing[:] = n_trees - np.bincount(depths, minlength=1).cumsum()[:n_levels]
     nodes = state.nodes
     nodes["threshold"][:] = np.where(is_leaf, model.value[old], model.threshold[old])
     nodes["value"][:] = np.where(is_leaf, 2 * d, 2 * feature + (model.missing[old] != left))

@@ -97,7 +97,7 @@ class Job:
         with _turn:
             if self._given_up.is_set() or _ending.is_set():
                 raise RuntimeError("nobody waits for it any more")
-            self._worker = worker = _worker()
+            self._worker = worker = _worker(self._solver)
             try:
                 worker.await_ready()
                 if self._given_up.is_set() or _ending.is_set():  # while it was being started
@@ -156,15 +156,22 @@ class _NoProcess(Exception):
 
 
 class _Worker:
-    """A process that solves, one window after another: what it has imported once it has at hand."""
+    """A process that solves, one window after another: what it has imported once it has at hand.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    solver
+        Whom it is to be ready for, where that can be sent.
+    """
+
+    def __init__(self, solver: Solver | None = None) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
         # Ctrl-C and the like are for the program, which saves what is under way: the solver goes on until it is ended.
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
+            self._ask(solver)
         except (OSError, ValueError) as error:
             raise _NoProcess(str(error)) from error
         self._owner = os.getpid()
@@ -192,12 +199,9 @@ class _Worker:
 
     def solve(self, solver: Solver, task: Task) -> Solution:
         """Ask, and wait for the answer."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            # The modules of a solver are looked for as here, so the path has to be there before it is read.
-            _write(self._process.stdin, sys.path)
-            _write(self._process.stdin, (solver, task))
+            self._ask((solver, task))
             found = _read(self._process.stdout)
         except (BrokenPipeError, EOFError) as error:
             raise RuntimeError(f"the process of the solver ended with code {self._process.wait()}") from error
@@ -205,6 +209,12 @@ class _Worker:
             raise found
         solution: Solution = found
         return solution
+
+    def _ask(self, question: Any) -> None:
+        """The modules of a solver are looked for as here, so the path has to be there before it is read."""
+        assert self._process.stdin is not None
+        _write(self._process.stdin, sys.path)
+        _write(self._process.stdin, question)
 
 
 _turn = threading.Lock()
@@ -239,18 +249,18 @@ def _end() -> None:
         job.wait()
 
 
-def _worker() -> _Worker:
+def _worker(solver: Solver) -> _Worker:
     if not (_workers and _workers[-1].is_alive):
-        _workers[:] = [_Worker()]
+        _workers[:] = [_Worker(solver)]
     return _workers[-1]
 
 
 def get_ready(solver: Solver) -> None:
     """Begin to start the process that the solver will run in, which takes as long as many events do."""
-    if solver.holds_lock and not _refused.is_set() and _turn.acquire(blocking=False):
+    if solver.holds_lock and _can_be_sent(solver) and not _refused.is_set() and _turn.acquire(blocking=False):
         try:
             with suppress(_NoProcess):  # whoever needs it will say so
-                _worker()
+                _worker(solver)
         finally:
             _turn.release()
 
@@ -299,6 +309,9 @@ def main() -> None:
     answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[bytearray]]]()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
+    sys.path, question = questions.get()
+    with suppress(Exception):  # what it cannot do it will say when it is asked
+        _understood(question).warm_up()
     answers.write(_READY)
     answers.flush()
     while True:

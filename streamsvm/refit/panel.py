@@ -77,7 +77,8 @@ class Panel:
         place.lead, place.share, place.inverse_temperature = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
         place.hits = place.asked = 0
         self._state.record[k] = 0.0
-        self._single = None
+        if self._single is not None:
+            self._single.seat(k, expert)
 
     def _least_missed(self) -> int:
         """Whose place is given up: the one without whom the best of all, stretch by stretch, would fall the least."""
@@ -234,14 +235,13 @@ class Single:
     """
 
     def __init__(self, state: State, n_columns: int, experts: list[Expert | None]) -> None:
-        n_classes = state.dims["classes"]
+        n_classes, self._foreign = state.dims["classes"], list[tuple[int, Expert]]()
         self.row = np.full(n_columns, np.nan)
         self._rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
-        self._asked, self._bytes = np.ones(1, np.int64), b""
+        self._asked = np.ones(1, np.int64)
         self._answers, self._proba = np.full((1 + len(experts), 1, n_classes), np.nan), np.zeros((1, n_classes))
         self._answers[0] = 0.0
-        self._experts = experts  # compiled code has the addresses of their models
-        self._foreign = [(k, one) for k, one in enumerate(experts, start=1) if one is not None and not one.has_arrays]
+        self._experts: dict[int, Expert] = {}  # compiled code has the addresses of their models
         self._codes, self._errors = np.zeros(1, np.int64), np.zeros(1)
         self._ballot, self._panel = State(kernels.BALLOT), state
         self._ballot.lend(
@@ -258,7 +258,13 @@ class Single:
         )
         for k, expert in enumerate(experts, start=1):
             if expert is not None:
-                self._state.seats[k].run, self._state.seats[k].model = expert.addresses
+                self.seat(k, expert)
+
+    def seat(self, k: int, expert: Expert) -> None:
+        """Give an expert a place."""
+        self._experts[k], self._answers[k] = expert, np.nan
+        self._state.seats[k].run, self._state.seats[k].model = expert.addresses
+        self._foreign = [(k, one) for k, one in self._experts.items() if not one.has_arrays]
 
     def vote(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
         """Ask who is to answer for a row, take the votes, and learn from a label."""
@@ -270,8 +276,8 @@ class Single:
 
     def _ask_foreign(self, row: Floats, learning: bool) -> None:
         """As compiled code has the others answer."""
-        if (content := row.tobytes()) != self._bytes:
-            self.row[:], self._bytes = row, content
+        if row.tobytes() != self.row.tobytes():
+            self.row[:] = row
             self._answers[1:] = np.nan
         asleep, seen = self._panel.experts["asleep"].tolist(), int(self._panel.seen)
         for k, expert in self._foreign:

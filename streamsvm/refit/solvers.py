@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from streamsvm.features import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
 from streamsvm.refit.windows import WindowRows
 
@@ -126,6 +127,12 @@ class _Searching:
         _check_classes(task.window.codes)
         settings, score = self._climb(task)
         return Solution(self._fit(task, settings), settings, score)
+
+    def warm_up(self) -> None:
+        """Solve next to nothing: what is imported, loaded or compiled the first time takes longer than many events."""
+        codes = np.arange(64) % 2
+        rows = EncodedRows(np.arange(64.0), np.zeros(1, np.int64), np.arange(65), True)
+        self.solve(Task(WindowRows(rows, codes, np.ones(64), np.full(64, np.nan), np.arange(64)), 1))
 
     def _climb(self, task: Task) -> tuple[dict[str, Any], float]:
         """Settings that no single change makes better on the newer part of the window, and how good they are there."""
@@ -359,9 +366,11 @@ def is_wide(task: Task) -> bool:
 
 
 def _dense(task: Task) -> Floats:
-    """The rows as a matrix, NaN where a value is missing."""
+    """The rows as a matrix, NaN where a value is missing; 0 in columns without any, which not all solvers take."""
     check_size(task)
-    return task.window.dense(task.n_columns)
+    matrix = task.window.dense(task.n_columns)
+    matrix[:, np.isnan(matrix).all(axis=0)] = 0.0
+    return matrix
 
 
 def check_size(task: Task) -> None:

@@ -523,16 +523,14 @@ class WindowMemory:
 
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
-        slots = self._state.slots[: len(self)]
-        order = np.argsort(slots.number)
-        lengths = slots.length[order]
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        shared = not slots.listed.any() and bool((lengths == lengths[:1]).all())
+        n = len(self)
+        order, codes, numbers, indptr = (np.zeros(size, np.int64) for size in (n, n, n, n + 1))
+        weights, times = np.empty(n), np.empty(n)
+        shared = bool(_call("list_events")(self._state, order, indptr, codes, weights, times, numbers))
         values = np.empty(indptr[-1])
-        columns = np.arange(lengths[0] if len(lengths) else 0) if shared else np.empty(indptr[-1], np.int64)
+        columns = np.arange(indptr[1] if n else 0) if shared else np.empty(indptr[-1], np.int64)
         _call("copy_rows")(self._state, order, indptr, values, columns, shared)
-        rows = EncodedRows(values, columns, indptr, shared)
-        return WindowRows(rows, slots.code[order], slots.weight[order], slots.time[order], slots.number[order])
+        return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
 
     # Saving ------------------------------------------------------------------------------------------------------
 

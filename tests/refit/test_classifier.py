@@ -298,6 +298,14 @@ def test_an_expert_says_what_its_model_does(name, n_classes):
     np.testing.assert_array_equal(partly[some], proba[some])
 
 
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_column_without_a_value_in_the_window_is_no_obstacle(name):
+    X = np.array([[np.nan, float(i)] for i in range(100)])
+    rows = EncodedRows(X.ravel(), np.arange(2), np.arange(0, 201, 2), True)
+    window = WindowRows(rows, np.arange(100) // 50, np.ones(100), np.full(100, np.nan), np.arange(100))
+    assert solver_of(name).solve(Task(window, 2)).model.predict(X[::99]) == [0, 1]
+
+
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
     rng = np.random.default_rng(0)
