@@ -10,7 +10,7 @@ first. The learner is expert 0, and what it says is taken as it is.
 An expert that has next to no say, or less than AWAKE_MOST others, falls asleep: it answers for one event in
 ASLEEP_SAMPLE, each at its turn, so that no event has to wait for all of them. It wakes when it has come nearer, and all
 do when the panel is wrong more often than it was. Who is asleep changes only where the number of events learned is a
-multiple of BLOCK, so that rows can be asked about by the block.
+multiple of BLOCK.
 
 Notes
 -----
@@ -121,9 +121,25 @@ SINGLE = Declaration(
 
 
 @inlined
+def is_asked(panel, k, label):
+    """Whether expert k is to answer for the next row: who is asleep does at its turn, where the row is learned."""
+    is_turn = label >= 0 and (int(panel.seen) + k) % ASLEEP_SAMPLE == 0
+    return panel.experts[k].present > 0 and (panel.experts[k].asleep == 0 or is_turn)
+
+
+@inlined
 def speaks(panel, ballot, k, i):
-    """Whether expert k has been asked about row i, and has a say."""
-    return panel.experts[k].present > 0 and not math.isnan(ballot.answers[k, i, 0])
+    """Whether expert k is to answer for row i, and has."""
+    return is_asked(panel, k, ballot.labels[i]) and not math.isnan(ballot.answers[k, i, 0])
+
+
+@inlined
+def is_lacking(panel, ballot, i):
+    """Whether somebody is to answer for row i, and has not."""
+    for k in range(1, panel.experts.size):
+        if is_asked(panel, k, ballot.labels[i]) and math.isnan(ballot.answers[k, i, 0]):
+            return True
+    return False
 
 
 @inlined
@@ -284,10 +300,15 @@ def keep_record(panel):
 
 
 @kernel
-def vote_on_rows(panel, ballot):
-    """Vote on rows one after another, and learn from those with a label who is worth how much."""
+def vote_on_rows(panel, ballot, first):
+    """Vote on rows one after another, and learn from those with a label who is worth how much.
+
+    Returns how many are done: all, or those before one about which somebody is to be asked who was not.
+    """
     proba = ballot.proba
-    for i in range(ballot.codes.size):
+    for i in range(first, ballot.codes.size):
+        if i > first and is_lacking(panel, ballot, i):
+            return i
         label, n, best = ballot.labels[i], panel.n_classes, -1
         if n > 0:
             take_votes(panel, ballot, i, n)
@@ -301,8 +322,9 @@ def vote_on_rows(panel, ballot):
         ballot.codes[i] = best
         ballot.errors[i] = 0.0 if best == label else 1.0
         if label >= 0:
-            look_after(panel, 1.0 - ballot.errors[i])
             panel.n_classes = max(n, label + 1)
+            look_after(panel, 1.0 - ballot.errors[i])
+    return ballot.codes.size
 
 
 @inlined
@@ -329,11 +351,7 @@ def ask_about_row(panel, single, row, learner, label):
     for c in range(learner.size):
         answers[0, 0, c] = learner[c]
     for k in range(1, seats.size):
-        if seats[k].run == 0:
-            continue
-        if panel.experts[k].asleep > 0 and not (label >= 0 and (int(panel.seen) + k) % ASLEEP_SAMPLE == 0):
-            answers[k, 0, 0] = math.nan
-        elif math.isnan(answers[k, 0, 0]):
+        if seats[k].run != 0 and is_asked(panel, k, label) and math.isnan(answers[k, 0, 0]):
             for c in range(said.shape[1]):
                 said[0, c] = 0.0
             call(seats[k].run, (seats[k].model, address_of(question)))
@@ -347,5 +365,5 @@ ENTRIES = {
     "ask_about_row": Entry(
         ask_about_row, (StateType(PANEL.name), StateType(SINGLE.name), _FLOATS, _FLOATS, types.int64)
     ),
-    "vote_on_rows": Entry(vote_on_rows, (StateType(PANEL.name), StateType(BALLOT.name))),
+    "vote_on_rows": Entry(vote_on_rows, (StateType(PANEL.name), StateType(BALLOT.name), types.int64)),
 }

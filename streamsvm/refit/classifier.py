@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 # Where nothing else is said a model enters when a quarter as many events as its window has have come, within bounds.
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
+# Experts are asked about so many labelled events at a time: who wakes among them is asked about the rest.
+MOST_ROWS = 512
 # What is compiled with the learner, rather than in the midst of the stream.
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
 # What is kept of parameters as it is.
@@ -648,7 +650,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         learned, at = np.flatnonzero(codes >= 0), 0
         n_done = 0
         while at < n:
-            n_next = self._next - self._seen
+            n_next = self._due - self._seen
             end = n if n_done + n_next > len(learned) else int(learned[n_done + n_next - 1]) + 1
             part = slice(at, end)
             found[part], scores[part], proba[part], errors = self._run_part(
@@ -668,7 +670,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         due = self._trigger.due_in()
         until = [_NEVER if due is None else due]
         if not self._panel.is_empty:
-            until.append(self._panel.to_block)
+            until.append(MOST_ROWS)
         if self._job is not None:
             until.append(self._job.refit.due - self._seen)
         if self._waits_for_block or (self._adoption is not None and self._adoption.is_running):
@@ -748,8 +750,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     def _look_ahead(self) -> None:
         """Note until when nothing happens, and whether there is nobody but the learner, or nobody else is heard."""
-        self._next = self._seen + self._n_until_something()
+        self._due = self._next = self._seen + self._n_until_something()
         self._is_empty = self._panel.is_empty
+        if not self._is_empty:
+            self._next = min(self._due, self._seen + self._panel.to_block)
         self._is_alone = self._is_empty or self._panel.is_alone
 
     def _begin(self) -> None:

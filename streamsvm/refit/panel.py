@@ -35,6 +35,7 @@ class Panel:
     def __init__(self, n_experts: int) -> None:
         self.experts: list[Expert | None] = [None] * n_experts
         self._single: Single | None = None
+        self._awake = set[int]()  # who was, of late: a guess at who will be
         self._classes = 2
         self._state = self._new_state(self._classes)
         self._state.experts[0].present, self._state.experts[0].share = 1, 1.0
@@ -60,9 +61,6 @@ class Panel:
     def to_block(self) -> int:
         """After how many labelled events it may change who is asleep."""
         return kernels.BLOCK - int(self._state.seen) % kernels.BLOCK
-
-    def _is_asleep(self, k: int) -> bool:
-        return bool(self._state.experts[k].asleep)
 
     def enter(self, expert: Expert, n_classes: int) -> None:
         """Give an expert a place, if need be that of another, where the learner knows so many classes."""
@@ -113,9 +111,10 @@ class Panel:
         """
         n = len(rows)
         self._grow(n_classes)
-        answers = np.zeros((1 + len(self.experts), n, n_classes))
-        answers[1:] = np.nan
-        asking = self._ask_beside(rows, labels, answers, learning)
+        answers = np.full((1 + len(self.experts), n, n_classes), np.nan)
+        before = int(self._state.seen) + np.cumsum(labels >= 0) - (labels >= 0)
+        likely, self._awake = self._awake, set()
+        asking = self._ask_beside(rows, before, answers, learning, likely)
         answers[0] = learner()
         if asking is not None:
             asking.result()
@@ -129,7 +128,9 @@ class Panel:
             proba=proba,
             errors=errors,
         )
-        _compiled("vote_on_rows")(self._state, ballot)
+        at = 0
+        while (at := _compiled("vote_on_rows")(self._state, ballot, at)) < n:
+            self._ask(rows.part(at, n), before[at:], answers[:, at:], learning, set())
         return codes, scores, proba, errors
 
     def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
@@ -145,27 +146,31 @@ class Panel:
             single = self._single = Single(self._state, len(row), self.experts)
         return single.vote(row, learner, label)
 
-    def _ask_beside(self, rows: EncodedRows, labels: Ints, answers: Floats, learning: bool) -> Future[None] | None:
+    def _ask_beside(
+        self, rows: EncodedRows, before: Ints, answers: Floats, learning: bool, likely: set[int]
+    ) -> Future[None] | None:
         """Ask the experts, on another thread where that pays."""
-        if self.is_empty:
-            return None
-        before = int(self._state.seen) + np.cumsum(labels >= 0) - (labels >= 0)
-        everything = np.ones(len(rows), np.int64)
-        asked = [
-            (k, expert, (_is_turn_of(k, before) & learning).astype(np.int64) if self._is_asleep(k) else everything)
-            for k, expert in enumerate(self.experts, start=1)
-            if expert is not None
-        ]
+        asked = rows, before, answers, learning, likely
+        if len(rows) >= _THREADED and not self.is_empty:
+            return _executor().submit(self._ask, *asked)
+        self._ask(*asked)
+        return None
 
-        def ask() -> None:
-            for k, expert, which in asked:
-                answers[k][which > 0] = 0.0
-                expert.ask(rows, which, answers[k])
+    def _ask(self, rows: EncodedRows, before: Ints, answers: Floats, learning: bool, likely: set[int]) -> None:
+        """Have those answer for rows, before which so many were learned, who are to and have not.
 
-        if len(rows) < _THREADED:
-            ask()
-            return None
-        return _executor().submit(ask)
+        Who is asleep, but likely to wake on the way, answers too, and is heard from there on.
+        """
+        asleep = self._state.experts["asleep"].tolist()
+        for k, expert in enumerate(self.experts, start=1):
+            if expert is None:
+                continue
+            if not asleep[k]:
+                self._awake.add(k)
+            is_asked = (_is_turn_of(k, before) & learning) | (not asleep[k] or k in likely)
+            if (lacking := is_asked & np.isnan(answers[k, :, 0])).any():
+                answers[k, lacking] = 0.0
+                expert.ask(rows, lacking.astype(np.int64), answers[k])
 
     def _grow(self, n_classes: int) -> None:
         if n_classes > self._classes:
@@ -271,7 +276,7 @@ class Single:
         if self._foreign:
             self._ask_foreign(row, label >= 0)
         _compiled("ask_about_row")(self._panel, self._state, row, learner, label)
-        _compiled("vote_on_rows")(self._panel, self._ballot)
+        _compiled("vote_on_rows")(self._panel, self._ballot, 0)
         return int(self._codes[0]), self._proba[0, : len(learner)], float(self._errors[0])
 
     def _ask_foreign(self, row: Floats, learning: bool) -> None:
@@ -281,10 +286,8 @@ class Single:
             self._answers[1:] = np.nan
         asleep, seen = self._panel.experts["asleep"].tolist(), int(self._panel.seen)
         for k, expert in self._foreign:
-            answers = self._answers[k]
-            if asleep[k] and not (learning and _is_turn_of(k, seen)):
-                answers[:] = np.nan
-            elif np.isnan(answers[0, 0]):
+            answers, is_asked = self._answers[k], not asleep[k] or (learning and _is_turn_of(k, seen))
+            if is_asked and np.isnan(answers[0, 0]):
                 answers[:] = 0.0
                 expert.ask(self._rows, self._asked, answers)
 

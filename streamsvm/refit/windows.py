@@ -621,9 +621,9 @@ class AdaptiveMemory(WindowMemory):
         """As `add`, for those who know that all fits: nothing is looked at again."""
         whole, at = _arrays(rows), 0
         if errors is not None:
-            told = zip(codes.tolist(), weights.tolist(), errors.tolist(), strict=True)
-            for i, (code, weight, error) in enumerate(told):
-                if code >= 0 and 0.0 < weight < math.inf and error == error and self._is_alarmed_by(error):
+            told = np.flatnonzero((codes >= 0) & (weights > 0.0) & (weights < math.inf) & ~np.isnan(errors))
+            for i, error in zip(told.tolist(), errors[told].tolist(), strict=True):
+                if self._is_alarmed_by(error):
                     self._add_part(*whole, codes, weights, times, at, i + 1)
                     self.keep_latest(self._detector.width)
                     at = i + 1

@@ -34,12 +34,14 @@ def vote(panel: State, answers: Floats, labels: NDArray[np.int64]) -> tuple[NDAr
     codes, proba = np.zeros(n, np.int64), np.zeros((n, CLASSES))
     ballot = State(kernels.BALLOT)
     ballot.lend(labels=labels, answers=answers, codes=codes, scores=np.zeros(n), proba=proba, errors=np.zeros(n))
-    kernels.vote_on_rows(panel, ballot)
+    at = 0
+    while at < n:
+        at = kernels.vote_on_rows(panel, ballot, at)
     return codes, proba
 
 
 class Twin:
-    """The two votes as the module describes them, where everybody answers for every row."""
+    """The two votes as the module describes them."""
 
     def __init__(self, present: tuple[int, ...]) -> None:
         self.present = [0, *present]
@@ -48,6 +50,7 @@ class Twin:
         self.beta = dict.fromkeys(self.present, 1.0)
         self.asleep = dict.fromkeys(self.present, False)
         self.until = {k: 0.0 if k == 0 else kernels.AWAKE_LEAST for k in self.present}
+        self.heard = dict.fromkeys(self.present, 0)
         self.first_right = self.second_right = self.now = self.long = 0.0
         self.seen = 0
 
@@ -68,15 +71,18 @@ class Twin:
         self.first_right += kernels.RATE * ((first.argmax() == label) - self.first_right)
         self.second_right += kernels.RATE * ((second.argmax() == label) - self.second_right)
         right = {k: float(said[k].argmax() == label) for k in self.present}
-        for k in self.present[1:]:
-            rate = max(1.0 / 500.0, 1.0 / (self.seen + 1 + kernels.CAUTION_EVENTS))
+        heard = [k for k in self.present if not self.asleep[k] or (self.seen + k) % kernels.ASLEEP_SAMPLE == 0]
+        for k in heard[1:]:
+            self.heard[k] += 1
+            rate = max(1.0 / 500.0, 1.0 / (self.heard[k] + kernels.CAUTION_EVENTS))
             rate = min(3.0 * rate, 1.0) if self.asleep[k] else rate
             self.lead[k] += rate * (right[k] - right[0] - self.lead[k])
             logs = np.log(said[k])
             gradient = max(logs[label] - float(said[k] @ logs), -kernels.MOST_SURPRISE)
             beta = self.beta[k] * math.exp(kernels.CALIBRATION_RATE * gradient)
             self.beta[k] = min(max(beta, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE)
-        gained = {k: self.share[k] * max(said[k][label], kernels.LEAST_PROBABILITY) for k in self.present}
+        says = {k: max((said[k] if k in heard else second)[label], kernels.LEAST_PROBABILITY) for k in self.present}
+        gained = {k: self.share[k] * says[k] for k in self.present}
         for k in self.present:
             kept = (1.0 - kernels.SHARE) * gained[k] / sum(gained.values())
             self.share[k] = kept + kernels.SHARE / len(self.present)
@@ -153,3 +159,15 @@ def test_a_learner_that_is_heard_alone_is_repeated_to_the_last_bit(second_heard:
     panel.second_right = 1.0 if second_heard else 0.0
     _, proba = vote(panel, answers, np.full(N, -1))
     np.testing.assert_array_equal(proba, answers[0])
+
+
+def test_it_stops_before_a_row_about_which_somebody_is_to_be_asked():
+    answers, labels = stream(0)
+    panel, n = new_panel((1, 2)), 9
+    answers[1, 5:] = np.nan
+    ballot = State(kernels.BALLOT)
+    ballot.lend(labels=labels[:n], answers=answers[:, :n].copy(), codes=np.zeros(n, np.int64), scores=np.zeros(n))
+    ballot.lend(proba=np.zeros((n, CLASSES)), errors=np.zeros(n))
+    assert kernels.vote_on_rows(panel, ballot, 0) == 5
+    panel.experts[1].asleep = 1
+    assert kernels.vote_on_rows(panel, ballot, 5) == 7  # the turn of who is asleep
