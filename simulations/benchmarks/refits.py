@@ -51,9 +51,9 @@ def shuffled(X: NDArray[np.float64], y: NDArray[Any], n: int) -> Stream:
     return np.ascontiguousarray(X[order]), y[order].tolist()
 
 
-def _covertype() -> Stream:
+def _covertype(n: int = 200_000) -> Stream:
     table, labels = _all_of("covtype.csv.gz")
-    return shuffled(np.column_stack(list(table.values())).astype(float), np.array(labels), 200_000)
+    return shuffled(np.column_stack(list(table.values())).astype(float), np.array(labels), n)
 
 
 def _all_of(file: str) -> tuple[dict[str, Any], list[Any]]:
@@ -116,6 +116,19 @@ DRIFT: dict[str, Callable[[], Stream]] = {
         for seed in (1, 2)
     },
     **{f"centres recurring #{seed}": (lambda seed=seed: centres(seed)) for seed in range(3)},
+}
+
+
+def sea(n: int) -> Stream:
+    """SEA by Street and Kim (2001): four concepts, and one label in ten is wrong."""
+    rng = np.random.default_rng(1)
+    X, threshold = rng.uniform(0.0, 10.0, (n, 3)), np.array([8.0, 9.0, 7.0, 9.5])[np.arange(n) * 4 // n]
+    return X, ((X[:, 0] + X[:, 1] <= threshold) ^ (rng.random(n) < 0.1)).tolist()
+
+
+LENGTHY: dict[str, Callable[[], Stream]] = {
+    "covertype, all": lambda: _covertype(581_012),
+    "SEA, a million": lambda: sea(1_000_000),
 }
 
 
@@ -303,13 +316,31 @@ def cost() -> Iterator[tuple[str, Callable[[], Any]]]:
         for solver in (None, "trees", "cuts", "newton"):
             yield (
                 f"{stream} / cost / {solver or 'without'}",
-                lambda stream=stream, solver=solver: expense(stream, solver),
+                lambda stream=stream, solver=solver: expense("_expense", stream, solver),
             )
+    for stream in LENGTHY:
+        for way in ways():
+            yield f"{stream} / cost / {way}", lambda stream=stream, way=way: expense("_pace", stream, way)
 
 
-def expense(stream: str, solver: str | None) -> dict[str, Any]:
+def ways() -> dict[str, dict[str, Any] | None]:
+    """How often and of what windows trees are fitted beside a long stream: settings, None for not at all."""
+    from streamsvm.refit import Growing, Latest
+
+    patient = Growing(10_000, 3.0)
+    return {
+        "without": None,
+        "trees, growing": {"trigger": Growing(500, 2.0), "window": Latest(20_000)},
+        "trees, growing, long delay": {"trigger": Growing(500, 2.0), "window": Latest(20_000), "delay": 0.5},
+        "trees, patient": {"trigger": patient, "window": Latest(20_000), "delay": 0.5},
+        "trees, patient, short": {"trigger": patient, "window": Latest(5_000), "delay": 0.5},
+        "trees": {},
+    }
+
+
+def expense(what: str, stream: str, how: str | None) -> dict[str, Any]:
     """In a process of its own, so that memory is its own."""
-    command = [sys.executable, "-m", "simulations.benchmarks.refits", "_expense", stream, str(solver)]
+    command = [sys.executable, "-m", "simulations.benchmarks.refits", what, stream, str(how)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = dict(pair.split("=") for pair in text.split())
     return {name: float(value) for name, value in found.items()}
@@ -331,6 +362,20 @@ def _expense(stream: str, solver: str | None) -> None:
         if times:
             for q in (50, 99, 99.9, 100):
                 print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
+    print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+
+
+def _pace(stream: str, way: str) -> None:
+    X, y = LENGTHY[stream]()
+    settings = ways()[way]
+    model, warm = (make("StreamSVMClassifier", None if settings is None else "trees", **settings or {}) for _ in "ab")
+    run(warm, X[:12_000], y[:12_000])
+    hits, seconds = run(model, X, y)
+    refits = getattr(model, "refits", [])
+    print(
+        f"events_per_second={len(y) / seconds:.1f} accuracy={hits.mean():.5f} last_fifth={scored(hits)['fifths'][-1]}"
+    )
+    print(f"refits={len(refits)} solver_seconds={sum(refit['seconds'] for refit in refits):.2f}")
     print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
@@ -390,6 +435,9 @@ def main() -> None:
     """The command line."""
     if sys.argv[1:2] == ["_expense"]:
         _expense(sys.argv[2], None if sys.argv[3] == "None" else sys.argv[3])
+        return
+    if sys.argv[1:2] == ["_pace"]:
+        _pace(sys.argv[2], sys.argv[3])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=[*PARTS, "show"])

@@ -27,7 +27,7 @@ from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
-from streamsvm.parameters import check_choice, check_number
+from streamsvm.parameters import check_between, check_choice, check_number
 from streamsvm.refit import archive
 from streamsvm.refit.adoption import TRIED, Adoption
 from streamsvm.refit.experts import Expert
@@ -94,8 +94,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     experts
         The most models that vote beside the learner.
     delay
-        Labelled events from the beginning of a refit to the entry of its model, at least 64. None for a quarter of the
-        window's events, at most 5,000. While a window is being solved, or a model tried, triggers have no effect.
+        Labelled events from the beginning of a refit to the entry of its model, at least 64; or, as a float below 1,
+        what share they are of those since the refit before. None for a quarter of the window's events, at most 5,000.
+        While a window is being solved, or a model tried, triggers have no effect. A model that enters late is less
+        fresh, and less often waited for.
     search
         Settings are chosen by fits on at most so many times the window's events in all.
     timeout
@@ -136,7 +138,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         trigger: Trigger | None = None,
         hand_over: str = "vote",
         experts: int = 8,
-        delay: int | None = None,
+        delay: int | float | None = None,
         search: float = 1.0,
         timeout: float | None = None,
         seed: int = 0,
@@ -153,7 +155,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
         check_choice("hand_over", hand_over, ("vote", "adopt"))
         check_number("experts", experts, 1, 64, whole=True)
-        if delay is not None:
+        if isinstance(delay, float):
+            check_between("delay", delay, 0.0, 1.0)
+        elif delay is not None:
             check_number("delay", delay, DELAY_LEAST, whole=True)
         check_number("search", search, 0.0)
         if timeout is not None:
@@ -762,7 +766,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if self._job is not None or (self._adoption is not None and self._adoption.is_running):
             return
         window = self._memory.snapshot()
-        delay = self.delay or int(min(max(DELAY_SHARE * len(window), DELAY_LEAST), DELAY_MOST))
         self._n_refits += 1
         n_columns = int(window.rows.columns.max(initial=-1)) + 1
         task = Task(
@@ -776,7 +779,14 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         )
         if self._adoption is not None:
             task = self._adoption.prepare(task, self._model)
-        self._start(Refit(self._n_refits, self._seen, self._seen + delay, task))
+        self._start(Refit(self._n_refits, self._seen, self._seen + self._delay(len(window)), task))
+
+    def _delay(self, n: int) -> int:
+        """How many events after the beginning of a refit of n events its model enters."""
+        if isinstance(self.delay, float):
+            before = self._notes[-1]["event"] if self._notes else 0
+            return max(round(self.delay * (self._seen - before)), DELAY_LEAST)
+        return int(self.delay or min(max(DELAY_SHARE * n, DELAY_LEAST), DELAY_MOST))
 
     def _newest_model(self) -> Any:
         """What the latest expert knows, to start from, where that is of planes; None where there is none."""

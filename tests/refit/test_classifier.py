@@ -352,6 +352,13 @@ def test_a_model_enters_at_its_event_however_long_it_takes():
     assert [(refit["event"], refit["outcome"]) for refit in model.refits] == [(200, "votes")]
 
 
+def test_a_delay_may_be_a_share_of_the_events_since_the_refit_before():
+    X, y = events(900)
+    model = cheap(trigger=Growing(200, 2.0), delay=0.75)
+    model.learn_many(X, y)
+    assert [(refit["event"], refit["entered"]) for refit in model.refits] == [(200, 350), (600, 900)]
+
+
 def test_on_demand():
     X, y = events(500)
     model = cheap(trigger=OnDemand())
@@ -655,6 +662,7 @@ def test_a_solver_that_holds_the_lock_runs_elsewhere():
         ({"hand_over": "swap"}, "`hand_over` must be one of"),
         ({"experts": 0}, "`experts` must be an integer of at least 1"),
         ({"delay": 10}, "`delay` must be an integer of at least 64"),
+        ({"delay": 1.0}, "`delay` must be a number between 0 and 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
