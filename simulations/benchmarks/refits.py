@@ -327,13 +327,11 @@ def ways() -> dict[str, dict[str, Any] | None]:
     """How often and of what windows trees are fitted beside a long stream: settings, None for not at all."""
     from streamsvm.refit import Growing, Latest
 
-    patient = Growing(10_000, 3.0)
     return {
         "without": None,
         "trees, growing": {"trigger": Growing(500, 2.0), "window": Latest(20_000)},
         "trees, growing, long delay": {"trigger": Growing(500, 2.0), "window": Latest(20_000), "delay": 0.5},
-        "trees, patient": {"trigger": patient, "window": Latest(20_000), "delay": 0.5},
-        "trees, patient, short": {"trigger": patient, "window": Latest(5_000), "delay": 0.5},
+        "trees, patient": {"trigger": Growing(30_000, 5.0), "window": Latest(20_000), "delay": 0.9},
         "trees": {},
     }
 

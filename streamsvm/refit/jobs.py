@@ -167,10 +167,9 @@ class _Worker:
     def __init__(self, solver: Solver | None = None) -> None:
         command = [sys.executable, "-c", "from streamsvm.refit.jobs import main; main()"]
         # Ctrl-C and the like are for the program, which saves what is under way: the solver goes on until it is ended.
+        # In a session of its own it would not stand back: Linux shares processors out by session first.
         try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
             self._ask(solver)
         except (OSError, ValueError) as error:
             raise _NoProcess(str(error)) from error
