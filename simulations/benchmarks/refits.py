@@ -331,7 +331,7 @@ def ways() -> dict[str, dict[str, Any] | None]:
         "without": None,
         "trees, growing": {"trigger": Growing(500, 2.0), "window": Latest(20_000)},
         "trees, growing, long delay": {"trigger": Growing(500, 2.0), "window": Latest(20_000), "delay": 0.5},
-        "trees, patient": {"trigger": Growing(30_000, 5.0), "window": Latest(20_000), "delay": 0.9},
+        "trees, patient": {"trigger": Growing(30_000, 5.0), "window": Latest(10_000), "delay": 0.9},
         "trees": {},
     }
 

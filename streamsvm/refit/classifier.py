@@ -167,6 +167,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             Adoption.check(learner, self._solver)
         get_ready(self._solver)
         prepare(_ENTRIES)
+        for entry in _ENTRIES:
+            entry.compile()  # loads it: some of it is called for the first time long after the first event
         self.learner = learner
         self.solver = solver
         self.window = window

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import logging
 import os
@@ -62,11 +63,11 @@ class Job:
     def _begin(self) -> None:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
-        self._given_up = threading.Event()
-        # A daemon: at the end of the program `_end` looks after it.
-        self._thread = threading.Thread(target=self._run, name="streamsvm-refit", daemon=True)
+        self._given_up, self._over = threading.Event(), threading.Event()
         _jobs.add(self)
-        self._thread.start()
+        # An event of the stream waits for this: `Thread.start` would have it wait until the thread runs. At the end of
+        # the program `_end` looks after it.
+        _thread.start_new_thread(self._run, ())
 
     def __reduce__(self) -> Any:
         return Job, (self._solver, self.refit)
@@ -79,7 +80,9 @@ class Job:
             self._error = error
         except SystemExit as error:
             self._error = RuntimeError(f"the solver wanted to end the program with code {error.code}")
-        self.seconds = time.perf_counter() - start
+        finally:
+            self.seconds = time.perf_counter() - start
+            self._over.set()
 
     def _solve(self, task: Task) -> Solution:
         """Solve in this thread, or in a process where the solver would hold the interpreter's lock, and one can be."""
@@ -115,11 +118,11 @@ class Job:
     @property
     def is_running(self) -> bool:
         """Whether the solver is still at it."""
-        return self._thread.is_alive()
+        return not self._over.is_set()
 
     def wait(self) -> None:
         """Until it is over, whatever came of it."""
-        self._thread.join()
+        self._over.wait()
 
     def result(self, timeout: float | None = None) -> Solution:
         """What the solver found; it is waited for.
@@ -133,7 +136,7 @@ class Job:
         """
         if self._owner != os.getpid() and self._solution is None and self._error is None:
             self._begin()  # a child process has the job of its parent, but not the thread
-        self._thread.join(timeout)
+        self._over.wait(timeout)
         if self.is_running:
             self._give_up()
             raise TimeoutError(f"it took longer than {timeout:g} s")
