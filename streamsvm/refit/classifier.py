@@ -347,9 +347,16 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """
         moment = _seconds(time)
         code = self._model._codes.get(y)
-        if code is None or w != 1.0 or not self._model._pack(x) or not self._learn_packed(code, moment):
+        if code is None or w != 1.0 or not self._pack(x) or not self._learn_packed(code, moment):
             rows, codes, weights = self._model._prepare([x], [y], [w], False)
             self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
+
+    def _pack(self, x: Any) -> bool:
+        """Make an event the learner's single one at hand, if it has a number under each name that is known."""
+        model = self._model
+        if model._fast[0] != model._space.plain_length:
+            model._follow_space()
+        return model._pack(x)
 
     def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, and remember it; False where that cannot be done."""
@@ -429,7 +436,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """The most probable class, and the probabilities of all that are known."""
         model = self._model
         n = int(model._state.n_classes)
-        if model._pack(x) and model._predict_packed():
+        if self._pack(x) and model._predict_packed():
             code, proba, _ = self._panel.vote_on_one(self._event_at_hand().row, model._proba[:n], -1)
             return code, proba
         rows = one_row(*model._space.encode_event(x, learn=False))

@@ -352,6 +352,18 @@ def test_a_model_enters_at_its_event_however_long_it_takes():
     assert [(refit["event"], refit["outcome"]) for refit in model.refits] == [(200, "votes")]
 
 
+def test_single_events_after_rows_are_not_taken_for_rows(monkeypatch):
+    X, y = events(600)
+    model = cheap()
+    model.learn_many(X[:500], y[:500])
+    assert not model._panel.is_empty
+    model.predict_one(dicts(X[500:501])[0])  # from now on events are known to have these names
+    monkeypatch.setattr(RefitClassifier, "_run_part", None)
+    for x, label in zip(dicts(X[500:]), y[500:], strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
+
+
 def test_a_delay_may_be_a_share_of_the_events_since_the_refit_before():
     X, y = events(900)
     model = cheap(trigger=Growing(200, 2.0), delay=0.75)
