@@ -13,6 +13,8 @@ from river import base
 
 from connectors.events import LateLabels
 from connectors.held import Texts
+from streamsvm.decide.deciding import DecidingClassifier
+from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
 from streamsvm.models import encode_label
@@ -47,8 +49,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
     relearn_corrections
         Whether a second label of an event, where it is another one, is learned too; the first is not unlearned.
     folder
-        A directory where events wait on disk, for classifiers of this package; some 100 bytes of each stay in memory.
-        None: they wait in memory.
+        A directory where events wait on disk, for learners of this package, also those with costs; some 100 bytes of
+        each stay in memory. None: they wait in memory.
 
     Examples
     --------
@@ -93,7 +95,15 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
         self._sets = AllSets()
-        self._asked = OwnModel(model, proba=True) if is_own(model) else OtherModel(model)
+        # What decides by costs around a classifier of this package is none of its business: it learns as without.
+        self._decides = isinstance(model, DecidingClassifier) and is_own(model.model)
+        own = model.model if self._decides else model
+        self._asked = OwnModel(own, proba=True) if is_own(own) else OtherModel(model)
+        if folder is not None and isinstance(self._asked, OtherModel):
+            raise ValueError(
+                f"folder {folder!r}: events wait on disk for learners of this package alone, not for "
+                f"{type(model).__name__}: leave out the folder"
+            )
 
     @property
     def _wrapped_model(self) -> base.Classifier:
@@ -242,6 +252,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             Passed on to the classifier, where there is no key.
         """
         if key is None and isinstance(x, dict):
+            if self._decides:
+                self.model._number(self._asked.classes)
             self.model.learn_one(x, y, **kwargs)
             return
         join = self._joined()
@@ -254,7 +266,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         if isinstance(asked, OtherModel):
             asked.with_proba = proba
         answer = self._ask(x, key, time)
-        code = int(answer.codes[0])
+        code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
         label = asked.classes[code] if code >= 0 else None
         if isinstance(asked, OtherModel):
             return label, asked.last
@@ -281,7 +293,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
                 relearns=self.relearn_corrections,
                 folder=None if self.folder is None else Path(self.folder),
             )
-            self._join = Join(store, self._asked, on_timeout=self.on_timeout)
+            decisions = Decisions(costs=self.model._costs) if self._decides else None
+            self._join = Join(store, self._asked, on_timeout=self.on_timeout, decisions=decisions)
         return self._join
 
     def _moment(self, time: Any, join: Join) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from river import base
 
 from streamsvm.pending.join import Answer, Asked, Model
 
@@ -57,6 +58,7 @@ class OtherModel:
         self.model = model
         self.classes: list[Any] = []
         self._codes: dict[Hashable, int] = {}
+        self._takes_likeliest = takes_likeliest(model)
         self.with_proba = False
         """Whether the next prediction is asked for all probabilities."""
         self.last: dict[Any, float] = {}
@@ -91,8 +93,19 @@ class OtherModel:
         if not self.with_proba:
             return self.code(self.model.predict_one(x)), np.nan
         self.last = self.model.predict_proba_one(x)
-        best = max(self.last, key=self.last.__getitem__, default=None)
-        return self.code(best), self.last.get(best, np.nan)
+        found = max(self.last, key=self.last.__getitem__, default=None)
+        if not self._takes_likeliest:
+            found = self.model.predict_one(x)
+        return self.code(found), self.last.get(found, np.nan)
+
+
+def takes_likeliest(model: Any) -> bool:
+    """Whether a classifier predicts the most probable class, as River's do that do not say otherwise."""
+    from river import compose
+
+    while isinstance(model, compose.Pipeline):
+        model = list(model.steps.values())[-1]
+    return type(model).predict_one is base.Classifier.predict_one
 
 
 def is_own(model: Any) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import random
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from river import checks, datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
-from streamsvm import CPMClassifier, DelayedClassifier
+from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
 from tests.learners import knowledge
 
 
@@ -92,3 +93,67 @@ def test_a_copy_goes_its_own_way() -> None:
     for i in range(50):
         model.learn_one(i, i % 2)
     assert model.counts["answered"] == 50
+
+
+COST = {"p": {"q": 20.0}}
+
+
+def turning(n: int) -> list[tuple[dict[str, float], str]]:
+    dice = random.Random(2)
+    X = [{"a": dice.gauss(0, 1), "b": dice.gauss(0, 1)} for _ in range(n)]
+    return [(x, "p" if x["a"] * (1 if i < n // 2 else -1) + dice.gauss(0, 1) > 0 else "q") for i, x in enumerate(X)]
+
+
+def shares_and_decisions(model: Any, delay: int, sets_at: int = -1) -> list[Any]:
+    events, found = turning(300), []
+    for i, (x, _) in enumerate(events):
+        if i == sets_at:
+            model.predict_set_one(x, key=i)
+            found.append(None)
+        else:
+            found.append((model.predict_proba_one(x, key=f"-{i}"), model.predict_one(x, key=i)))
+        if i >= delay:
+            model.learn_one(i - delay, events[i - delay][1])
+    return found
+
+
+@pytest.mark.parametrize("delay", [0, 20])
+def test_what_is_learned_is_the_same_with_costs(delay: int) -> None:
+    plain, deciding = (StreamSVMClassifier(effort="low", cost=cost) for cost in (None, COST))
+    found = (
+        shares_and_decisions(DelayedClassifier(plain), delay),
+        shares_and_decisions(DelayedClassifier(deciding), delay),
+    )
+    assert [shares for shares, _ in found[0]] == [shares for shares, _ in found[1]]
+    for (shares, likeliest), (_, decision) in zip(*found, strict=True):
+        if len(shares) == 2:
+            assert likeliest == max(shares, key=shares.__getitem__)
+            assert decision == ("p" if 20.0 * shares["p"] > shares["q"] else "q")
+
+
+@pytest.mark.parametrize("inner", [CPMClassifier(), naive_bayes.GaussianNB()], ids=["own", "river"])
+def test_sets_do_not_change_what_is_decided(inner: Any) -> None:
+    models = [DelayedClassifier(DecidingClassifier(copy.deepcopy(inner), cost=COST)) for _ in range(2)]
+    plain, asked = shares_and_decisions(models[0], 5), shares_and_decisions(models[1], 5, sets_at=100)
+    assert asked[:100] == plain[:100]
+    assert asked[101:] == plain[101:]
+    assert {decision for _, decision in plain} > {"p", "q"}
+
+
+def test_labels_by_key_and_without_are_counted_alike() -> None:
+    model = DelayedClassifier(DecidingClassifier(CPMClassifier(), class_weight="balanced"))
+    for i, (x, y) in enumerate(turning(200)):
+        if i % 3:
+            model.predict_one(x, key=i)
+            model.learn_one(i, y)
+        else:
+            model.learn_one(x, y)
+    y = [y for _, y in turning(200)]
+    counts = {label: model.model._costs.counts[code] for code, label in enumerate(model.model.classes_)}
+    assert counts == {label: y.count(label) for label in "pq"}
+
+
+def test_where_events_wait_as_dicts_a_folder_is_refused_at_once(tmp_path: Any) -> None:
+    DelayedClassifier(StreamSVMClassifier(cost=COST), folder=str(tmp_path))
+    with pytest.raises(ValueError, match="not for GaussianNB"):
+        DelayedClassifier(naive_bayes.GaussianNB(), folder=str(tmp_path))
