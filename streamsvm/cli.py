@@ -408,7 +408,7 @@ def _add_refits(run: argparse.ArgumentParser) -> None:
         metavar="WHEN",
         help="events with a label, as 5000; growing[:FIRST[:FACTOR[:MOST]]]; event time, as 30m or 1d (needs --time, "
         "or Kafka); drift[:DETECTOR[:GATHER]] of River's detectors; or several joined by + (default "
-        "growing:500:1.5:10000)",
+        "growing:500:1.5:25000)",
     )
     group.add_argument(
         "--refit-window",

@@ -412,7 +412,10 @@ class FeatureSpace:
             return self._encode_table(X, learn)
         if isinstance(X, list | tuple):
             return self._encode_events(X, learn)
-        return self._encode_table(_table_of_frame(X), learn)
+        frame = _frame_of(X)
+        if not frame.columns:  # of which a table would not know how many rows there are
+            return self._encode_events([{}] * len(frame), learn)
+        return self._encode_table(_table_of_frame(frame), learn)
 
     def _encode_events(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
         """Rows that are mappings: at once where all are plain, else one by one."""
@@ -797,14 +800,17 @@ def _objects(values: list[Any]) -> NDArray[Any]:
     return np.fromiter(values, object, len(values))
 
 
-def _table_of_frame(X: Any) -> dict[Any, NDArray[Any]]:
+def _frame_of(X: Any) -> nw.DataFrame[Any]:
     try:
-        frame = nw.from_native(X, eager_only=True)
+        return nw.from_native(X, eager_only=True)
     except TypeError:
         raise TypeError(
             f"rows of type {type(X).__name__} are not known: give a list of dicts, a data frame, a numpy array or a "
             "scipy sparse matrix"
         ) from None
+
+
+def _table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
     return {name: _column_of_frame(series) for name, series in zip(frame.columns, frame.iter_columns(), strict=True)}
 
 

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+# Before the engine: what its own dependencies are going to deprecate is not said.
+from streamsvm.keyed.quix import Application, Live
+
+# isort: split
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from quixstreams import message_context
@@ -19,7 +23,6 @@ from quixstreams.exceptions import QuixException
 from connectors.columns import time_of
 from connectors.events import ConnectorError, UnreachableError
 from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.quix import Application, Live
 
 logger = logging.getLogger("streamsvm.keyed")
 

@@ -96,8 +96,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         self._join: Join | None = None
         self._sets = AllSets()
         # What decides by costs around a classifier of this package is none of its business: it learns as without.
-        self._decides = isinstance(model, DecidingClassifier) and is_own(model.model)
-        own = model.model if self._decides else model
+        self._deciding = model if isinstance(model, DecidingClassifier) and is_own(model.model) else None
+        own = model if self._deciding is None else self._deciding.model
         self._asked = OwnModel(own, proba=True) if is_own(own) else OtherModel(model)
         if folder is not None and isinstance(self._asked, OtherModel):
             raise ValueError(
@@ -252,8 +252,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             Passed on to the classifier, where there is no key.
         """
         if key is None and isinstance(x, dict):
-            if self._decides:
-                self.model._number(self._asked.classes)
+            if self._deciding is not None:
+                self._deciding._number(self._asked.classes)
             self.model.learn_one(x, y, **kwargs)
             return
         join = self._joined()
@@ -293,7 +293,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
                 relearns=self.relearn_corrections,
                 folder=None if self.folder is None else Path(self.folder),
             )
-            decisions = Decisions(costs=self.model._costs) if self._decides else None
+            decisions = None if self._deciding is None else Decisions(costs=self._deciding._costs)
             self._join = Join(store, self._asked, on_timeout=self.on_timeout, decisions=decisions)
         return self._join
 

@@ -305,7 +305,14 @@ def _read_bytes(pipe: IO[bytes], length: int) -> bytearray:
 
 
 def main() -> None:
-    """Solve what comes by the standard input, until it ends."""
+    """Solve what comes by the standard input, until it ends, or nobody is there to be answered."""
+    try:
+        _solve_what_comes()
+    except BrokenPipeError:
+        os._exit(0)  # another thread still reads what it would close
+
+
+def _solve_what_comes() -> None:
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[bytearray]]]()

@@ -180,7 +180,10 @@ class Panel:
             self._state, self._single = state, None
 
     def standing(self) -> list[dict[str, Any]]:
-        """How the learner, first, and each expert stand: accuracy of late, share of the vote that is heard, asleep."""
+        """How the learner, first, and each expert stand: accuracy of late, share of the vote that is heard, asleep.
+
+        The accuracy is None as long as there has been nobody to vote with the learner.
+        """
         state, places = self._state, self._state.experts
         is_second = state.second_right > state.first_right + kernels.MARGIN
         weights = np.where(places.present > 0, np.where(places.asleep > 0, 0.0, places.share), 0.0)
@@ -192,7 +195,7 @@ class Panel:
         return [
             {
                 "expert": expert,
-                "accuracy": float(min(max(state.learner_right + places.lead[k], 0.0), 1.0)),
+                "accuracy": float(min(max(state.learner_right + places.lead[k], 0.0), 1.0)) if state.seen else None,
                 "weight": float(weights[k]),
                 "dormant": bool(places.asleep[k]),
             }

@@ -59,6 +59,11 @@ class Seen(NamedTuple):
 class Trigger(ABC):
     """Settings of a trigger."""
 
+    @property
+    def needs_times(self) -> bool:
+        """Whether it goes by the times of events."""
+        return False
+
     def begin(self) -> TriggerState:
         """One that has seen nothing yet."""
         clock = self._clock()
@@ -167,6 +172,10 @@ class EveryTime(Trigger):
     def __post_init__(self) -> None:
         check_between("seconds", self.seconds, 0.0, math.inf)
 
+    @property
+    def needs_times(self) -> bool:
+        return True
+
     def _clock(self) -> _Clock:
         return _Timer(self.seconds)
 
@@ -273,6 +282,10 @@ class FirstOf(Trigger):
 
     def __repr__(self) -> str:
         return f"FirstOf({', '.join(map(repr, self.triggers))}, distance={self.distance!r})"
+
+    @property
+    def needs_times(self) -> bool:
+        return any(trigger.needs_times for trigger in self.triggers)
 
     def _clock(self) -> _Clock:
         return _Earliest([trigger._clock() for trigger in self.triggers], self.distance)

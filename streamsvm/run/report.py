@@ -277,14 +277,17 @@ def _late(report: Report) -> list[str]:
     return lines
 
 
+def _leader(head: dict[str, Any]) -> str:
+    name = f"{head['member']} ({head['head']})" if head["head"] else head["member"]
+    accuracy = "" if head["accuracy"] is None else f", accuracy {head['accuracy']:.4f}"
+    return f"{name} with {head['weight']:.0%} of the vote{accuracy}"
+
+
 def _knowledge(report: Report) -> list[str]:
     """Who leads at the end, and what matters."""
     lines = []
     if report.leaders:
-        heads = [
-            f"{head['member']} ({head['head']}) with {head['weight']:.0%} of the vote, accuracy {head['accuracy']:.4f}"
-            for head in report.leaders[:_MOST_LEADERS]
-        ]
+        heads = [_leader(head) for head in report.leaders[:_MOST_LEADERS]]
         alone = " by itself" if report.autocorrelation is not None and report.autocorrelation["trust"] else ""
         lines.append(f"leading now: {f'{alone}; '.join(heads)}{alone}")
     if report.autocorrelation is not None:

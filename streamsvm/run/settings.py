@@ -327,8 +327,21 @@ def _new_model(args: argparse.Namespace) -> Any:
     params = parse_params(args.param, base) | ({"effort": args.effort} if args.effort else {})
     model = build_classifier(name, params)
     if args.refit:
-        return with_refits(model, args.refit, args.refit_every, args.refit_window, args.hand_over)
+        model = with_refits(model, args.refit, args.refit_every, args.refit_window, args.hand_over)
+        _check_times(args, model)
     return model
+
+
+def _check_times(args: argparse.Namespace, model: Any) -> None:
+    """Refuse refits that go by the times of events where these have none."""
+    by_time = {
+        f"--refit-every {args.refit_every}": model.trigger is not None and model.trigger.needs_times,
+        f"--refit-window {args.refit_window}": hasattr(model.window, "seconds"),
+    }
+    if by_scheme(args.source) is None and not (args.time or "time" in split_url(args.source)[1]):
+        for option, needs_times in by_time.items():
+            if needs_times:
+                raise SetupError(f"{option}: goes by the times of events: name their column with --time NAME")
 
 
 def _loaded(path: str) -> Any:
