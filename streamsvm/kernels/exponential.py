@@ -42,30 +42,15 @@ _times_power_of_two = _plain_times_power_of_two if config.DISABLE_JIT else intri
 
 
 @fused
-def reduce_exponent(x):
-    """exp(r) - 1 and, in its lowest bits, n, for float32 x = n ln 2 + r."""
+def exp32(x):
+    """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
     x = x if x > LEAST_EXPONENT else LEAST_EXPONENT
     shifted = x * LOG2E + ROUNDER
     n = shifted - ROUNDER
     r = x - n * LN2_HIGH
     r = r - n * LN2_LOW
     p = ((((C0 * r + C1) * r + C2) * r + C3) * r + C4) * r + C5
-    return p * (r * r) + r, shifted
-
-
-@fused
-def exp32(x):
-    """exp(x) for float32 x <= 0, to 2e-7 of its size; exp(-60) for anything less. Loops over it vectorise."""
-    beyond_one, n = reduce_exponent(x)
-    return _times_power_of_two(beyond_one + ONE, n)
-
-
-@fused
-def expm1_32(x):
-    """exp(x) - 1 for float32 x <= 0, to 3e-7 of its size. Loops over it vectorise."""
-    beyond_one, n = reduce_exponent(x)
-    power = _times_power_of_two(ONE, n)
-    return power * beyond_one + (power - ONE)
+    return _times_power_of_two((p * (r * r) + r) + ONE, shifted)
 
 
 @inlined
@@ -79,10 +64,3 @@ def exp_all(x, out):
     """out = exp32(x), for a look at it."""
     for i in range(x.size):
         out[i] = exp32(x[i])
-
-
-@kernel
-def expm1_all(x, out):
-    """out = expm1_32(x), for a look at it."""
-    for i in range(x.size):
-        out[i] = expm1_32(x[i])

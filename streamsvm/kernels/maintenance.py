@@ -44,8 +44,8 @@ from streamsvm.kernels.state import f32
 
 # How the best point between two vectors is found.
 LOOKUP, GOLDEN = 0, 1
-# So many times the least cost may be off.
-LOOSE, TINY = np.float32(1.25), np.float32(1e-4)
+# By so much the cost of the best may be above the least that is found: see `near_loss`.
+LOOSE, TINY = 1.6, 1e-4
 
 
 def maintain_by_merging(address):
@@ -150,7 +150,7 @@ def choose(state, i):
 
 @kernel
 def find_costs(state, i, costs):
-    """About what merging each vector with i costs, in units of what removing i does.
+    """What merging each vector with i costs, as `near_loss` compares it, in units of what removing i does.
 
     inf for i itself, and where the angle between coefficients is not below 90°. Sizes are those `find_smallest` left.
     """
@@ -160,10 +160,9 @@ def find_costs(state, i, costs):
     distances(state, take_vector(state, i), far)
     products_with(state, i, products)
     for b in range(slots):
-        ratio = np.sqrt(sizes[u(b)] * share)
-        cosine = products[u(b)] * share / ratio if ratio > ZERO else ZERO
-        cost = near_loss(ratio, cosine if cosine < ONE else ONE, far[u(b)])
-        costs[u(b)] = cost if cosine > ZERO else INFINITE
+        product = products[u(b)] * share
+        cost = near_loss(sizes[u(b)] * share, product, far[u(b)])
+        costs[u(b)] = cost if product > ZERO else INFINITE
     costs[u(i)] = INFINITE
 
 
@@ -171,12 +170,13 @@ def find_costs(state, i, costs):
 def settle_costs(state, i, costs):
     """What merging with i costs at the very best point, for vectors that may be the best."""
     n, sizes, products, far = state.n_vectors, state.work[0], state.work[1], state.work[2]
-    limit = LOOSE * costs[smallest_of(costs, n)] + TINY if state.merges == 2 else INFINITE
+    least = costs[smallest_of(costs, n)] if state.merges == 2 else INFINITE
+    limit = LOOSE * least / (1.0 + least) + TINY if least < INFINITE else 1.0
     size = float(sizes[i])
     for b in range(n):
         if costs[b] == INFINITE:
             continue
-        if costs[b] <= limit:
+        if costs[b] <= limit * (1.0 + costs[b]):
             ratio = ratio_of(math.sqrt(sizes[b] / size), 1.0)
             cosine = min(products[b] / (size * ratio), 1.0)
             costs[b] = degradation(golden_section(ratio, cosine, -far[b]), ratio, cosine, -far[b])
