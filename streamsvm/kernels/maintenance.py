@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numba import types
 
 from streamsvm.kernels import inlined, kernel

@@ -123,7 +123,7 @@ def count_upto(values, x, held, below):
 
 @inlined
 def next_above(x):
-    """The smallest number that is larger than x, by a sum that rounds to it; nearer 0 than 1e-307 perhaps the second."""
+    """The smallest number that is larger than x, by a sum that rounds to it; within 1e-307 of 0 perhaps the second."""
     return x + (abs(x) * 1.2e-16 + 5e-324)
 
 

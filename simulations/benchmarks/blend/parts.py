@@ -1,9 +1,9 @@
 """Where the time of an event goes: its stages as they run, and each part of the kernel members replayed.
 
-The stages are rows (scaling, ranks and statistics), each member, and votes (with label autocorrelation); what they leave
-of the whole is the way from Python. The parts of a kernel member stand beside what the processor could do: their bound is
-the longer of two times measured here: reading as many bytes, from memory as large, and as many products with sums in
-registers. What they leave of a member is new vectors, merging itself, and the heads' steps.
+The stages are rows (scaling, ranks and statistics), each member, and votes (with label autocorrelation); what they
+leave of the whole is the way from Python. The parts of a kernel member stand beside what the processor could do: their
+bound is the longer of two times measured here: reading as many bytes, from memory as large, and as many products with
+sums in registers. What they leave of a member is new vectors, merging itself, and the heads' steps.
 """
 
 from __future__ import annotations
