@@ -110,6 +110,7 @@ BSGD = Declaration(
             eta=Number("the step of the event in hand", saved=True),
             accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
             weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
+            share=Number("what products of its coefficients count for where vectors are compared"),
         ),
         "classes": records(
             ("classes",),

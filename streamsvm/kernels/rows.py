@@ -58,7 +58,7 @@ ROWS = Declaration(
         "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
         "window": Number("ranks are among so many values", i64),
         "spacing": Number(
-            "of which, once there are as many, one value in so many takes the place of the oldest", i64, 1
+            "once there are as many, one in so many of those that come, a power of two, is taken in", i64, 1
         ),
         "decay": Number("what sums are multiplied by at each value", start=1.0),
         "limit": Number("the largest scaled value", start=CLIP),
@@ -395,23 +395,25 @@ def find_places(rows, values, columns, start, end, skip):
         if not (column < n_ranked and x == x and rows.due[u(column)] >= 0.0):
             continue
         j = u(column)
-        index, ordered = int(rows.present[j]), rows.ranks[j]
+        index = int(rows.present[j])
         after = index - window
-        if after > 0 and after % spacing != 0:
+        if after > 0 and after & (spacing - 1) != 0:
             rows.leaving[j] = -1
             continue
-        slot = u(index if after < 0 else after // spacing % window)
+        ordered, slot = rows.ranks[j], u(index if after < 0 else after // spacing % window)
         oldest = rows.ring[j, slot]
         rows.ring[j, slot] = x
-        if index < window:
-            rows.leaving[j], rows.entering[j] = index, count_upto(ordered, x, index, count_below(ordered, x, index))
-        elif oldest == x:
+        held = min(index, window)
+        if index >= window and oldest == x:
             rows.leaving[j] = -1
+            continue
+        if index < window:
+            rows.leaving[j] = index
         else:
             rows.searched[u(n)], rows.sought[u(n)] = column, oldest
             n += 1
-            if not is_below(ordered, x, window, rows.entering[j]):  # else the row has been ranked just now
-                rows.entering[j] = count_below(ordered, x, window)
+        if not is_below(ordered, x, held, rows.entering[j]):  # else the row has been ranked just now
+            rows.entering[j] = count_below(ordered, x, held)
     search(rows, n, rows.leaving)
 
 
