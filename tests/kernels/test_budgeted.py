@@ -68,6 +68,14 @@ def test_exponential_is_right_to_single_precision():
     assert out[0] == 1.0
 
 
+def test_logarithm_is_right_to_single_precision():
+    x = np.concatenate([np.geomspace(1e-37, 1e37, 100_003), np.linspace(0.5, 2.0, 100_003)]).astype(np.float32)
+    out, wanted = np.empty_like(x), np.log(x.astype(float))
+    exponential.log_all(x, out)
+    assert (np.abs(out - wanted) / np.maximum(np.abs(wanted), 1.0)).max() < 2e-7
+    assert not out[x == 1.0].any()
+
+
 def test_exponential_of_anything_smaller_is_tiny():
     out = np.empty(3, np.float32)
     exponential.exp_all(np.array([-61.0, -1e30, -np.inf], np.float32), out)
