@@ -161,12 +161,13 @@ def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
     members = [member for member in model._member_states() if hasattr(member, "n_vectors")]
     counts = np.zeros((len(members), 2))
     for i in range(n, len(y)):
-        full = [member.n_vectors == member.budget for member in members]
+        before = [(member.n_vectors == member.budget, member.theta.copy()) for member in members]
         model.learn_many(between(X, i, i + 1), y[i : i + 1])
         for k, member in enumerate(members):
             acting = bool(member.update.any())
             joins = member.kernel[: int(member.n_vectors)].max() <= member.absorb
-            counts[k] += acting, acting and joins and full[k]
+            is_full, theta = before[k]
+            counts[k] += (member.theta != theta).any(), acting and joins and is_full
     for k, member in enumerate(members):
         seen, row = model._state.block.members[k], model._state.block.rows[0]
         m = int(row.n_ranked if seen.way else row.n_pairs)
@@ -175,14 +176,14 @@ def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-def parts(member: Any, m: int, acting: float, merging: float) -> dict[str, dict[str, float]]:
+def parts(member: Any, m: int, moving: float, merging: float) -> dict[str, dict[str, float]]:
     """The parts of a kernel member, for events of m pairs."""
     n, sums = int(member.n_vectors), member.n_heads * (1 if member.n_classes == 2 else member.n_classes)
     each = {
         "distances": (us(replay_distances, member, m), 1.0, bound(4 * n * m, n * m)),
         "exponentials": (us(replay_exponentials, member, m), 1.0, bound(8 * n, OF_EXPONENTIAL * n)),
         "scores": (us(replay_evaluation, member, m), 1.0, bound(4 * n * sums, n * sums)),
-        "metric": (us(replay_metric, member, m), acting, bound(8 * n * m, 5 * n * m)),
+        "metric": (us(replay_metric, member, m), moving, bound(8 * n * m, 5 * n * m)),
         "search": (us(replay_search, member, m), merging, bound(4 * n * (m + sums), n * (m + sums + OF_COST))),
     }
     # Evaluation is distances and exponentials first.
