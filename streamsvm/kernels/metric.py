@@ -31,7 +31,7 @@ METRIC_YOUTH = 50.0
 # What moves relevances that have settled is chance: its mean square is (1 - GRADIENT_DECAY) / (1 + GRADIENT_DECAY), or
 # .053. While it is not above SETTLED, the mean over columns decayed by UNREST_RATE, one event in SETTLED_SAMPLE is
 # enough: where a concept changes, what moves them is of one sign, and all events count again.
-SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 4, 0.05
+SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 2, 0.05
 
 
 @inlined
