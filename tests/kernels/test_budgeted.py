@@ -443,9 +443,9 @@ def test_metric_follows_the_gradient(n_classes):
 
 
 def test_metric_that_has_settled_learns_from_one_event_in_so_many():
-    state = BSGDClassifier()._state
+    state, sample = BSGDClassifier()._state, metric.SETTLED_SAMPLE
     state.unrest = metric.SETTLED
-    assert [metric.is_due(state) for _ in range(8)] == [i % metric.SETTLED_SAMPLE == metric.SETTLED_SAMPLE - 1 for i in range(8)]
+    assert [metric.is_due(state) for _ in range(8)] == [i % sample == sample - 1 for i in range(8)]
     state.unrest = 1.001 * metric.SETTLED
     assert all(metric.is_due(state) for _ in range(8))
 
