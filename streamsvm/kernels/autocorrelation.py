@@ -42,7 +42,8 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.losses import scale_terms, softmax_terms, sum_of
+from streamsvm.kernels.exponential import log_of, moved
+from streamsvm.kernels.losses import fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.rows import MOST_EVENTS, u
 from streamsvm.kernels.state import Array, Declaration, Number, i64
 
@@ -231,11 +232,11 @@ def find_lift(state, labels, n):
     lifts[n - 1] *= others
     back_off(state, 0, n)
     for c in range(n):
-        base[c] = math.log(max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_PROBABILITY))
+        base[c] = max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_PROBABILITY)
     for k in range(1, LAGS + 1):
         back_off(state, context(labels, k), n)
     for c in range(n):
-        lifts[c] = math.log(max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_PROBABILITY)) - base[c]
+        lifts[c] = log_of(max(lifts[c] if c < n - 1 else lifts[c] / others, LEAST_PROBABILITY) / base[c])
 
 
 @inlined
@@ -285,8 +286,9 @@ def combine(state, n):
     autocorrelated, beta, trust = state.autocorrelated, state.inverse_temperature, state.trust
     for c in range(n):
         autocorrelated[c] = beta * state.logs[c] + trust * state.lifts[c]
-    autocorrelated[n - 1] += math.log(n_others(state, n))
-    total = softmax_terms(autocorrelated, 0, n, 1.0, autocorrelated, 0)
+    if n_others(state, n) > 1:
+        autocorrelated[n - 1] += math.log(n_others(state, n))
+    total = fast_softmax_terms(autocorrelated, 0, n, 1.0, autocorrelated, 0)
     scale_terms(autocorrelated, 0, n, 1.0 / total)
 
 
@@ -296,7 +298,7 @@ def add_autocorrelation(state, n, proba):
     others = n_others(state, n)
     for c in range(n):
         state.plain[c] = proba[c]
-        state.logs[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
+        state.logs[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
     find_lift(state, state.recent, n)
     combine(state, n)
     if is_heard(state):
@@ -384,11 +386,11 @@ def learn_trust(state, n, label):
         by_beta -= autocorrelated[c] * logs[c]
         by_trust -= autocorrelated[c] * lifts[c]
     at_plain, at_label = max(plain[label], LEAST_PROBABILITY), max(autocorrelated[label], LEAST_PROBABILITY)
-    state.plain_loss -= LOSS_RATE * (math.log(at_plain) + state.plain_loss)
-    state.autocorrelated_loss -= LOSS_RATE * (math.log(at_label) + state.autocorrelated_loss)
+    state.plain_loss -= LOSS_RATE * (log_of(at_plain) + state.plain_loss)
+    state.autocorrelated_loss -= LOSS_RATE * (log_of(at_label) + state.autocorrelated_loss)
     by_beta = min(max(by_beta, -MOST_GRADIENT), MOST_GRADIENT)
     by_trust = min(max(by_trust, -MOST_GRADIENT), MOST_GRADIENT)
-    beta = state.inverse_temperature * math.exp(STEP * by_beta)
+    beta = moved(state.inverse_temperature, STEP * by_beta)
     state.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
     state.trust = min(max(state.trust + STEP * by_trust, 0.0), MOST_TRUST)
 
@@ -396,7 +398,7 @@ def learn_trust(state, n, label):
 @kernel
 def learn_doubt(state, label, made):
     """Take in what a label says against autocorrelation, when its event was predicted after so many labels."""
-    against = math.log(max(state.plain[label], LEAST_PROBABILITY) / max(state.autocorrelated[label], LEAST_PROBABILITY))
+    against = log_of(max(state.plain[label], LEAST_PROBABILITY) / max(state.autocorrelated[label], LEAST_PROBABILITY))
     if state.doubt == 0.0:
         state.doubted = state.n_learned + 1
     share = 1.0 if made >= state.doubted else 1.0 / (1.0 + state.n_learned - made)

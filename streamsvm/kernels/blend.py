@@ -50,12 +50,12 @@ from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.exponential import exp_below
+from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, moved
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, learn_stack, stack
-from streamsvm.kernels.state import Array, Declaration, Number, Part, address, i64, records
+from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, i64, records
 
 # What is asked of rows: to do all, or a block one part after another; members learn on one thread each, the t-th asks
 # for LEARN + t.
@@ -144,6 +144,14 @@ BLEND = Declaration(
         "last": Array(("columns",), "the values of the event last predicted"),
         "last_columns": Array(("columns",), "the columns it listed", i64),
         "proba": Array(("classes",), "the probability of each class"),
+        "terms": Array(
+            ("experts*classes",),
+            "of few classes, one expert after another: beta times how far scores are below the best",
+            f32,
+        ),
+        "powers": Array(("experts*classes",), "exp of these", f32),
+        "totals": Array(("experts",), "their sums", f32),
+        "total_logs": Array(("experts",), "the logarithms of these", f32),
         "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
         "votes": Array(("classes",), "their probabilities, and that of all others together"),
     },
@@ -232,20 +240,55 @@ def find_proba(state, k):
 
 @inlined
 def vote_on_all(state, k):
-    """The first vote, where classes are few."""
-    n, proba, block = state.n_classes, state.proba, state.block
-    capacity, scores, logs = proba.size, block.scores[k], state.stack.logs
+    """The first vote, where classes are few: the softmax of each expert's scores, times its weight.
+
+    The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
+    """
+    n, proba, block, experts = state.n_classes, state.proba, state.block, state.experts
+    terms, powers, totals, total_logs, logs = (
+        state.terms,
+        state.powers,
+        state.totals,
+        state.total_logs,
+        state.stack.logs,
+    )
+    soften(state, k)
     for c in range(n):
         proba[c] = 0.0
     for i in range(block.members.size):
         member = block.members[i]
         for h in range(member.first, member.first + member.n_heads):
-            if member.dormant == 0.0:
-                expert = state.experts[h]
-                add_vote(scores, h * capacity, n, expert, proba, logs[h])
-            else:
+            if member.dormant > 0.0:
                 for c in range(n):
                     logs[h, c] = 0.0
+                continue
+            weight, less = experts[h].weight, total_logs[u(h)]
+            share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
+            for c in range(n):
+                proba[c] += share * powers[u(h * n + c)]
+                logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
+
+
+@inlined
+def soften(state, k):
+    """The terms of all experts' softmax, and their sums, with loops over all experts that vectorise."""
+    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, state.block.scores[k]
+    terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
+    for h in range(experts.size):
+        at, beta = h * capacity, experts[h].inverse_temperature
+        experts[h].best = best_class(scores, at, n)
+        top = scores[at + experts[h].best]
+        for c in range(n):
+            terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
+    for j in range(experts.size * n):
+        powers[u(j)] = exp32(terms[u(j)])
+    for h in range(experts.size):
+        total = f32(0.0)
+        for c in range(n):
+            total += powers[u(h * n + c)]
+        totals[u(h)] = total
+    for h in range(experts.size):
+        total_logs[u(h)] = log32(totals[u(h)])
 
 
 @inlined
@@ -268,27 +311,11 @@ def sharpen_votes(state, n, others, proba):
     total, beta = 0.0, state.inverse_temperature
     proba[n - 1] /= others
     for c in range(n):
-        proba[c] = exp_below(beta * math.log(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
+        proba[c] = exp_below(beta * log_of(min(max(proba[c], LEAST_PROBABILITY), 1.0)))
         if c == n - 1:
             proba[c] *= others
         total += proba[c]
     scale_terms(proba, 0, n, 1.0 / total)
-
-
-@inlined
-def add_vote(scores, at, n, expert, proba, logs):
-    """Add the softmax of an expert's scores, times its weight; its logarithms go where `stack` finds them."""
-    beta, weight = expert.inverse_temperature, expert.weight
-    expert.best = best_class(scores, at, n)
-    top = scores[at + expert.best]
-    total = fast_softmax_terms(scores, at, n, beta, logs, 0)
-    if weight > LEAST_VOTE:
-        share = weight / total
-        for c in range(n):
-            proba[c] += share * logs[c]
-    less = math.log(total)
-    for c in range(n):
-        logs[c] = max(beta * (scores[at + c] - top) - less, LEAST_LOG)
 
 
 # Many classes -----------------------------------------------------------------------------------------------------
@@ -382,7 +409,7 @@ def vote_on_named(state, k):
                 continue
             expert, at, rest = state.experts[h], h * capacity, 1.0
             weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
-            less = math.log(expert.total)
+            less = log_of(expert.total)
             for c in range(m):
                 log = beta * (scores[at + named[c]] - top) - less
                 p = exp_below(log)
@@ -392,7 +419,7 @@ def vote_on_named(state, k):
             if m < n:
                 rest = max(rest, 0.0)
                 votes[m] += weight * rest
-                logs[h, m] = math.log(max(rest / others, LEAST))
+                logs[h, m] = log_of(max(rest / others, LEAST))
 
 
 @kernel
@@ -528,7 +555,7 @@ def calibrate(state, n, label):
     for c in range(n):
         gradient -= proba[c] * logs[c]
     gradient = max(gradient, -MOST_SURPRISE)
-    wanted = state.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
+    wanted = moved(state.inverse_temperature, CALIBRATION_RATE * gradient)
     state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 

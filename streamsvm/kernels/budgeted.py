@@ -35,7 +35,7 @@ from streamsvm.kernels.expansion import (
 )
 from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
-from streamsvm.kernels.metric import relearn_metric
+from streamsvm.kernels.metric import is_due, relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
 from streamsvm.kernels.rows import PREDICT, follow, in_hand, is_followed, load, observe, single_event, u
 from streamsvm.kernels.seats import find_seat, is_seated, n_seats
@@ -138,7 +138,7 @@ def step(state, m, label, weight):
     acting = False
     for h in range(state.n_heads):
         acting |= find_update(state.scores, state.update, h * capacity, n, label, state.heads[h].loss)
-    if acting and state.metric_rate > 0.0:
+    if acting and state.metric_rate > 0.0 and is_due(state):
         relearn_metric(state, m)
     for h in range(state.n_heads):
         shrink(state, h)

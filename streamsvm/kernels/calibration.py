@@ -24,6 +24,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels.exponential import log_of, moved
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number, State
 
@@ -46,7 +47,8 @@ HEARING, SAMPLED_HEARING = 1_000.0, 50.0
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
 _INFORMATION = 1e9
-_GAIN = -math.log(LEAST_LIKELY)
+LEAST_LIKELY_LOG = math.log(LEAST_LIKELY)
+_GAIN = -LEAST_LIKELY_LOG
 
 CALIBRATION = Declaration(
     "calibration",
@@ -131,7 +133,7 @@ def mix(state, n, proba):
     """What the probabilities of n classes are worth."""
     logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
     for c in range(n):
-        logs[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
+        logs[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
         sharp[c] = state.sharpness * logs[c]
     if others > 1.0:
         sharp[n - 1] += math.log(others)
@@ -167,7 +169,7 @@ def learn_noise(state, n, label, proba):
         mix(state, n, proba)
     logs, sharp, mixed, noise = state.logs, state.sharp, state.mixed, state.odds / (1.0 + state.odds)
     count = state.others if label == n - 1 else 1.0
-    gain = math.log(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], math.log(LEAST_LIKELY))
+    gain = log_of(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], LEAST_LIKELY_LOG)
     middle, keep = 0.0, 1.0 - 1.0 / state.memory
     state.gain += (gain - state.gain) / state.hearing
     for c in range(n):
@@ -199,9 +201,3 @@ def step(state, by_sharpness, by_odds):
     state.sharpness = min(max(sharper, LEAST_SHARPNESS), MOST_SHARPNESS)
     odds = moved(state.odds, min(max(second, -MOST_STEP), MOST_STEP))
     state.odds = min(max(odds, LEAST_ODDS), MOST_ODDS)
-
-
-@inlined
-def moved(value, step):
-    """A value whose logarithm makes a short step, by the first terms of the series: to 2e-5 of it up to .3."""
-    return value * (1.0 + step * (1.0 + step * (1.0 / 2.0 + step * (1.0 / 6.0 + step * (1.0 / 24.0)))))

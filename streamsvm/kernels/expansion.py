@@ -65,6 +65,10 @@ BSGD = Declaration(
         "n_classes": Number("classes known", i64, saved=True, within=_COUNT),
         "n_vectors": Number("support vectors", i64, saved=True, within=_COUNT),
         "n_relearned": Number("steps of the metric since norms were summed", i64, saved=True, within=_COUNT),
+        "n_due": Number("events that could have moved the metric", i64, saved=True, within=_COUNT),
+        "unrest": Number(
+            "the decayed mean square of what moves the relevances", start=1.0, saved=True, within=(0.0, 1e9)
+        ),
         "n_known": Number("columns that were learned with a value other than zero", i64, saved=True, within=_COUNT),
         "budget": Number("the most support vectors", i64),
         "n_heads": Number("heads", i64),
@@ -106,6 +110,7 @@ BSGD = Declaration(
             eta=Number("the step of the event in hand", saved=True),
             accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
             weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
+            share=Number("what products of its coefficients count for where vectors are compared"),
         ),
         "classes": records(
             ("classes",),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numba import types
 
 from streamsvm.kernels import inlined, kernel
@@ -20,15 +19,16 @@ from streamsvm.kernels.expansion import (
     bsgd_at,
     coef_range,
     distances,
+    is_weighing,
     log_kernel_between,
     lowest_bit,
     measure,
     padded,
     smallest_of,
     take_vector,
-    vector_norm,
 )
 from streamsvm.kernels.exponential import exp32
+from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, times_plus
 from streamsvm.kernels.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.kernels.rows import u
 from streamsvm.kernels.seats import (
@@ -44,8 +44,8 @@ from streamsvm.kernels.state import f32
 
 # How the best point between two vectors is found.
 LOOKUP, GOLDEN = 0, 1
-# So many times the least cost may be off.
-LOOSE, TINY = np.float32(1.25), np.float32(1e-4)
+# By so much the cost of the best may be above the least that is found: see `near_loss`.
+LOOSE, TINY = 1.6, 1e-4
 
 
 def maintain_by_merging(address):
@@ -100,32 +100,33 @@ def is_plain(state):
 @kernel
 def find_smallest(state):
     """The vector with the smallest coefficients; the square size of all vectors' coefficients is left in work row 0."""
-    slots, squares, sizes = padded(state.n_vectors), state.squares, state.work[0]
-    for b in range(slots):
-        sizes[u(b)] = ZERO
+    squares, sizes, heads = state.squares, state.work[0], state.heads
     for h in range(state.n_heads):
-        weight = f32(head_weight(state, h) ** 2)
-        for b in range(slots):
-            sizes[u(b)] += weight * squares[u(h), u(b)]
+        heads[h].share = head_weight(state, h) ** 2
+    for b in range(0, padded(state.n_vectors), LANES):
+        sums = lanes(ZERO)
+        for h in range(state.n_heads):
+            sums = times_plus(f32(heads[h].share), lanes_at(squares, (u(h), u(b))), sums)
+        put_lanes(sums, sizes, u(b))
     return smallest_of(sizes, state.n_vectors)
 
 
 @kernel
 def products_with(state, i, out):
     """out[b] = the product of the coefficients of vectors i and b, summed over heads and classes."""
-    slots, coefs = padded(state.n_vectors), state.coefs
-    for b in range(slots):
-        out[u(b)] = ZERO
+    coefs = state.coefs
     if is_seated(state):
         products_of_seats(state, i, out)
         return
-    for h in range(state.n_heads):
-        weight = head_weight(state, h)
-        for c in coef_range(state, h):
-            v = f32(weight * weight * coefs[c, i])
-            if v != ZERO:
-                for b in range(slots):
-                    out[u(b)] += v * coefs[u(c), u(b)]
+    for b in range(0, padded(state.n_vectors), LANES):
+        sums = lanes(ZERO)
+        for h in range(state.n_heads):
+            share = f32(state.heads[h].share)
+            for c in coef_range(state, h):
+                v = share * coefs[u(c), u(i)]
+                if v != ZERO:
+                    sums = times_plus(v, lanes_at(coefs, (u(c), u(b))), sums)
+        put_lanes(sums, out, u(b))
 
 
 @kernel
@@ -150,7 +151,7 @@ def choose(state, i):
 
 @kernel
 def find_costs(state, i, costs):
-    """About what merging each vector with i costs, in units of what removing i does.
+    """What merging each vector with i costs, as `near_loss` compares it, in units of what removing i does.
 
     inf for i itself, and where the angle between coefficients is not below 90°. Sizes are those `find_smallest` left.
     """
@@ -160,10 +161,9 @@ def find_costs(state, i, costs):
     distances(state, take_vector(state, i), far)
     products_with(state, i, products)
     for b in range(slots):
-        ratio = np.sqrt(sizes[u(b)] * share)
-        cosine = products[u(b)] * share / ratio if ratio > ZERO else ZERO
-        cost = near_loss(ratio, cosine if cosine < ONE else ONE, far[u(b)])
-        costs[u(b)] = cost if cosine > ZERO else INFINITE
+        product = products[u(b)] * share
+        cost = near_loss(sizes[u(b)] * share, product, far[u(b)])
+        costs[u(b)] = cost if product > ZERO else INFINITE
     costs[u(i)] = INFINITE
 
 
@@ -171,12 +171,13 @@ def find_costs(state, i, costs):
 def settle_costs(state, i, costs):
     """What merging with i costs at the very best point, for vectors that may be the best."""
     n, sizes, products, far = state.n_vectors, state.work[0], state.work[1], state.work[2]
-    limit = LOOSE * costs[smallest_of(costs, n)] + TINY if state.merges == 2 else INFINITE
+    least = costs[smallest_of(costs, n)] if state.merges == 2 else INFINITE
+    limit = LOOSE * least / (1.0 + least) + TINY if least < INFINITE else 1.0
     size = float(sizes[i])
     for b in range(n):
         if costs[b] == INFINITE:
             continue
-        if costs[b] <= limit:
+        if costs[b] <= limit * (1.0 + costs[b]):
             ratio = ratio_of(math.sqrt(sizes[b] / size), 1.0)
             cosine = min(products[b] / (size * ratio), 1.0)
             costs[b] = degradation(golden_section(ratio, cosine, -far[b]), ratio, cosine, -far[b])
@@ -192,26 +193,28 @@ def product(state, a, b):
     if is_seated(state):
         return product_of_seats(state, a, b)
     for h in range(state.n_heads):
-        weight = 1.0 if is_plain(state) else head_weight(state, h)
+        share = 1.0 if is_plain(state) else state.heads[h].share
         for c in coef_range(state, h):
-            total += weight * coefs[u(c), u(a)] * weight * coefs[u(c), u(b)]
+            total += share * coefs[u(c), u(a)] * coefs[u(c), u(b)]
     return total
 
 
 @kernel
 def merge_in_turn(state, count):
-    """Merge the chosen vectors one after another into the first."""
+    """Merge the chosen vectors one after another into the first, whose distances to all are those `find_costs` left."""
+    first, log_kappa = state.chosen[0], -float(state.work[2, state.chosen[1]])
     for i in range(1, count):
-        merge_pair(state, state.chosen[0], state.chosen[i])
+        if i > 1:
+            log_kappa = log_kernel_between(state, first, state.chosen[i])
+        merge_pair(state, first, state.chosen[i], log_kappa)
     drop(state, count)
 
 
 @kernel
-def merge_pair(state, a, b):
-    """Merge vector b into vector a, at the point where least is lost."""
+def merge_pair(state, a, b, log_kappa):
+    """Merge vector b into vector a, at the point where least is lost; log_kappa is ln k of the two."""
     size_a, size_b = math.sqrt(product(state, a, a)), math.sqrt(product(state, b, b))
     larger, smaller = max(size_a, size_b), min(size_a, size_b)
-    log_kappa = log_kernel_between(state, a, b)
     ratio, cosine = ratio_of(larger, smaller), 1.0
     if smaller > 0.0 and not is_plain(state):
         cosine = min(product(state, a, b) / (larger * smaller), 1.0)
@@ -228,16 +231,18 @@ def merge_pair(state, a, b):
 @kernel
 def join(state, a, b, of_a, keep_a, keep_b):
     """Vector a becomes of_a times a plus the rest of b, its coefficients keep_a times its own plus keep_b times b's."""
-    vectors, touched = state.vectors, state.touched
-    share, rest, to, other = f32(of_a), f32(1.0 - of_a), u(a), u(b)
+    vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, is_weighing(state)
+    share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), u(a), u(b), ZERO
     for w in range(touched.shape[1]):
         bits = touched[to, u(w)] | touched[other, u(w)]
         touched[to, u(w)] = bits
         while bits != u(0):
             j = u(64 * w) + lowest_bit(bits)
-            vectors[j, to] = share * vectors[j, to] + rest * vectors[j, other]
+            v = share * vectors[j, to] + rest * vectors[j, other]
+            norm += v * f32(relevance[j]) * v if weighing else v * v
+            vectors[j, to] = v
             bits &= bits - u(1)
-    state.norms[a] = vector_norm(state, a)
+    state.norms[to] = norm
     join_coefs(state, a, b, f32(keep_a), f32(keep_b))
     measure(state, a)
 
@@ -379,15 +384,28 @@ def remove(state, slot):
     """Remove a vector; the last one takes its slot."""
     last = state.n_vectors - 1
     if slot != last:
-        # Nothing of the vector stays: it becomes 0 times itself and the last one whole.
-        join(state, slot, last, 0.0, 0.0, 1.0)
-        for w in range(state.touched.shape[1]):
-            state.touched[slot, w] = state.touched[last, w]
-        state.norms[slot] = state.norms[last]
+        put_in_place(state, last, slot)
     clear_coefs(state, last)
     for h in range(state.n_heads):
         state.squares[h, last] = ZERO
     state.n_vectors = last
+
+
+@kernel
+def put_in_place(state, a, b):
+    """Put vector a in the place of b."""
+    vectors, touched, squares, start, to = state.vectors, state.touched, state.squares, u(a), u(b)
+    for w in range(touched.shape[1]):
+        bits = touched[start, u(w)] | touched[to, u(w)]
+        touched[to, u(w)] = touched[start, u(w)]
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            vectors[j, to] = vectors[j, start]
+            bits &= bits - u(1)
+    state.norms[to] = state.norms[start]
+    join_coefs(state, b, a, ZERO, ONE)
+    for h in range(state.n_heads):
+        squares[u(h), to] = squares[u(h), start]
 
 
 @inlined

@@ -19,15 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.kernels import cache_folder, fused, inlined, kernel
-from streamsvm.kernels.exponential import exp32, expm1_32
 from streamsvm.kernels.rows import u
 
 # The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
 GRID = 400
 LARGEST_RATIO = 1e6
-ONE, TWO = np.float32(1.0), np.float32(2.0)
-# Beyond these what is lost hardly changes, but products become so small that the processor has trouble with them.
-MOST_FAR, MOST_RATIO, LEAST_COSINE = np.float32(10.0), np.float32(1e3), np.float32(0.01)
+ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+# Beyond these all is lost, or the smaller does not matter; products stay within float32.
+MOST_FAR, MOST_RATIO = np.float32(1e6), np.float32(1e6)
 
 
 @inlined
@@ -52,25 +51,17 @@ def degradation(h, ratio, cosine, log_kappa):
 
 
 @fused
-def near_loss(ratio, cosine, far):
-    """`degradation` near the best point, for float32 and far = -log_kappa, to compare pairs: loops over it vectorise.
+def near_loss(square, product, far):
+    """A number by which pairs compare as by `degradation`: with q the number, q / (1 + q) is .8 to 1.3 of it.
 
-    The best shares of the two are as their coefficients' products with what is kept at z, each times its kernel value
-    with z (see `maintenance.merge_at_once`). Of this fixed point one step is made, from where it is for equal vectors.
+    For the square r^2 of the ratio, the product r c, and far = -log_kappa, in float32; loops over it vectorise. Where
+    the two are near, what is lost is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c) to the second order in far.
     """
-    far, ratio = far if far < MOST_FAR else MOST_FAR, ratio if ratio < MOST_RATIO else MOST_RATIO
-    cosine = cosine if cosine > LEAST_COSINE else LEAST_COSINE
-    near = ratio * cosine
-    of_large, of_small = ratio * (ratio + cosine), ONE + near
-    less = exp32(-far * (of_large - of_small) / (of_large + of_small))
-    of_large, of_small = ratio * (ratio + cosine * less), less * (less + near)
-    both = ONE / (of_large + of_small)
-    h, rest = of_large * both, of_small * both
-    large, small = expm1_32(-far * rest * rest), expm1_32(-far * h * h)
-    cross = TWO * near * (ONE + large) * (ONE + small) * expm1_32(-TWO * far * rest * h)
-    lost = cross - ratio * ratio * large * (TWO + large) - small * (TWO + small)
-    lost_at_large = -expm1_32(-TWO * far)
-    return lost if lost < lost_at_large else lost_at_large
+    far, product = far if far < MOST_FAR else MOST_FAR, product if product < MOST_RATIO else MOST_RATIO
+    square = square if square < MOST_RATIO * MOST_RATIO else MOST_RATIO * MOST_RATIO
+    turned = square - product * product
+    turned = turned if turned > ZERO else ZERO
+    return TWO * far * (turned + far * square) / (square + ONE + TWO * product)
 
 
 @kernel

@@ -28,6 +28,17 @@ GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
 # The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
 METRIC_YOUTH = 50.0
+# What moves relevances that have settled is chance: its mean square is (1 - GRADIENT_DECAY) / (1 + GRADIENT_DECAY), or
+# .053. While it is not above SETTLED, the mean over columns decayed by UNREST_RATE, one event in SETTLED_SAMPLE is
+# enough: where a concept changes, what moves them is of one sign, and all events count again.
+SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 2, 0.05
+
+
+@inlined
+def is_due(state):
+    """Whether the metric learns from an event that a loss acts on: each while it moves, else one in so many."""
+    state.n_due += 1
+    return state.unrest > SETTLED or state.n_due % SETTLED_SAMPLE == 0
 
 
 @kernel
@@ -57,16 +68,19 @@ def relearn_metric(state, m):
         common += theta[j]
         count += 1
     common /= max(count, 1)
+    moving = 0.0
     for i in range(1, m):
         x, j = pairs[u(i)], u(rows[u(i)] - 1)
         more[u(i)] = ZERO
         if x == ZERO:
             continue
         change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
+        moving += change * change
         theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
         before = f32(relevance[j])
         relevance[j] = math.exp(theta[j])
         more[u(i)] = f32(relevance[j]) - before
+    state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
     for b in range(0, slots, LANES):
         sums = lanes_at(norms, u(b))
         for i in range(1, m):

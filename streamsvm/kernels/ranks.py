@@ -122,6 +122,12 @@ def count_upto(values, x, held, below):
 
 
 @inlined
+def next_above(x):
+    """The smallest number that is larger than x, by a sum that rounds to it; within 1e-307 of 0 perhaps the second."""
+    return x + (abs(x) * 1.2e-16 + 5e-324)
+
+
+@inlined
 def replace(values, at, stop, x):
     """Take out the value at `at`, and put x before what stands at `stop`."""
     if at > stop:
@@ -135,6 +141,6 @@ def replace(values, at, stop, x):
 
 @kernel
 def look_up_rank(values, x, held):
-    """`count_below` and `count_upto`, for a look at them."""
+    """`count_below` and `count_upto`, and the latter as those below the next number, for a look at them."""
     below = count_below(values, x, held)
-    return below, count_upto(values, x, held, below)
+    return below, count_upto(values, x, held, below), count_below(values, next_above(x), held)

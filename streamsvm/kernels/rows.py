@@ -14,7 +14,7 @@ from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import call, inlined, kernel
-from streamsvm.kernels.ranks import count_below, count_below_in_four, count_upto, is_below, replace
+from streamsvm.kernels.ranks import count_below, count_below_in_four, count_upto, is_below, next_above, replace
 from streamsvm.kernels.state import Array, Declaration, Number, address, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
@@ -57,6 +57,9 @@ ROWS = Declaration(
         "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
         "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
         "window": Number("ranks are among so many values", i64),
+        "spacing": Number(
+            "once there are as many, one in so many of those that come, a power of two, is taken in", i64, 1
+        ),
         "decay": Number("what sums are multiplied by at each value", start=1.0),
         "limit": Number("the largest scaled value", start=CLIP),
         "follow": address("what follows the probabilities of events, and their labels: its code, 0 for nothing"),
@@ -75,6 +78,7 @@ ROWS = Declaration(
         "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
         "leaving": Array(("ranked",), "where among them the oldest value stands, -1 where nothing changes", i64),
         "entering": Array(("ranked",), "before which the new one comes to stand", i64),
+        "upto": Array(("ranked",), "how many are not larger than it", i64),
         "searched": Array(("ranked",), "columns in which a place is looked for", i64),
         "sought": Array(("ranked",), "of these values"),
         "row": Array(("columns",), "the values of a single event"),
@@ -202,7 +206,7 @@ def load_pairs(rows, values, columns, start, end, shared):
             return start - i - 1
         j = columns[u(i - skip)]
         if j < n_ranked and rows.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
-            z = rank(rows, x, j)
+            z = rank(rows, j)
         else:
             z = (x - shift[u(j)]) * scale[u(j)]
             z = z if z < limit else limit
@@ -215,17 +219,30 @@ def load_pairs(rows, values, columns, start, end, shared):
 
 @kernel
 def find_ranks(rows, values, columns, start, end, skip):
-    """How many of the recent values of each column are smaller than that of a row, in `entering`."""
-    n_ranked, n = rows.ranks.shape[0], 0
+    """How many of the recent values of each column are smaller than that of a row, in `entering`; how many not larger.
+
+    Where one is equal, those not larger are those below the next number.
+    """
+    n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
     for i in range(start, end):
         x, column = values[u(i)], columns[u(i - skip)]
         if column < n_ranked and rows.centred[u(column)] > 0.0 and x == x:
-            if rows.present[u(column)] >= rows.window:
+            ordered, held = rows.ranks[u(column)], int(rows.present[u(column)])
+            if held >= rows.window:
                 rows.searched[u(n)], rows.sought[u(n)] = column, x
                 n += 1
             else:
-                rows.entering[u(column)] = count_below(rows.ranks[u(column)], x, int(rows.present[u(column)]))
-    search(rows, n, rows.entering)
+                entering[u(column)] = count_below(ordered, x, held)
+                upto[u(column)] = count_upto(ordered, x, held, entering[u(column)])
+    search(rows, n, entering)
+    n_equal = 0
+    for k in range(n):
+        column, x = rows.searched[u(k)], rows.sought[u(k)]
+        below = upto[u(column)] = entering[u(column)]
+        if below < rows.window and rows.ranks[u(column), u(below)] == x:
+            rows.searched[u(n_equal)], rows.sought[u(n_equal)] = column, next_above(x)
+            n_equal += 1
+    search(rows, n_equal, upto)
 
 
 @inlined
@@ -264,11 +281,10 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
 
 
 @inlined
-def rank(rows, x, j):
-    """The mid-rank of x among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
-    held, values, below = int(min(rows.present[j], rows.window)), rows.ranks[u(j)], rows.entering[u(j)]
-    upto = count_upto(values, x, held, below)
-    return ((below + upto) / (2.0 * held) - 0.5) * math.sqrt(12.0)
+def rank(rows, j):
+    """The mid-rank found among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
+    held = min(rows.present[u(j)], float(rows.window))
+    return ((rows.entering[u(j)] + rows.upto[u(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
 
 
 @inlined
@@ -373,25 +389,31 @@ def renew(rows, j):
 @kernel
 def find_places(rows, values, columns, start, end, skip):
     """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
-    n_ranked, window, n = rows.ranks.shape[0], rows.window, 0
+    n_ranked, window, spacing, n = rows.ranks.shape[0], rows.window, rows.spacing, 0
     for i in range(start, end):
         x, column = values[u(i)], columns[u(i - skip)]
         if not (column < n_ranked and x == x and rows.due[u(column)] >= 0.0):
             continue
         j = u(column)
-        index, ordered = int(rows.present[j]), rows.ranks[j]
-        slot = u(index % window)
+        index = int(rows.present[j])
+        after = index - window
+        if after > 0 and after & (spacing - 1) != 0:
+            rows.leaving[j] = -1
+            continue
+        ordered, slot = rows.ranks[j], u(index if after < 0 else after // spacing % window)
         oldest = rows.ring[j, slot]
         rows.ring[j, slot] = x
-        if index < window:
-            rows.leaving[j], rows.entering[j] = index, count_upto(ordered, x, index, count_below(ordered, x, index))
-        elif oldest == x:
+        held = min(index, window)
+        if index >= window and oldest == x:
             rows.leaving[j] = -1
+            continue
+        if index < window:
+            rows.leaving[j] = index
         else:
             rows.searched[u(n)], rows.sought[u(n)] = column, oldest
             n += 1
-            if not is_below(ordered, x, window, rows.entering[j]):  # else the row has been ranked just now
-                rows.entering[j] = count_below(ordered, x, window)
+        if not is_below(ordered, x, held, rows.entering[j]):  # else the row has been ranked just now
+            rows.entering[j] = count_below(ordered, x, held)
     search(rows, n, rows.leaving)
 
 

@@ -160,8 +160,8 @@ def product_at(state, a, b):
         other = state.seat_of[state.seated[u(e), u(b)]]
         if other >= 0:
             for h in range(state.n_heads):
-                weight = head_weight(state, h)
-                total += weight * coefs[u(h * seats + other), u(a)] * weight * coefs[u(h * seats + e), u(b)]
+                share = state.heads[h].share
+                total += share * coefs[u(h * seats + other), u(a)] * coefs[u(h * seats + e), u(b)]
     return total
 
 

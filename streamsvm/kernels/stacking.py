@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.losses import best_class, scale_terms, softmax_terms
+from streamsvm.kernels.exponential import log_of
+from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number
 
 STEP, MOST_WEIGHT, MOST_GRADIENT = 0.01, 10.0, 5.0
@@ -64,14 +65,15 @@ def stack(state, n, proba):
     first = first_logs(state)
     for c in range(n):
         plain[c] = proba[c]
-        first[c] = math.log(max(proba[c] if c < n - 1 else proba[c] / state.others, LEAST_PROBABILITY))
+        first[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / state.others, LEAST_PROBABILITY))
         stacked[c] = 0.0
     for h in range(weights.size):
         weight = weights[h]
         for c in range(n):
             stacked[c] += weight * logs[h, c]
-    stacked[n - 1] += math.log(state.others)
-    total = softmax_terms(stacked, 0, n, 1.0, stacked, 0)
+    if state.others > 1.0:
+        stacked[n - 1] += math.log(state.others)
+    total = fast_softmax_terms(stacked, 0, n, 1.0, stacked, 0)
     scale_terms(stacked, 0, n, 1.0 / total)
     if is_heard(state):
         for c in range(n):

@@ -41,8 +41,8 @@ LARGE = 5
 KERNEL_COLUMNS = 4_096
 # So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
 BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
-# Ranks are among so many values.
-RANKS_WINDOW = 1_000
+# Ranks are among so many values, one in so many of those that came last.
+RANKS_WINDOW, RANKS_SPACING = 250, 4
 # What an effort stands for: members, and the budget.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
     "low": (("standard", "linear"), 100),
@@ -224,7 +224,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         rows = new_rows(n_columns, "standard")
         own = {
             "rows": rows,
-            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0),
+            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING),
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),
             "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),

@@ -19,7 +19,7 @@ RANKED_MOST = 512
 MAPPED = 1_000.0
 
 
-def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
+def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1) -> State:
     """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work."""
     ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
     rows = State(
@@ -36,7 +36,7 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0) -> State:
     rows.scaling = {"standard": kernels.STANDARD, "decayed": kernels.STANDARD, "rank": kernels.RANK}.get(
         kind or "", kernels.NONE
     )
-    rows.window = window if kind == "rank" else 0
+    rows.window, rows.spacing = window if kind == "rank" else 0, spacing
     if kind == "decayed":
         rows.decay = 0.5 ** (1.0 / window)
     if kind == "none":

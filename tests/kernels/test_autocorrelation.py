@@ -58,7 +58,7 @@ def test_lifts_are_those_of_decayed_frequencies(labels):
     assert recent.tolist() == ([-1] * autocorrelation.LAGS + labels)[: -autocorrelation.LAGS - 1 : -1]
     autocorrelation.find_lift(state, recent, N_CLASSES)
     by_hand = np.log(frequencies(labels, recent, autocorrelation.LAGS)) - np.log(frequencies(labels, recent, 0))
-    np.testing.assert_allclose(state.lifts, by_hand, atol=1e-9)
+    np.testing.assert_allclose(state.lifts, by_hand, atol=1e-6)
 
 
 def test_the_step_is_the_gradient_of_the_log_loss():
@@ -78,12 +78,12 @@ def test_the_step_is_the_gradient_of_the_log_loss():
         return -autocorrelation.STEP * float(np.clip(gradient, -most, most))
 
     for label in range(N_CLASSES):
-        by_beta = (loss(1.3 * np.exp(1e-6), 0.4, label) - loss(1.3 * np.exp(-1e-6), 0.4, label)) / 2e-6 / 1.3
-        by_trust = (loss(1.3, 0.4 + 1e-6, label) - loss(1.3, 0.4 - 1e-6, label)) / 2e-6
+        by_beta = (loss(1.3 * np.exp(1e-3), 0.4, label) - loss(1.3 * np.exp(-1e-3), 0.4, label)) / 2e-3 / 1.3
+        by_trust = (loss(1.3, 0.4 + 1e-3, label) - loss(1.3, 0.4 - 1e-3, label)) / 2e-3
         loss(1.3, 0.4, label)
         autocorrelation.learn_trust(state, N_CLASSES, label)
-        assert np.log(state.inverse_temperature / 1.3) == pytest.approx(step(by_beta), abs=1e-7)
-        assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=1e-7)
+        assert np.log(state.inverse_temperature / 1.3) == pytest.approx(step(by_beta), abs=3e-6)
+        assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=3e-6)
 
 
 def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():

@@ -21,8 +21,8 @@ SCALINGS = ("none", "standard", "decayed", "rank")
 class TwinColumn:
     """One column as the documentation has it."""
 
-    def __init__(self, scaling: str, window: int, indicator: bool = False) -> None:
-        self.scaling, self.window, self.indicator = scaling, window, indicator
+    def __init__(self, scaling: str, window: int, indicator: bool = False, spacing: int = 1) -> None:
+        self.scaling, self.window, self.spacing, self.indicator = scaling, window, spacing, indicator
         self.values: list[float] = []
         self.born = 0
         self.due = 0.0
@@ -35,7 +35,8 @@ class TwinColumn:
 
     def scaled(self, x: float) -> float:
         if self.scaling == "rank" and self.centred:
-            recent = np.array(self.values[-self.window :])
+            later = self.values[self.window :: self.spacing]
+            recent = np.array([*self.values[: self.window], *later][-self.window :])
             below, equal = np.sum(recent < x), np.sum(recent == x)
             return float(((below + equal / 2.0) / len(recent) - 0.5) * math.sqrt(12.0))
         limit = math.inf if self.scaling == "none" else rows.CLIP
@@ -65,8 +66,8 @@ class TwinColumn:
 
 
 class Twin:
-    def __init__(self, scaling: str, window: int, indicators: Sequence[bool]) -> None:
-        self.columns = [TwinColumn(scaling, window, indicator) for indicator in indicators]
+    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], spacing: int = 1) -> None:
+        self.columns = [TwinColumn(scaling, window, indicator, spacing) for indicator in indicators]
         self.seen = 0
 
     def scaled(self, row: Sequence[float]) -> list[float]:
@@ -84,8 +85,8 @@ class Twin:
 class Kernel:
     """The compiled scaling, fed row by row, either whole or as pairs of what is present."""
 
-    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool) -> None:
-        self.rows = new_rows(len(indicators), scaling, window)
+    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool, spacing: int = 1) -> None:
+        self.rows = new_rows(len(indicators), scaling, window, spacing)
         self.rows.due[list(indicators)], self.rows.scale[list(indicators)] = -1.0, 1.0
         self.whole = whole
 
@@ -124,9 +125,14 @@ def assert_equal(some: dict[str, Any], others: dict[str, Any]) -> None:
 
 
 def assert_like_twin(
-    table: Sequence[Sequence[float]], scaling: str, window: int, indicators: Sequence[bool], whole: bool
+    table: Sequence[Sequence[float]],
+    scaling: str,
+    window: int,
+    indicators: Sequence[bool],
+    whole: bool,
+    spacing: int = 1,
 ) -> None:
-    twin, kernel = Twin(scaling, window, indicators), Kernel(scaling, window, indicators, whole)
+    twin, kernel = Twin(scaling, window, indicators, spacing), Kernel(scaling, window, indicators, whole, spacing)
     for row in table:
         np.testing.assert_allclose(kernel.scaled(row), twin.scaled(row), rtol=1e-7, atol=1e-7)
         twin.observe(row)
@@ -144,14 +150,14 @@ tables = st.integers(1, 4).flatmap(
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
 @pytest.mark.parametrize("scaling", SCALINGS)
-@given(table=tables, window=st.sampled_from([2, 7, 100]))
-def test_scaling_is_that_of_the_twin(scaling, whole, table, window):
+@given(table=tables, window=st.sampled_from([2, 7, 100]), spacing=st.sampled_from([1, 4]))
+def test_scaling_is_that_of_the_twin(scaling, whole, table, window, spacing):
     cells, indicators = table
     numbers = [
         [NAN if cell is None else 1.0 if one else cell / 4 for cell, one in zip(row, indicators, strict=True)]
         for row in cells
     ]
-    assert_like_twin(numbers, scaling, window, indicators, whole)
+    assert_like_twin(numbers, scaling, window, indicators, whole, spacing)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])

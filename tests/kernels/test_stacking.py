@@ -39,14 +39,14 @@ def test_it_begins_as_the_first_vote_and_is_a_product_of_powers():
     state = fresh()
     heads, first = rng.dirichlet(np.ones(N_CLASSES), N_HEADS), rng.dirichlet(np.ones(N_CLASSES))
     vote(state, heads, first)
-    np.testing.assert_allclose(state.stacked[:N_CLASSES], first)
+    np.testing.assert_allclose(state.stacked[:N_CLASSES], first, rtol=1e-5)
     state.weights[:] = rng.normal(size=N_HEADS + 1)
     np.testing.assert_array_equal(vote(state, heads, first), first)  # not heard yet
     np.testing.assert_array_equal(state.plain[:N_CLASSES], first)
     expected = pooled(state.weights, heads, first)
-    np.testing.assert_allclose(state.stacked[:N_CLASSES], expected)
+    np.testing.assert_allclose(state.stacked[:N_CLASSES], expected, rtol=1e-5)
     state.stacked_right = 2.0 * stacking.MARGIN
-    np.testing.assert_allclose(vote(state, heads, first), expected)
+    np.testing.assert_allclose(vote(state, heads, first), expected, rtol=1e-5)
 
 
 def test_the_step_is_the_gradient_of_the_log_loss():

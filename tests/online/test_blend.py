@@ -604,7 +604,7 @@ DAMAGES = [
     ("ranks.present", 0, 0.0, "statistics"),
     ("ranks.due", 0, -1.0, "indicators"),
     ("ranks.ring", (0, 0), 1e9, "sorted values"),
-    ("ranks.ring", (0, 900), 1e9, "sorted values"),
+    ("ranks.ring", (0, 240), 1e9, "sorted values"),
     ("1.heads.scale", 0, 0.0, "heads.scale"),
     ("1.relevance", 0, 1e100, "relevance"),
     ("1.coefs", (0, 1, 0), 3e38, "coefs"),

@@ -1,8 +1,9 @@
-"""Where the time of an event goes: each part of the kernel members replayed, beside what the processor could do.
+"""Where the time of an event goes: its stages as they run, and each part of the kernel members replayed.
 
-The bound of a part is the longer of two times measured here: reading as many bytes, from memory as large, and as many
-products with sums in registers. What is left of an event is rows, votes, label autocorrelation, the linear member, and
-the way from Python.
+The stages are rows (scaling, ranks and statistics), each member, and votes (with label autocorrelation); what they
+leave of the whole is the way from Python. The parts of a kernel member stand beside what the processor could do: their
+bound is the longer of two times measured here: reading as many bytes, from memory as large, and as many products with
+sums in registers. What they leave of a member is new vectors, merging itself, and the heads' steps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from simulations.benchmarks.blend.cost import between
 from simulations.benchmarks.peers import Stream
 from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
+from streamsvm.kernels import blend as kernels
 from streamsvm.kernels import kernel
 from streamsvm.kernels.expansion import ZERO, distances, evaluate, padded, take_event
 from streamsvm.kernels.exponential import exp32
@@ -25,6 +27,7 @@ from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, t
 from streamsvm.kernels.maintenance import find_costs, find_smallest
 from streamsvm.kernels.metric import relearn_metric
 from streamsvm.kernels.rows import u
+from streamsvm.kernels.state import State
 
 EVENTS, COUNTED, CALLS, TURNS = 4_000, 400, 100, 30
 # Products with sums that a kernel value and the cost of a merge take, counted in their sources.
@@ -110,6 +113,26 @@ def bound(n_bytes: float, n_products: float) -> float:
 # Measuring --------------------------------------------------------------------------------------------------------
 
 
+class _Staged(StreamSVMClassifier):
+    """The same, which takes the time of each stage as threads would share them: a member is a thread of its own."""
+
+    seconds: dict[str, float]
+
+    def _run_request(self, request: State) -> None:
+        self._state.block.members.thread[:] = range(len(self._members()))
+        learns = {f"member {i + 1}, {name}": kernels.LEARN + i for i, name in enumerate(self._members())}
+        asked = {"rows": kernels.SCALE} | learns | {"votes": kernels.VOTE_ON}
+        self.seconds = dict.fromkeys(asked, 0.0)
+        while request.first < request.indptr.size - 1:
+            for name, what in asked.items():
+                start = time.process_time()
+                end = kernels.run_rows(self._state, request, what)
+                self.seconds[name] += time.process_time() - start
+                if what == kernels.SCALE:
+                    request.n_block = end
+            request.first = end
+
+
 def run(streams: list[Stream], keeping: bool) -> None:
     """The parts on each stream."""
     warm(("blend",))
@@ -130,17 +153,21 @@ def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
         start = time.process_time()
         model.test_then_train(rows, y)
         found[name] = {"us": 1e6 * (time.process_time() - start) / len(y), "calls": 1.0}
+    staged = _Staged()
+    staged.test_then_train(staged._space.encode(X, np.ones(len(y), bool)), y)
+    found |= {name: {"us": 1e6 * spent / len(y), "calls": 1.0} for name, spent in staged.seconds.items()}
     model, n = StreamSVMClassifier(), len(y) - COUNTED
     model.test_then_train(between(X, 0, n), y[:n])
     members = [member for member in model._member_states() if hasattr(member, "n_vectors")]
     counts = np.zeros((len(members), 2))
     for i in range(n, len(y)):
-        full = [member.n_vectors == member.budget for member in members]
+        before = [(member.n_vectors == member.budget, member.theta.copy()) for member in members]
         model.learn_many(between(X, i, i + 1), y[i : i + 1])
         for k, member in enumerate(members):
             acting = bool(member.update.any())
             joins = member.kernel[: int(member.n_vectors)].max() <= member.absorb
-            counts[k] += acting, acting and joins and full[k]
+            is_full, theta = before[k]
+            counts[k] += (member.theta != theta).any(), acting and joins and is_full
     for k, member in enumerate(members):
         seen, row = model._state.block.members[k], model._state.block.rows[0]
         m = int(row.n_ranked if seen.way else row.n_pairs)
@@ -149,14 +176,14 @@ def measure(X: Any, y: list[Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-def parts(member: Any, m: int, acting: float, merging: float) -> dict[str, dict[str, float]]:
+def parts(member: Any, m: int, moving: float, merging: float) -> dict[str, dict[str, float]]:
     """The parts of a kernel member, for events of m pairs."""
     n, sums = int(member.n_vectors), member.n_heads * (1 if member.n_classes == 2 else member.n_classes)
     each = {
         "distances": (us(replay_distances, member, m), 1.0, bound(4 * n * m, n * m)),
         "exponentials": (us(replay_exponentials, member, m), 1.0, bound(8 * n, OF_EXPONENTIAL * n)),
         "scores": (us(replay_evaluation, member, m), 1.0, bound(4 * n * sums, n * sums)),
-        "metric": (us(replay_metric, member, m), acting, bound(8 * n * m, 5 * n * m)),
+        "metric": (us(replay_metric, member, m), moving, bound(8 * n * m, 5 * n * m)),
         "search": (us(replay_search, member, m), merging, bound(4 * n * (m + sums), n * (m + sums + OF_COST))),
     }
     # Evaluation is distances and exponentials first.
