@@ -165,6 +165,10 @@ def test_all_bad_rows_are_told_at_once():
         assert sorted(error.value.rows) == [1, 3, 5, 7, 9]
 
 
+def test_rows_of_a_frame_without_columns_are_counted():
+    assert len(FeatureSpace(9).encode(pd.DataFrame([{}, {}]))) == 2
+
+
 # Columns ---------------------------------------------------------------------------------------------------------
 
 

@@ -497,11 +497,20 @@ def test_no_event_has_to_wait_for_all_who_are_asleep(at_once):
 def test_the_leader_is_named():
     X, y = hidden(1_500)
     model = cheap(Told(), trigger=Every(600), learner=StreamSVMClassifier(budget=20))
-    model.learn_many(X, y)
+    model.learn_many(X[:500], y[:500])
+    assert model.leaders()[0]["member"] != "refit"
+    model.learn_many(X[500:], y[500:])
     leaders = model.leaders()
     assert (leaders[0]["member"], leaders[0]["head"]) == ("refit", "1 Told")
     assert leaders[0]["accuracy"] > 0.9
     assert sum(leader["weight"] for leader in leaders) == pytest.approx(1.0)
+
+
+def test_nothing_is_said_of_votes_before_there_is_one():
+    model = cheap(Told(), trigger=Every(600))
+    model.learn_many(*hidden(300))
+    (alone,) = model.leaders()
+    assert (alone["weight"], alone["accuracy"]) == (1.0, None)
 
 
 # What may go wrong ----------------------------------------------------------------------------------------------------

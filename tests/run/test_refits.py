@@ -69,6 +69,10 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
             "--refit is for the models of this package, blend, bsgd, cpm, not for river.naive_bayes",
             id="a foreign model",
         ),
+        pytest.param((*REFIT[:2], "--refit-every", "300+1d"), "--refit-every 300+1d: goes by the times", id="no times"),
+        pytest.param(
+            (*REFIT[:2], "--refit-window", "since:7d"), "their column with --time NAME", id="a timeless window"
+        ),
         pytest.param(("--refit-every", "300"), "--refit-every needs --refit SOLVER", id="a trigger alone"),
         pytest.param(("--refit-window", "300"), "--refit-window needs --refit SOLVER", id="a window alone"),
         pytest.param(("--hand-over", "adopt"), "--hand-over needs --refit SOLVER", id="a way alone"),
