@@ -62,15 +62,15 @@ WAIT = ("tests/keyed", "tests/kafka", "tests/page")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker waits, from the beginning on, while the others compute."""
+    """Those that wait come first, a folder to a worker; what the others leave of the processors computes."""
     from xdist.scheduler import LoadFileScheduling
 
-    class OneWaits(LoadFileScheduling):
+    class WaitingFirst(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "those that wait" if file.startswith(WAIT) else file
+            return next((folder for folder in WAIT if file.startswith(folder)), file)
 
-    return OneWaits(config, log) if config.getvalue("dist") == "loadfile" else None
+    return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 # What takes its time wherever it is used.

@@ -126,7 +126,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     >>> model = StreamSVMClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 90.79%
+    Accuracy: 90.63%
     """
 
     _kernels: ClassVar[ModuleType] = kernels

@@ -162,7 +162,7 @@ def test_reasons(model: Any) -> None:
     assert found["nearest"][0]["label"] == "yes"
     assert abs(found["nearest"][0]["features"]["tells"] - 1.2) < 1.0  # in the units of the stream
     own = model.explain_one({"tells": 1.2, "says nothing": 0.3})
-    assert changes == {one.feature: pytest.approx(one.adds, abs=1e-9) for one in own.contributions}
+    assert changes == {one.feature: pytest.approx(one.adds, abs=1e-5) for one in own.contributions}  # asked, and walked
     assert found["base"] + sum(changes.values()) == pytest.approx(found["odds"], abs=1e-9)
 
 
