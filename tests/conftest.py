@@ -57,18 +57,18 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
 
 
 # Tests of these mostly wait: for brokers, browsers, or other processes.
-WAIT = ("tests/keyed", "tests/kafka", "tests/page")
+WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers and browsers", "tests/page": "workers and browsers"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Those that wait come first, a folder to a worker; what the others leave of the processors computes."""
+    """Those that wait come first, on two workers; the third computes meanwhile."""
     from xdist.scheduler import LoadFileScheduling
 
     class WaitingFirst(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return next((folder for folder in WAIT if file.startswith(folder)), file)
+            return next((unit for folder, unit in WAIT.items() if file.startswith(folder)), file)
 
     return WaitingFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: not item.nodeid.startswith(WAIT))
+    items.sort(key=lambda item: not item.nodeid.startswith(tuple(WAIT)))
 
 
 def pytest_collection_finish() -> None:

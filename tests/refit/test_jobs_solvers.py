@@ -111,6 +111,8 @@ jobs._workers.pop().end()
 for python in ("/nowhere/python", "/bin/false"):  # none starts, and none is of use
     sys.executable = python
     assert np.array_equal(said(), with_processes)
+    for job in list(jobs._jobs):  # the last was only begun
+        job.wait()
     jobs._refused.clear()
 """
 
