@@ -80,13 +80,14 @@ class Alarms:
         odds = np.log(np.maximum(p, 1e-300)) - np.log1p(-np.minimum(p, 1.0 - 1e-15))
         steps = np.clip((odds + _WIDEST) * (_STEPS / (2.0 * _WIDEST)), 0, _STEPS - 1).astype(np.int64)
         raised, labelled = np.zeros(len(p), bool), np.flatnonzero(is_class >= 0)
+        counts, places = self._counts.reshape(-1), is_class * _STEPS + steps  # of one index numpy counts much faster
         at = done = 0
         while at < len(p):
             due = done + _BLOCK - self._n_labels % _BLOCK
             end = int(labelled[due - 1]) + 1 if due <= len(labelled) else len(p)
             raised[at:end] = steps[at:end] >= self._first
             chosen = labelled[done:due]
-            np.add.at(self._counts, (is_class[chosen], steps[chosen]), 1.0)
+            np.add.at(counts, places[chosen], 1.0)
             self._n_labels += len(chosen)
             if due <= len(labelled):
                 self._settle()
