@@ -67,6 +67,11 @@ class Window:
     def _fixed_bytes(self) -> int:
         return self.n * _SLOT_BYTES + self._own_bytes
 
+    @property
+    def needs_times(self) -> bool:
+        """Whether it goes by the times of events."""
+        return False
+
     def begin(self) -> WindowMemory:
         """An empty window of this kind."""
         return WindowMemory(self)
@@ -136,6 +141,10 @@ class Since(Window):
     def __post_init__(self) -> None:
         check_number("seconds", self.seconds, 0.0)
         super().__post_init__()
+
+    @property
+    def needs_times(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

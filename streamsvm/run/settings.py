@@ -334,14 +334,14 @@ def _new_model(args: argparse.Namespace) -> Any:
 
 def _check_times(args: argparse.Namespace, model: Any) -> None:
     """Refuse refits that go by the times of events where these have none."""
-    by_time = {
-        f"--refit-every {args.refit_every}": model.trigger is not None and model.trigger.needs_times,
-        f"--refit-window {args.refit_window}": hasattr(model.window, "seconds"),
-    }
-    if by_scheme(args.source) is None and not (args.time or "time" in split_url(args.source)[1]):
-        for option, needs_times in by_time.items():
-            if needs_times:
-                raise SetupError(f"{option}: goes by the times of events: name their column with --time NAME")
+    if by_scheme(args.source) is not None or args.time or "time" in split_url(args.source)[1]:
+        return
+    for option, settings in (("every", model.trigger), ("window", model.window)):
+        if settings is not None and settings.needs_times:
+            given = getattr(args, f"refit_{option}")
+            raise SetupError(
+                f"--refit-{option} {given}: goes by the times of events: name their column with --time NAME"
+            )
 
 
 def _loaded(path: str) -> Any:
