@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from river.drift import ADWIN
 
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
@@ -623,6 +622,8 @@ class AdaptiveMemory(WindowMemory):
         self._renew()
 
     def _renew(self) -> None:
+        from river.drift import ADWIN  # it comes with all of `scipy.stats`, which takes a second to import
+
         self._detector = ADWIN(delta=self.settings.delta)  # type: ignore[no-untyped-call]
         self._errors, self._is_spent = bytearray(), False
 

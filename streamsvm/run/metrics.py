@@ -37,7 +37,7 @@ class _Codes(dict[Any, int]):
 
 @dataclass(frozen=True, slots=True)
 class ClassScore:
-    """How one class fared: how often it was the label, how often it was predicted, and River's measures for it."""
+    """How one class fared: how often it was the label, how often it was predicted, and the usual measures for it."""
 
     label: Any
     events: int
@@ -233,26 +233,28 @@ class Metrics:
         return {(names[pair >> _SHIFT], names[pair & mask]): n for pair, n in sorted(self._pairs.items())}
 
     def scores(self) -> Scores:
-        """The usual measures, from the counts, by River's own formulas."""
-        from river import metrics
+        """The usual measures, from the counts; what has nothing to be divided by is zero, as in River.
 
-        measures: Any = metrics  # its functions carry no types
-        matrix = measures.ConfusionMatrix()
-        mask = (1 << _SHIFT) - 1
-        for pair, n in sorted(self._pairs.items()):
-            matrix.update(pair >> _SHIFT, pair & mask, n)
+        They are a few sums each, and River's come with all of `scipy.stats`, which takes a second to import.
+        """
         names = list(self._code)
-        rows = []
-        for code in sorted(matrix.classes, key=lambda c: (-matrix.sum_row[c], -matrix.sum_col[c], str(names[c]))):
-            f1 = measures.F1(cm=matrix, pos_val=code)
-            row = (names[code], int(matrix.sum_row[code]), int(matrix.sum_col[code]))
-            rows.append(ClassScore(*row, f1.precision.get(), f1.recall.get(), f1.get()))
-        return Scores(
-            measures.Accuracy(cm=matrix).get(),
-            measures.BalancedAccuracy(cm=matrix).get(),
-            measures.CohenKappa(cm=matrix).get(),
-            rows,
+        hits, events, predicted = (np.zeros(len(names), np.int64) for _ in range(3))
+        for pair, n in self._pairs.items():
+            truth, answer = pair >> _SHIFT, pair & (1 << _SHIFT) - 1
+            events[truth] += n
+            predicted[answer] += n
+            hits[truth] += n if truth == answer else 0
+        precision, recall = _ratio(hits, predicted), _ratio(hits, events)
+        f1 = _ratio(2 * precision * recall, precision + recall)
+        columns = zip(names, *(each.tolist() for each in (events, predicted, precision, recall, f1)), strict=True)
+        rows = sorted(
+            (ClassScore(*row) for row in columns if row[1] or row[2]),
+            key=lambda row: (-row.events, -row.predicted, str(row.label)),
         )
+        n = max(int(events.sum()), 1)
+        accuracy, chance = float(hits.sum() / n), float(events / n @ (predicted / n))
+        kappa = (accuracy - chance) / (1 - chance) if chance < 1 else 0.0
+        return Scores(accuracy, float(recall.sum() / max(np.count_nonzero(events), 1)), kappa, rows)
 
     def ranked(self) -> list[tuple[Any, int]]:
         """The classes whose ranking is looked at, by number, the rarest first; of two the rarer alone."""
@@ -304,6 +306,11 @@ class Metrics:
             raise ValueError("counts of labels that are not known")
         if self._recent.dtype != bool or self._recent.ndim != 1 or len(self._recent) > self.window:
             raise ValueError("recent hits that do not fit their window")
+
+
+def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:
+    """Parts by wholes; zero where there is nothing to divide by."""
+    return np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
 
 
 def _rows(values: list[Any], which: Any) -> list[Any]:
