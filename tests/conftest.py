@@ -15,6 +15,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("STREAMSVM_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
+# What processes of the tests begin with; there is nothing to be found in it.
+collect_ignore = ["warm.py"]
+
 # Many processes are started: what Python compiled for one is there for the others, also where no bytecode is wanted.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

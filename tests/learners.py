@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
+from river import checks
 
 from streamsvm.online.base import OnlineClassifier
 
@@ -14,6 +17,14 @@ NOTES = {
     f"autocorrelation.{name}"
     for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")
 }
+
+
+def river_checks(models: Iterable[Any]) -> Iterator[Any]:
+    """Each check that River has for each of the models, as parameters of a test: the check and the model."""
+    for i, model in enumerate(models):
+        for check in checks.yield_checks(model):
+            name = getattr(check, "__name__", None) or check.func.__name__
+            yield pytest.param(check, model, id=f"{name}-{i}")
 
 
 def snapshot(model: OnlineClassifier) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -30,7 +30,9 @@ with contextlib.suppress(ImportError):
 
 __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
 
-for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), RefitClassifier(CPMClassifier(n_faces=3))):
+# What solves in a process of its own would start one, of which forks have nothing.
+refitted = RefitClassifier(CPMClassifier(n_faces=3), "cuts")
+for model in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier(), refitted):
     model.run_batch([{"warm": 1.0}], [0])
 
 figure = matplotlib.figure.Figure()

@@ -86,7 +86,7 @@ def test_killed_and_resumed_with_labels_on_a_topic_of_their_own(broker: Any, top
         asked = arguments(broker, source, label_topic, sinks[1], "--checkpoint-every", dice.randint(200, 2000))
         with Run(*asked, cwd=broken) as run:
             while not run.over and marked(broker, source, sinks[1][0]) < share * N:
-                time.sleep(0.005)
+                time.sleep(0.02)
             time.sleep(dice.uniform(0, 0.05))
             run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL

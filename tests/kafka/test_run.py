@@ -115,7 +115,7 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
         every = dice.randint(100, 1500)
         with Run(*arguments(broker, source, outs[1], deads[1], *end, every), cwd=broken) as run:
             while not run.over and marked(broker, source, outs[1]) < share * N:
-                time.sleep(0.005)
+                time.sleep(0.02)
             time.sleep(dice.uniform(0, 0.05))
             run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
@@ -143,7 +143,7 @@ def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
     for share in sorted(dice.uniform(0.1, 0.9) for _ in range(4)):
         with Run(*arguments(broker, source, outs[1], deads[1], *asked, dice.randint(50, 150)), cwd=broken) as run:
             while not run.over and not (marked(broker, source, outs[1]) >= share * n and is_refitting(broken)):
-                time.sleep(0.005)
+                time.sleep(0.02)
             run.send_signal(signal.SIGKILL)
             kills += run.wait() == -signal.SIGKILL
         pending += is_refitting(broken)

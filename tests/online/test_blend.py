@@ -9,7 +9,6 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse
-from river import checks
 
 import streamsvm
 from streamsvm import BSGDClassifier, StreamSVMClassifier
@@ -17,20 +16,12 @@ from streamsvm.kernels import blend as kernels
 from streamsvm.kernels import blocks
 from streamsvm.models import ArchiveError
 from streamsvm.online.blend import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
-from tests.learners import assert_same_knowledge, dicts, knowledge, ring
+from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
 
-def river_checks():
-    for i, settings in enumerate(ALL_SETTINGS):
-        model = StreamSVMClassifier(**settings)
-        for check in checks.yield_checks(model):
-            name = getattr(check, "__name__", None) or check.func.__name__
-            yield pytest.param(check, model, id=f"{name}-{i}")
-
-
-@pytest.mark.parametrize(("check", "model"), list(river_checks()))
+@pytest.mark.parametrize(("check", "model"), river_checks(StreamSVMClassifier(**settings) for settings in ALL_SETTINGS))
 def test_river(check, model):
     check(model.clone())
 

@@ -10,25 +10,17 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse
-from river import checks
 
 import streamsvm
 from streamsvm import BSGDClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.online import base
+from tests.learners import river_checks
 
 ALL_SETTINGS = list(BSGDClassifier._unit_test_params())
 
 
-def river_checks():
-    for i, settings in enumerate(ALL_SETTINGS):
-        model = BSGDClassifier(**settings)
-        for check in checks.yield_checks(model):
-            name = getattr(check, "__name__", None) or check.func.__name__
-            yield pytest.param(check, model, id=f"{name}-{i}")
-
-
-@pytest.mark.parametrize(("check", "model"), list(river_checks()))
+@pytest.mark.parametrize(("check", "model"), river_checks(BSGDClassifier(**settings) for settings in ALL_SETTINGS))
 def test_river(check, model):
     check(model.clone())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import pickle
 
 import numpy as np
@@ -14,11 +13,12 @@ import scipy.sparse
 import sklearn  # noqa: F401  (without it and pandas, River leaves checks out silently)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from river import checks, compose, datasets, drift, ensemble, evaluate, metrics, multiclass, preprocessing
+from river import compose, datasets, drift, ensemble, evaluate, metrics, multiclass, preprocessing
 
 import streamsvm
 from streamsvm import CPMClassifier
 from streamsvm.features import BadRows
+from tests.learners import river_checks
 
 PARAMS = list(CPMClassifier._unit_test_params())
 
@@ -26,32 +26,13 @@ PARAMS = list(CPMClassifier._unit_test_params())
 # River's checks ---------------------------------------------------------------------------------------------------
 
 
-def name_of(check) -> str:
-    while isinstance(check, functools.partial):
-        check = check.func
-    return check.__name__
-
-
-N_CHECKS = [len(list(checks.yield_checks(CPMClassifier(**params)))) for params in PARAMS]
-
-
-@pytest.mark.parametrize(
-    ("params", "number"),
-    [
-        pytest.param(
-            params, number, id=f"{i}-{number}-{name_of(list(checks.yield_checks(CPMClassifier(**params)))[number])}"
-        )
-        for i, params in enumerate(PARAMS)
-        for number in range(N_CHECKS[i])
-    ],
-)
-def test_river_check(params, number):
-    model = CPMClassifier(**params)
-    list(checks.yield_checks(model))[number](model.clone())
+@pytest.mark.parametrize(("check", "model"), river_checks(CPMClassifier(**params) for params in PARAMS))
+def test_river(check, model):
+    check(model.clone())
 
 
 def test_no_river_check_is_left_out():
-    names = [name_of(check) for check in checks.yield_checks(CPMClassifier())]
+    names = [case.id.removesuffix("-0") for case in river_checks([CPMClassifier()])]
     for expected in (
         "check_learn_many_matches_learn_one",
         "check_predict_many_matches_predict_one",

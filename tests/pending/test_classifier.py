@@ -8,23 +8,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from river import checks, datasets, evaluate, linear_model, metrics, naive_bayes, tree
+from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
 from streamsvm import CPMClassifier, DecidingClassifier, DelayedClassifier, StreamSVMClassifier
-from tests.learners import knowledge
+from tests.learners import knowledge, river_checks
+
+MODELS = [
+    *(DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()),
+    DelayedClassifier(CPMClassifier(n_faces=2)),
+]
 
 
-def rivers() -> list[Any]:
-    models = [DelayedClassifier(**params) for params in DelayedClassifier._unit_test_params()]
-    return [
-        pytest.param(model, check, id=f"{type(model.model).__name__}-{check.__name__}")
-        for model in (*models, DelayedClassifier(CPMClassifier(n_faces=2)))
-        for check in checks.yield_checks(model)
-    ]
-
-
-@pytest.mark.parametrize(("model", "check"), rivers())
-def test_rivers_checks(model: Any, check: Any) -> None:
+@pytest.mark.parametrize(("check", "model"), river_checks(MODELS))
+def test_river(check: Any, model: Any) -> None:
     check(model.clone())
 
 

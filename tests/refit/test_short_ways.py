@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from river import checks
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 import streamsvm
@@ -17,20 +16,18 @@ from streamsvm import CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.models import ArchiveError
 from streamsvm.online.archive import encode_param
 from streamsvm.refit import Every, Latest
-from tests.learners import ring
+from tests.learners import ring, river_checks
 
 SMALL = {"trigger": Every(200), "delay": 64, "window": Latest(200)}
-MODELS = {
-    "planes beside the blend": (StreamSVMClassifier(budget=20), "newton"),
-    "trees beside polytopes": (CPMClassifier(n_faces=2), HistGradientBoostingClassifier(max_iter=3)),
-}
+MODELS = [  # planes beside the blend, and trees beside polytopes
+    (StreamSVMClassifier(budget=20), "newton"),
+    (CPMClassifier(n_faces=2), HistGradientBoostingClassifier(max_iter=3)),
+]
 
 
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("number", range(len(list(checks.yield_checks(RefitClassifier(CPMClassifier()))))))
-def test_rivers_checks(kind, number):
-    model = RefitClassifier(*MODELS[kind], **SMALL)
-    list(checks.yield_checks(model))[number](model.clone())
+@pytest.mark.parametrize(("check", "model"), river_checks(RefitClassifier(*pair, **SMALL) for pair in MODELS))
+def test_river(check, model):
+    check(model.clone())
 
 
 def test_the_parameters_river_tries_by_itself_are_ones_it_takes():
