@@ -310,7 +310,8 @@ class Metrics:
 
 def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> NDArray[np.float64]:
     """Parts by wholes; zero where there is nothing to divide by."""
-    return np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
+    shares: NDArray[np.float64] = np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)
+    return shares
 
 
 def _rows(values: list[Any], which: Any) -> list[Any]:

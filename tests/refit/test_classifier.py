@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.typing import NDArray
+from river import drift
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -107,7 +108,7 @@ def test_batches_cut_anywhere_are_a_loop(learner, solver):
     "settings",
     [
         pytest.param({"trigger": EveryTime(300.0), "window": Since(250.0)}, id="time"),
-        pytest.param({"trigger": OnDrift(__import__("river").drift.ADWIN(delta=0.05), gather=100)}, id="drift"),
+        pytest.param({"trigger": OnDrift(drift.ADWIN(delta=0.05), gather=100)}, id="drift"),
         pytest.param({"trigger": FirstOf(Every(150), EveryTime(90.0)), "window": Adaptive(400)}, id="adaptive"),
     ],
 )
