@@ -224,7 +224,7 @@ def test_the_share_of_the_vote_is_that_of_the_leaders(report: Report) -> None:
 def test_the_progress_line(report: Report, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "streamsvm.run"):
         lines = Lines(0.0)
-        time.sleep(0.001)
+        time.sleep(0.005)
         lines(report, None)
     assert "4 refits, the last failed, " in caplog.text
     assert "% of the vote" in caplog.text
@@ -330,16 +330,16 @@ def test_killed_in_the_midst_of_refits_and_resumed(tmp_path: Path) -> None:
     completed(*arguments(N), cwd=plain, check=True)
     dice = random.Random(4)
     kills = pending = 0
-    for share in sorted(dice.uniform(0.1, 0.95) for _ in range(5)):
+    for share in sorted(dice.uniform(0.1, 0.95) for _ in range(3)):
         process = Command(*arguments(dice.randint(50, 150)), cwd=broken)
         out, size = broken / "out.csv", math.floor(share * (plain / "out.csv").stat().st_size)
         # A resumed run first cuts the file back; it is killed at the first checkpoint after that with a refit pending.
         while process.poll() is None and not (out.exists() and out.stat().st_size >= size and is_refitting(broken)):
-            time.sleep(0.001)
+            time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         kills += process.wait() == -signal.SIGKILL
         pending += is_refitting(broken)
-    assert kills >= 3, "the process was too quick to be killed"
+    assert kills == 3, "the process was too quick to be killed"
     assert pending >= 2, "no window was being solved"
     completed(*arguments(5000), cwd=broken, check=True)
     assert results(broken) == results(plain)
