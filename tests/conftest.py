@@ -34,12 +34,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("streamsvm")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One process more than there are cores: some tests wait for brokers, or for time to pass."""
-    return 1 + (os.cpu_count() or 1)
-
-
 _COMPILING = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
@@ -64,8 +58,14 @@ WAIT = {"tests/kafka": "brokers", "tests/keyed": "workers and browsers", "tests/
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Beside those that wait, as many as there are cores."""
+    return len(set(WAIT.values())) + (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Those that wait come first, on two workers; the third computes meanwhile."""
+    """Those that wait come first, each unit on a worker of its own; the others compute meanwhile."""
     from xdist.scheduler import LoadFileScheduling
 
     class WaitingFirst(LoadFileScheduling):

@@ -270,7 +270,9 @@ def test_a_fit_holds_no_more_than_it_may_as_the_system_counts(tmp_path):
     MetricForest.from_batches(tmp_path / "index", stream(), memory=16 << 20)  # 48 MB of rows
     bound = 20 << 20
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FIT), str(tmp_path / "index"), str(bound)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     held = [int(line) for line in done.stdout.split()]
     assert len(held) == 3
     assert max(held) <= bound
