@@ -9,7 +9,7 @@ from streamsvm.kernels import kernel
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.rows import borrow, u
 
-# Rows of more entries that are out of order are sorted, shorter ones entry by entry.
+# So few entries are sorted by insertion alone.
 INSERTED_MOST = 32
 
 
@@ -47,29 +47,27 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr):
                 out_columns[u(at)], out_values[u(at)] = column, values[u(k)]
                 at += 1
         if not ascending:
-            if at - first > INSERTED_MOST:
-                sort(out_columns[first:at], out_values[first:at])
-            else:
-                insert(out_columns, out_values, first, at)
+            sort(out_columns, out_values, first, at)
         out_indptr[u(i + 1)] = at
 
 
 @kernel
-def sort(columns, values):
-    """Sort the entries of one row."""
-    by_column = np.argsort(columns)
-    columns[:], values[:] = columns[by_column], values[by_column]
+def sort(columns, values, first, end):
+    """Sort the entries from `first` to before `end`, most of which are nearly in order: by insertion, from afar at first.
 
-
-@kernel
-def insert(columns, values, first, end):
-    """Sort the few entries from `first` to before `end`: mostly they are nearly in order."""
-    for k in range(first + 1, end):
-        column, value, j = columns[u(k)], values[u(k)], k
-        while j > first and columns[u(j - 1)] > column:
-            columns[u(j)], values[u(j)] = columns[u(j - 1)], values[u(j - 1)]
-            j -= 1
-        columns[u(j)], values[u(j)] = column, value
+    Shell's method with Knuth's steps; what numba has takes five seconds to compile.
+    """
+    step = 1
+    while step < (end - first) // INSERTED_MOST:
+        step = 3 * step + 1
+    while step > 0:
+        for k in range(first + step, end):
+            column, value, j = columns[u(k)], values[u(k)], k
+            while j - step >= first and columns[u(j - step)] > column:
+                columns[u(j)], values[u(j)] = columns[u(j - step)], values[u(j - step)]
+                j -= step
+            columns[u(j)], values[u(j)] = column, value
+        step //= 3
 
 
 _INTS, _FLOATS, _FLAGS = types.int64[::1], types.float64[::1], types.boolean[::1]
