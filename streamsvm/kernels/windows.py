@@ -26,7 +26,27 @@ from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.access import StateType
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.polytope import draw
-from streamsvm.kernels.state import Array, Declaration, Number, i64, records, u64
+from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records, u64
+
+# What an event takes in a copy, beside its values; and as many words as there may ever be.
+EVENT_WORDS, MOST_WORDS = 5, 1 << 60
+
+COPY = Declaration(
+    "window_copy",
+    {
+        "next": Number("the slot of the event that is copied next, -1 where there is none", i64, start=-1),
+        "done": Number("how many have been", i64),
+        "shared": Number("whether all rows have the same columns, which are not copied", i64),
+        "n_columns": Number("all columns of rows that have been copied are among the first so many", i64),
+        "values": Array(("entries",), "their values", lent=True),
+        "columns": Array(("listed",), "their columns", i64, lent=True),
+        "indptr": Array(("ends",), "where rows begin and end", i64, lent=True),
+        "codes": Array(("events",), "their classes", i64, lent=True),
+        "weights": Array(("events",), "their weights", lent=True),
+        "times": Array(("events",), "their times", lent=True),
+        "numbers": Array(("events",), "how many came before each", i64, lent=True),
+    },
+)
 
 WINDOW = Declaration(
     "window",
@@ -50,6 +70,9 @@ WINDOW = Declaration(
         "n_late": Number("how many came before it", i64),
         "end": Number("where the next row begins in the arena", i64),
         "live": Number("words taken by rows", i64),
+        "n_values": Number("the lengths of all rows", i64),
+        "n_squares": Number("their squares", i64),
+        "n_listed": Number("how many list their columns", i64),
         "asked": Number("the capacity there must be before the next event", i64),
         "slots": records(
             ("slots",),
@@ -78,6 +101,7 @@ WINDOW = Declaration(
         "rng": Array(("generators",), "the state of the random numbers", u64),
         "values": Array(("words",), "the arena", lent=True),
         "columns": Array(("halves",), "the same memory, for columns", np.int32, lent=True),
+        "copy": Part(COPY, "what was held when a copy was begun"),
     },
 )
 
@@ -89,6 +113,15 @@ WINDOW = Declaration(
 def words(length, listed):
     """The words of a row."""
     return length + ((length + 1) >> 1 if listed else 0)
+
+
+@inlined
+def count_words(state, length, listed, n):
+    """Take into account that there are n rows of a kind more."""
+    state.live += n * words(length, listed)
+    state.n_values += n * length
+    state.n_squares += n * length * length
+    state.n_listed += n * listed
 
 
 @kernel
@@ -143,32 +176,43 @@ def compact(state, values, columns):
     state.end = at
 
 
-@kernel
-def list_events(state, order, indptr, codes, weights, times, numbers):
-    """List the events held in order of arrival: their slots, where their rows are to begin, and what else is known.
-
-    Returns whether all have the same columns, and these are the first.
-    """
-    slot, shared = state.first, True
-    for k in range(order.size):
-        own = state.slots[slot]
-        order[k], indptr[k + 1] = slot, indptr[k] + own.length
-        codes[k], weights[k], times[k], numbers[k] = own.code, own.weight, own.time, own.number
-        shared = shared and own.listed == 0 and own.length == indptr[1] - indptr[0]
-        slot = own.after
-    return shared
+# Copies -----------------------------------------------------------------------------------------------------------
 
 
 @kernel
-def copy_rows(state, order, indptr, values, columns, shared):
-    """Copy the rows of some slots out of the arena, and their columns unless these are shared."""
-    for k in range(order.size):
-        own, to = state.slots[order[k]], indptr[k]
-        start, beside = own.start, 2 * (own.start + own.length)
-        for i in range(own.length):
-            values[to + i] = state.values[start + i]
-            if not shared:
-                columns[to + i] = state.columns[beside + i] if own.listed else i
+def copy_events(state, n_words):
+    """Copy the next events, in order of arrival, until these are so many words or all; returns whether that is all."""
+    copy, slot = state.copy, state.copy.next
+    while slot >= 0 and n_words > 0:
+        own, k = state.slots[slot], copy.done
+        copy_row(state, own.start, own.length, own.listed, copy.indptr[k])
+        copy.indptr[k + 1] = copy.indptr[k] + own.length
+        copy.codes[k], copy.weights[k], copy.times[k], copy.numbers[k] = own.code, own.weight, own.time, own.number
+        copy.done = k + 1
+        n_words -= own.length + EVENT_WORDS
+        slot = own.after if copy.done < copy.codes.size else -1
+    copy.next = slot
+    return slot < 0
+
+
+@inlined
+def copy_row(state, start, length, listed, to):
+    """Copy a row out of the arena, and its columns unless these are shared."""
+    values, columns, beside = state.copy.values, state.copy.columns, 2 * (start + length)
+    for i in range(length):
+        values[to + i] = state.values[start + i]
+    for i in range(0 if state.copy.shared else length):
+        columns[to + i] = state.columns[beside + i] if listed else i
+    last = state.columns[beside + length - 1] if listed else length - 1
+    state.copy.n_columns = max(state.copy.n_columns, last + 1)
+
+
+@inlined
+def save_from(state, slot):
+    """Have all copied that is to be, before an event leaves that has not been."""
+    following = state.copy.next
+    if following >= 0 and state.slots[slot].number >= state.slots[following].number:
+        copy_events(state, MOST_WORDS)
 
 
 # Chains of events -------------------------------------------------------------------------------------------------
@@ -183,7 +227,7 @@ def place(state, slot, code, weight, time, clock, number, values, columns, start
     own.start, own.length, own.listed = state.end, length, listed
     write_row(state, slot, values, columns, start, end, skip)
     state.end += words(length, listed)
-    state.live += words(length, listed)
+    count_words(state, length, listed, 1)
     own.before, own.after, own.class_before, own.class_after = state.last, -1, group.last, -1
     if state.last >= 0:
         state.slots[state.last].after = slot
@@ -225,6 +269,7 @@ def chain(state, slot, before, after):
 @kernel
 def remove(state, slot):
     """Forget an event. The last slot in use becomes free: what it holds takes the place."""
+    save_from(state, slot)
     own = state.slots[slot]
     group = state.classes[own.code]
     if state.in_time < 0 or own.number < state.slots[state.in_time].number:
@@ -235,7 +280,7 @@ def remove(state, slot):
     chain(state, slot, (own.before, own.class_before), (own.after, own.class_after))
     group.held -= 1
     state.held -= 1
-    state.live -= words(own.length, own.listed)
+    count_words(state, own.length, own.listed, -1)
     if slot < state.held:
         move(state, state.held, slot)
 
@@ -247,6 +292,8 @@ def move(state, slot, to):
     chain(state, slot, (to, to), (to, to))
     if state.in_time == slot:
         state.in_time = to
+    if state.copy.next == slot:
+        state.copy.next = to
     new.start, new.length, new.listed = own.start, own.length, own.listed
     new.code, new.weight, new.time, new.clock, new.number = own.code, own.weight, own.time, own.clock, own.number
     new.before, new.after, new.class_before, new.class_after = own.before, own.after, own.class_before, own.class_after
@@ -405,8 +452,7 @@ _ROWS = (_FLOATS, _INTS, _INTS, types.boolean)
 ENTRIES = {
     "add_rows": Entry(add_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, types.int64, types.int64)),
     "restore_rows": Entry(restore_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS)),
-    "list_events": Entry(list_events, (_STATE, _INTS, _INTS, _INTS, _FLOATS, _FLOATS, _INTS)),
-    "copy_rows": Entry(copy_rows, (_STATE, _INTS, _INTS, _FLOATS, _INTS, types.boolean)),
+    "copy_events": Entry(copy_events, (_STATE, types.int64)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),
     "maintain": Entry(maintain, (_STATE, types.int64, types.int64)),
     "keep_latest": Entry(keep_latest, (_STATE, types.int64)),

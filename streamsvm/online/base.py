@@ -459,6 +459,10 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._list(*self._space.encode_event(x, learn=False))
         return int(self._event(self._state, asked, 1.0))
 
+    def _relevances(self) -> Floats | None:
+        """The part of each of the first columns in a learned metric, 0 of the others; None where there is none."""
+        return None
+
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
         plain_length, pack, row, get, _ = self._fast

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.features import Floats
 from streamsvm.first_use import prepare
 from streamsvm.kernels import answers, autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
 from streamsvm.kernels import blend as kernels
@@ -428,18 +429,20 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
         Geometric means over these members, weighted by their votes; empty where there is none.
         """
+        values, space = self._relevances(), self._space
+        if values is None:
+            return {}
+        return {
+            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
+        }
+
+    def _relevances(self) -> Floats | None:
         n = min(len(self._space), KERNEL_COLUMNS)
         total, thetas = 0.0, np.zeros(n)
         for _, member, vote in self._kernel_votes():
             thetas += (vote + 1e-12) * member.theta[:n]
             total += vote + 1e-12
-        if total == 0.0:
-            return {}
-        values = np.exp(thetas / total)
-        space = self._space
-        return {
-            space.names[j]: float(values[j]) for j in np.argsort(-values, kind="stable") if not space.is_dead(int(j))
-        }
+        return None if total == 0.0 else np.exp(thetas / total)
 
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event, in the leading kernel member: what its prediction rests on.

@@ -50,6 +50,8 @@ MOST_ROWS = 512
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
 # What is kept of parameters as it is.
 _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
+# Between events so many words of a window are copied, or as many as it takes within a part of the delay.
+COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
 # So many refits are remembered.
 KEPT = 100
 
@@ -189,9 +191,11 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._seen = 0
         self._n_refits = 0
         self._is_due = False
-        self._job: Job | None = None
+        self._refit: Refit | None = None  # which is under way
+        self._job: Job | None = None  # None as long as its window is being copied
         self._carried: dict[str, Any] = {}
         self._at_hand: OneEvent | None = None
+        self._is_copying, self._n_copied = False, 0
         self._notes: list[dict[str, Any]] = []
         self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
         self._look_ahead()
@@ -322,6 +326,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._look_ahead()
 
     def __getstate__(self) -> dict[str, Any]:
+        self._copy_all()
         return self.__dict__ | {"_at_hand": None}  # a copy of the learner has the event at hand elsewhere
 
     # One event --------------------------------------------------------------------------------------------------------
@@ -379,6 +384,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
                 _, proba, error = self._panel.vote_on_one(event.row, proba, code)
             self._sets.learn_one(proba, code)
         event.fill(code, time, error)
+        if self._is_copying:
+            self._copy(self._n_copied)
         self._memory.take_in_one(event)
         if not self._trigger.passes():
             self._heed(self._trigger.see(event.times, event.errors).happening)
@@ -684,8 +691,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         until = [_NEVER if due is None else due]
         if not self._panel.is_empty:
             until.append(MOST_ROWS)
-        if self._job is not None:
-            until.append(self._job.refit.due - self._seen)
+        if self._refit is not None:
+            until.append(self._refit.due - self._seen)
         if self._waits_for_block or (self._adoption is not None and self._adoption.is_running):
             until.append(DELAY_LEAST - self._seen % DELAY_LEAST)
         return max(min(until), 1)
@@ -739,6 +746,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             first = last
             self._heed(happening)
         self._count(len(learned))
+        self._copy_all()
         return len(learned)
 
     def _heed(self, happening: Happening) -> None:
@@ -755,8 +763,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             return
         if self._seen % DELAY_LEAST == 0:
             self._judge()
-        if self._job is not None and self._seen >= self._job.refit.due:
-            self._enter(self._job)
+        if self._refit is not None and self._seen >= self._refit.due:
+            self._enter(self._refit)
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._begin()
         self._look_ahead()
@@ -772,15 +780,14 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _begin(self) -> None:
         """Begin to solve the window, unless one is being solved, or what was found is being tried."""
         self._is_due = False
-        if self._job is not None or (self._adoption is not None and self._adoption.is_running):
+        if self._refit is not None or (self._adoption is not None and self._adoption.is_running):
             return
-        window = self._memory.snapshot()
+        window = self._memory.begin_copy()
         self._n_refits += 1
-        n_columns = int(window.rows.columns.max(initial=-1)) + 1
         task = Task(
             window,
-            n_columns,
-            self._relevances(n_columns),
+            len(self._model._space.names),
+            self._relevances(),
             dict(self._carried),
             self.search,
             self._newest_model(),
@@ -788,7 +795,25 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         )
         if self._adoption is not None:
             task = self._adoption.prepare(task, self._model)
-        self._start(Refit(self._n_refits, self._seen, self._seen + self._delay(len(window)), task))
+        delay = self._delay(len(window))
+        self._refit, self._is_copying = Refit(self._n_refits, self._seen, self._seen + delay, task), True
+        n_words = len(window.rows.values) + windows.EVENT_WORDS * len(window)
+        self._n_copied = max(COPIED_LEAST, math.ceil(n_words / (COPIED_WITHIN * delay)))
+
+    def _copy(self, n_words: int) -> None:
+        """Have so many words more of the window copied; once it is whole, it is solved."""
+        if not self._memory.copy_on(n_words):
+            return
+        assert self._refit is not None
+        task, n = self._refit.task, self._memory.n_columns_copied
+        relevance = None if task.relevance is None else task.relevance[:n]
+        self._refit.task = replace(task, n_columns=n, relevance=relevance)
+        self._start(self._refit)
+
+    def _copy_all(self) -> None:
+        """Have the window solved whose copying was begun: somebody waits for it, or many events come at once."""
+        if self._is_copying:
+            self._copy(windows.MOST_WORDS)
 
     def _delay(self, n: int) -> int:
         """How many events after the beginning of a refit of n events its model enters."""
@@ -804,18 +829,27 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         return newest if isinstance(newest, LinearModel) else None
 
     def _start(self, refit: Refit) -> None:
-        self._job = Job(self._solver if self._adoption is None else self._adoption.solver, refit)
+        self._refit, self._is_copying = refit, False
+        if self._adoption is None:
+            self._job = Job(self._solver, refit, Expert)
+        else:
+            self._job = Job(self._adoption.solver, refit)
 
-    def _relevances(self, n_columns: int) -> Floats | None:
+    def _relevances(self) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none."""
-        found = self.relevance
-        names = self._model._space.names[:n_columns]
-        return np.array([found.get(name, 0.0) for name in names]) if found else None
+        found, space = self._model._relevances(), self._model._space
+        if found is None:
+            return None
+        relevances = np.zeros(len(space.names))
+        relevances[: len(found)] = found
+        relevances[[j for j in range(len(found)) if space.is_dead(j)]] = 0.0
+        return relevances
 
-    def _enter(self, job: Job) -> None:
+    def _enter(self, refit: Refit) -> None:
         """Let the model of a refit enter, and note how it went."""
-        refit = job.refit
-        self._job = None
+        self._copy_all()
+        job, self._refit, self._job = self._job, None, None
+        assert job is not None
         note: dict[str, Any] = {
             "number": refit.number,
             "event": refit.event,
@@ -828,11 +862,11 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             "outcome": "",
         }
         try:
-            solution = job.result(self.timeout)
-            note["outcome"] = self._hand_over(solution, refit)
-            note["settings"] = dict(solution.settings)
-            note["score"] = None if math.isnan(solution.score) else solution.score
-            self._carried = dict(solution.settings)
+            found = job.result(self.timeout)
+            note["outcome"] = self._hand_over(found, refit)
+            note["settings"] = dict(found.settings)
+            note["score"] = None if math.isnan(found.score) else found.score
+            self._carried = dict(found.settings)
         except Exception as error:  # whatever a solver raises: the learner goes on as it was
             note["outcome"] = f"failed: {type(error).__name__}: {error}"
             if not any(old["outcome"] == note["outcome"] for old in self._notes):
@@ -852,14 +886,14 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if len(self._notes) > KEPT:
             self._forgotten = _counted([self._notes.pop(0)], self._forgotten)
 
-    def _hand_over(self, solution: Solution, refit: Refit) -> str:
-        if self._adoption is not None:
-            self._adoption.challenge(self._model, solution)
+    def _hand_over(self, found: Expert | Solution, refit: Refit) -> str:
+        if isinstance(found, Solution):
+            assert self._adoption is not None
+            self._adoption.challenge(self._model, found)
             return TRIED
-        expert = Expert(solution, refit.number)
-        if not expert.has_arrays:
-            expert.task = refit.task
-        self._panel.enter(expert, int(self._model._state.n_classes))
+        if not found.has_arrays:
+            found.task = refit.task
+        self._panel.enter(found, int(self._model._state.n_classes))
         return "votes"
 
     def _judge(self) -> None:
@@ -882,6 +916,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         TypeError
             Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
+        self._copy_all()
         header, arrays = self._model.state()
         window_header, window_arrays = self._memory.state()
         experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]
@@ -890,9 +925,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         for k, kept in enumerate(experts, start=1):
             arrays |= archive.under(f"expert{k}", {} if kept is None else kept[1])
         job = None
-        if self._job is not None:
-            task, rows = archive.task_state(self._job.refit.task)
-            job = archive.refit_header(self._job.refit) | {"task": task}
+        if self._refit is not None:
+            task, rows = archive.task_state(self._refit.task)
+            job = archive.refit_header(self._refit) | {"task": task}
             arrays |= archive.under("job", rows)
         whole = {
             "class": type(self).__name__,

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -49,14 +50,29 @@ class Refit:
     task: Task
 
 
-class Job:
-    """A refit under way."""
+def as_it_is(solution: Solution, number: int) -> Solution:
+    """The solution itself."""
+    return solution
 
-    def __init__(self, solver: Solver, refit: Refit) -> None:
+
+class Job:
+    """A refit under way.
+
+    Parameters
+    ----------
+    solver
+        Who solves it.
+    refit
+        What is solved.
+    make
+        Makes what enters of the solution and the number of the refit: here, where no event waits for it.
+    """
+
+    def __init__(self, solver: Solver, refit: Refit, make: Callable[[Solution, int], Any] = as_it_is) -> None:
         self.refit = refit
         self.seconds = 0.0
-        self._solver = solver
-        self._solution: Solution | None = None
+        self._solver, self._make = solver, make
+        self._found: Any = None
         self._error: BaseException | None = None
         self._begin()
 
@@ -70,12 +86,12 @@ class Job:
         _thread.start_new_thread(self._run, ())
 
     def __reduce__(self) -> Any:
-        return Job, (self._solver, self.refit)
+        return Job, (self._solver, self.refit, self._make)
 
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            self._solution = self._solve(self.refit.task)
+            self._found = self._make(self._solve(self.refit.task), self.refit.number)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         except SystemExit as error:
@@ -124,8 +140,8 @@ class Job:
         """Until it is over, whatever came of it."""
         self._over.wait()
 
-    def result(self, timeout: float | None = None) -> Solution:
-        """What the solver found; it is waited for.
+    def result(self, timeout: float | None = None) -> Any:
+        """What was made of the solution; it is waited for.
 
         Raises
         ------
@@ -134,7 +150,7 @@ class Job:
         Exception
             What the solver raised.
         """
-        if self._owner != os.getpid() and self._solution is None and self._error is None:
+        if self._owner != os.getpid() and self._found is None and self._error is None:
             self._begin()  # a child process has the job of its parent, but not the thread
         self._over.wait(timeout)
         if self.is_running:
@@ -142,8 +158,7 @@ class Job:
             raise TimeoutError(f"it took longer than {timeout:g} s")
         if self._error is not None:
             raise self._error
-        assert self._solution is not None
-        return self._solution
+        return self._found
 
 
 def _can_be_sent(solver: Solver) -> bool:

@@ -22,7 +22,7 @@ from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import windows
 from streamsvm.kernels.rows import LARGEST, MOST_EVENTS
-from streamsvm.kernels.state import State
+from streamsvm.kernels.state import Array, State
 from streamsvm.models import DAMAGED, ArchiveError, check_names
 from streamsvm.online.archive import within
 from streamsvm.online.base import capacity_for
@@ -36,6 +36,8 @@ _CLASS_BYTES = windows.WINDOW.own_arrays["classes"].element.itemsize
 _FIRST_WORDS, _LEAST_WORDS = 1 << 10, 1 << 13
 _MOST_EVENTS_HELD = 1 << 31
 _MOST_COLUMNS = 1 << 31
+# In place of the arrays of a copy that is whole.
+_NO_COPY = {name: np.empty(0, array.dtype) for name, array in windows.COPY.of(Array)}
 # A detector begins anew at the latest after so many errors.
 _MOST_ERRORS = 1_000_000
 
@@ -391,7 +393,8 @@ class WindowMemory:
 
     def _new_state(self, n_classes: int) -> State:
         settings = self.settings
-        state = State(windows.WINDOW, {"slots": settings.n, "classes": n_classes, "generators": 1})
+        sizes = {"slots": settings.n, "classes": n_classes, "generators": 1}
+        state = State(windows.WINDOW, sizes, parts={"copy": State(windows.COPY)})
         state.n_most, state.balanced = settings.n, settings.balanced
         state.most_classes = settings.max_bytes // 4 // _CLASS_BYTES
         if isinstance(settings, Since):
@@ -511,6 +514,7 @@ class WindowMemory:
         self._resize(max(2 * len(self._state.values), asked + asked // 7 + 8))
 
     def _grow_classes(self, n: int) -> None:
+        self.copy_on()  # its arrays are lent to the old state
         old = self._state
         self._state = self._new_state(min(capacity_for(n), int(old.most_classes)))
         self._state.take(old)
@@ -531,14 +535,37 @@ class WindowMemory:
 
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
-        n = len(self)
-        order, codes, numbers, indptr = (np.zeros(size, np.int64) for size in (n, n, n, n + 1))
-        weights, times = np.empty(n), np.empty(n)
-        shared = bool(_call("list_events")(self._state, order, indptr, codes, weights, times, numbers))
-        values = np.empty(indptr[-1])
-        columns = np.arange(indptr[1] if n else 0) if shared else np.empty(indptr[-1], np.int64)
-        _call("copy_rows")(self._state, order, indptr, values, columns, shared)
+        copy = self.begin_copy()
+        self.copy_on()
+        return copy
+
+    def begin_copy(self) -> WindowRows:
+        """A copy of all that is held now, which `copy_on` fills, whatever comes and leaves meanwhile."""
+        self.copy_on()
+        state, n = self._state, len(self)
+        n_values = int(state.n_values)
+        # Lengths whose mean square is the square of their mean are all the same.
+        shared = not state.n_listed and n * int(state.n_squares) == n_values * n_values
+        indptr, codes, numbers = np.zeros(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+        values, weights, times = np.empty(n_values), np.empty(n), np.empty(n)
+        columns = np.arange(n_values // max(n, 1)) if shared else np.empty(n_values, np.int64)
+        filled = {"values": values, "columns": columns, "indptr": indptr, "codes": codes}
+        state.copy.lend(**filled, weights=weights, times=times, numbers=numbers)
+        state.copy.next, state.copy.done = int(state.first), 0
+        state.copy.shared, state.copy.n_columns = shared, 0
         return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
+
+    def copy_on(self, n_words: int = windows.MOST_WORDS) -> bool:
+        """Fill so many words more of the copy that was begun last, or all there are; whether it is whole."""
+        is_whole = bool(_call("copy_events")(self._state, n_words))
+        if is_whole:
+            self._state.copy.lend(**_NO_COPY)
+        return is_whole
+
+    @property
+    def n_columns_copied(self) -> int:
+        """All columns of the copy that was begun last are among the first so many, as far as it is filled."""
+        return int(self._state.copy.n_columns)
 
     # Saving ------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,19 @@ from streamsvm.batch.threads import OneThread
 from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError, Trees
 from streamsvm.online.base import one_row
-from streamsvm.refit import Adaptive, Every, EveryTime, FirstOf, Growing, Latest, OnDemand, OnDrift, Since, jobs
+from streamsvm.refit import (
+    Adaptive,
+    Every,
+    EveryTime,
+    FirstOf,
+    Growing,
+    Latest,
+    OnDemand,
+    OnDrift,
+    Since,
+    classifier,
+    jobs,
+)
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import SOLVERS, Solution, Task, seeded, solver_of, trees_of
@@ -87,7 +99,8 @@ LEARNERS = {
 
 @pytest.mark.parametrize("solver", ["trees", "newton", "cuts", "bcd"])
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_batches_cut_anywhere_are_a_loop(learner, solver):
+def test_batches_cut_anywhere_are_a_loop(learner, solver, monkeypatch):
+    monkeypatch.setattr(classifier, "COPIED_LEAST", 100)  # of the loop, windows are copied in pieces
     X, y = events(1_100)
     whole, parts, loop = (cheap(solver, LEARNERS[learner]()) for _ in range(3))
     predicted, proba = whole.test_then_train(X, y, proba=True)
@@ -149,12 +162,17 @@ def test_sparse_rows_late_columns_and_strings():
 
 
 @pytest.mark.parametrize("solver", ["trees", "newton", LogisticRegression(C=0.5), GaussianNB()], ids=str)
-@pytest.mark.parametrize("at", [210, 330, 905], ids=["being solved", "heard", "several"])
-def test_saved_and_loaded_it_goes_on(tmp_path, solver, at):
+@pytest.mark.parametrize("at", [205, 240, 330, 905], ids=["being copied", "being solved", "heard", "several"])
+def test_saved_and_loaded_it_goes_on(tmp_path, solver, at, monkeypatch):
+    monkeypatch.setattr(classifier, "COPIED_LEAST", 100)
     X, y = events(1_100)
     whole, saved = cheap(solver), cheap(solver)
     predicted, proba = whole.test_then_train(X, y, proba=True)
-    first = saved.test_then_train(X[:at], y[:at]).tolist()
+    first = saved.test_then_train(X[: at - 10], y[: at - 10]).tolist()
+    for x, label in zip(dicts(X)[at - 10 : at], y[at - 10 : at], strict=True):
+        first.append(saved.predict_one(x))
+        saved.learn_one(x, label)
+    assert saved._is_copying == (at == 205)
     saved.save(tmp_path / "model")
     for again in (streamsvm.load(tmp_path / "model"), copy.deepcopy(saved), pickle.loads(pickle.dumps(saved))):
         second, rest = again.test_then_train(X[at:], y[at:], proba=True)

@@ -301,12 +301,25 @@ def test_only_what_came_with_the_last_events_stays_on_demand():
         assert len(memory) > 0
 
 
-def test_a_snapshot_is_a_copy():
+@every_kind
+@pytest.mark.parametrize("form", ["dense", "sparse", "mixed"])
+def test_a_copy_is_of_what_was_held_when_it_was_begun(kind, form):
+    events = stream(0, n=300, form=form)
+    memory = feed(kind.begin(), events[:150])
+    before = copy.deepcopy(memory.snapshot())
+    filled, n_words, is_whole = memory.begin_copy(), 0, []
+    for event in events[150:]:
+        is_whole.append(memory.copy_on(n_words := n_words % 7 + 1))
+        feed(memory, [event])
+    same(filled, before)
+    assert is_whole[-1]
+    assert not is_whole[0]
+
+
+def test_one_copy_is_whole_before_another_begins():
     memory = feed(Latest(n=50).begin(), stream(0))
-    before = memory.snapshot()
-    kept = copy.deepcopy(before)
-    feed(memory, stream(1))
-    same(before, kept)
+    filled = memory.begin_copy()
+    same(filled, memory.snapshot())
 
 
 def test_parts_of_a_window():
