@@ -194,7 +194,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._refit: Refit | None = None  # which is under way
         self._job: Job | None = None  # None as long as its window is being copied
         self._carried: dict[str, Any] = {}
-        self._at_hand: OneEvent | None = None
+        self._at_hand: tuple[Any, OneEvent] | None = None  # and by what the learner takes it
         self._is_copying, self._n_copied = False, 0
         self._notes: list[dict[str, Any]] = []
         self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
@@ -394,10 +394,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     def _event_at_hand(self) -> OneEvent:
         """The single event at hand, as the learner has it."""
-        whole, n, event = self._model._row, self._model._space.plain_length, self._at_hand
-        if event is None or event.whole is not whole or len(event.row) != n:
-            event = self._at_hand = OneEvent(whole, n)
-        return event
+        fast = self._model._fast
+        if self._at_hand is None or self._at_hand[0] is not fast:  # other columns, or another place for them
+            self._at_hand = fast, OneEvent(self._model._row, self._model._space.plain_length)
+        return self._at_hand[1]
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> Any:
         """The most probable label; None as long as nothing has been learned.
@@ -442,7 +442,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _vote_on(self, x: dict[Any, Any]) -> tuple[int, Floats]:
         """The most probable class, and the probabilities of all that are known."""
         model = self._model
-        n = int(model._state.n_classes)
+        n = int(model._n_classes[()])
         if self._pack(x) and model._predict_packed():
             code, proba, _ = self._panel.vote_on_one(self._event_at_hand().row, model._proba[:n], -1)
             return code, proba
@@ -787,7 +787,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         task = Task(
             window,
             len(self._model._space.names),
-            self._relevances(),
+            self._relevances() if self._solver.asks_relevance else None,
             dict(self._carried),
             self.search,
             self._newest_model(),

@@ -34,10 +34,9 @@ class Panel:
 
     def __init__(self, n_experts: int) -> None:
         self.experts: list[Expert | None] = [None] * n_experts
-        self._single: Single | None = None
         self._awake = set[int]()  # who was, of late: a guess at who will be
         self._classes = 2
-        self._state = self._new_state(self._classes)
+        self._use(self._new_state(self._classes))
         self._state.experts[0].present, self._state.experts[0].share = 1, 1.0
 
     def _new_state(self, n_classes: int) -> State:
@@ -45,6 +44,12 @@ class Panel:
             kernels.PANEL,
             {"experts": 1 + len(self.experts), "classes": n_classes, "stretches": kernels.STRETCHES},
         )
+
+    def _use(self, state: State) -> None:
+        """Work on this state from now on."""
+        self._state = state
+        self._single: Single | None = None
+        self._asleep: NDArray[np.int64] = state.experts.view(np.ndarray)["asleep"]
 
     @property
     def is_empty(self) -> bool:
@@ -54,8 +59,7 @@ class Panel:
     @property
     def is_alone(self) -> bool:
         """Whether the learner is the only one who is heard."""
-        asleep = self._state.experts["asleep"].tolist()
-        return all(expert is None or asleep[k] for k, expert in enumerate(self.experts, start=1))
+        return all(expert is None or asleep for expert, asleep in zip(self.experts, self._asleep[1:], strict=True))
 
     @property
     def to_block(self) -> int:
@@ -161,7 +165,7 @@ class Panel:
 
         Who is asleep, but likely to wake on the way, answers too, and is heard from there on.
         """
-        asleep = self._state.experts["asleep"].tolist()
+        asleep = self._asleep.tolist()
         for k, expert in enumerate(self.experts, start=1):
             if expert is None:
                 continue
@@ -177,7 +181,7 @@ class Panel:
             self._classes = capacity_for(n_classes)
             state = self._new_state(self._classes)
             state.take(self._state)
-            self._state, self._single = state, None
+            self._use(state)
 
     def standing(self) -> list[dict[str, Any]]:
         """How the learner, first, and each expert stand: accuracy of late, share of the vote that is heard, asleep.

@@ -104,6 +104,8 @@ class Solver(Protocol):
     name: str
     holds_lock: bool
     """Whether it keeps the interpreter's lock while it works: it is then run in a process of its own."""
+    asks_relevance: bool
+    """Whether it looks at what columns count in the learner's metric."""
 
     def solve(self, task: Task) -> Solution:
         """Fit a model to the window.
@@ -121,6 +123,7 @@ class _Searching:
     name: str
     module = "streamsvm.batch"
     holds_lock = True  # between what is compiled there is much Python
+    asks_relevance = False
 
     def solve(self, task: Task) -> Solution:
         """As `Solver` has it."""
@@ -196,6 +199,7 @@ class Cuts(_Searching):
     """
 
     name = "cuts"
+    asks_relevance = True
 
     def _first(self) -> dict[str, Any]:
         return {"gamma": 4.0, "scale": "columns", "relevance": False}
@@ -280,6 +284,7 @@ class Given:
     """A classifier by scikit-learn's protocol: `fit`, `classes_`, and `predict_proba` or `decision_function`."""
 
     holds_lock = True
+    asks_relevance = False
 
     def __init__(self, estimator: Any) -> None:
         self.name = type(estimator).__name__

@@ -353,7 +353,6 @@ class OneEvent:
     """
 
     def __init__(self, whole: Floats, n: int) -> None:
-        self.whole = whole
         self.row = row = whole[:n]
         codes, self.times, self.errors = np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
         columns, indptr = np.arange(n), np.array([0, n])
@@ -541,7 +540,8 @@ class WindowMemory:
 
     def begin_copy(self) -> WindowRows:
         """A copy of all that is held now, which `copy_on` fills, whatever comes and leaves meanwhile."""
-        self.copy_on()
+        if self._state.copy.next >= 0:
+            self.copy_on()
         state, n = self._state, len(self)
         n_values = int(state.n_values)
         # Lengths whose mean square is the square of their mean are all the same.
