@@ -153,6 +153,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._solver = solver_of(solver)
         if window is not None and not isinstance(window, Window):
             raise TypeError(f"`window` must be a window of streamsvm.refit, such as Latest(20_000), got {window!r}")
+        if window is not None and window.n < 2:
+            raise ValueError(f"`window` must hold at least 2 events, for no solver learns from one, got {window!r}")
         if trigger is not None and not isinstance(trigger, Trigger):
             raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
         check_choice("hand_over", hand_over, ("vote", "adopt"))

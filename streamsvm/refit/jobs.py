@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -188,16 +189,21 @@ class _Worker:
         # In a session of its own it would not stand back: Linux shares processors out by session first.
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
-            self._ask(solver)
         except (OSError, ValueError) as error:
             raise _NoProcess(str(error)) from error
         self._owner = os.getpid()
         self._is_ready = self._was_ended = False
+        # A pipe holds little, and it reads only once it has imported all it needs.
+        _thread.start_new_thread(self._introduce, (solver,))
 
     @property
     def is_alive(self) -> bool:
         """Whether it is there, and of this process: a child has the pipes of its parent, which are not its own."""
         return self._process.poll() is None and self._owner == os.getpid()
+
+    def _introduce(self, solver: Solver | None) -> None:
+        with suppress(OSError, ValueError):  # where it has ended, whoever needs it will see that
+            self._ask(solver)
 
     def end(self) -> None:
         """Have it over, whatever it is at."""
@@ -332,6 +338,7 @@ def _solve_what_comes() -> None:
         os.nice(_NICENESS)
     answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[bytearray]]]()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
+    warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # a window may have many
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
     sys.path, question = questions.get()
     with suppress(Exception):  # what it cannot do it will say when it is asked

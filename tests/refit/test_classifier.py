@@ -698,6 +698,7 @@ def test_a_solver_that_holds_the_lock_runs_elsewhere():
         ({"solver": "svm"}, "`solver` must be one of 'trees', 'cuts', 'newton', 'bcd'"),
         ({"solver": LogisticRegression}, "`solver` must be a name or a classifier"),
         ({"window": 1_000}, "`window` must be a window"),
+        ({"window": Latest(1)}, "`window` must hold at least 2 events"),
         ({"trigger": 1_000}, "`trigger` must be a trigger"),
         ({"hand_over": "swap"}, "`hand_over` must be one of"),
         ({"experts": 0}, "`experts` must be an integer of at least 1"),

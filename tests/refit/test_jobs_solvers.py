@@ -13,9 +13,9 @@ from streamsvm.refit.jobs import _Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLVER = """
-from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 
-class Own(GaussianNB):
+class Own(KNeighborsClassifier):
     pass
 """
 PROGRAM = """
@@ -25,9 +25,9 @@ from streamsvm import CPMClassifier, RefitClassifier
 from streamsvm.refit import Every
 
 X = np.random.default_rng(0).normal(size=(300, 2))
-for solver in (Own(), Beside()):
+for solver, n_classes in ((Own(), 2), (Beside(), 120)):
     model = RefitClassifier(CPMClassifier(), solver, trigger=Every(200), delay=64)
-    model.learn_many(X, (X[:, 0] > 0).tolist())
+    model.learn_many(X, [k % n_classes for k in range(300)])  # of many classes scikit-learn warns
     print(type(solver).__module__, model.refits[0]["outcome"])
 """
 
@@ -41,6 +41,15 @@ def test_a_solver_of_the_program_is_found_in_it_and_beside_it(tmp_path):
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines() == ["__main__ votes", "own votes"]
     assert done.stderr == ""
+
+
+def test_a_worker_that_does_not_read_yet_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    worker = _Worker(bytes(1_000_000))  # more than a pipe holds
+    assert worker.is_alive
+    worker.end()
 
 
 def test_an_interrupt_of_the_program_does_not_reach_its_worker():
