@@ -105,19 +105,24 @@ BALLOT = Declaration(
     },
 )
 
-SINGLE = Declaration(
-    "single_row",
+POLL = Declaration(
+    "poll",
     {
-        "ballot": Part(BALLOT, "of the one row"),
-        "question": Part(QUESTION, "the row in hand, and what the expert says who was asked last"),
-        "seats": records(
+        "ballot": Part(BALLOT, "of the rows"),
+        "question": Part(QUESTION, "the rows, and what the expert says who was asked last"),
+        "seats": Array(
             ("experts",),
             "who sits in each place of the panel, the learner in the first",
-            model=Number("the address of its model", i64),
-            run=Number("the address of what has it answer; 0 where nobody sits, or compiled code cannot ask", i64),
+            fields={
+                "run": Number("the address of what has it answer; 0 where compiled code cannot ask", i64),
+                "model": Number("the address of its model", i64),
+            },
+            lent=True,
         ),
     },
 )
+
+SEAT = dict(POLL.of(Array))["seats"].element
 
 
 @inlined
@@ -328,42 +333,70 @@ def vote_on_rows(panel, ballot, first):
 
 
 @inlined
-def note_row(single, row):
-    """Have a row in hand; where it is another than before, nobody has answered for it."""
-    values, answers, is_same = single.question.values, single.ballot.answers, True
+def ask_seat(poll, k, first, end):
+    """Have expert k answer for those of the rows first ... end - 1 for which it has not."""
+    answers, asked, said, seat = poll.ballot.answers, poll.question.asked, poll.question.proba, poll.seats[k]
+    for i in range(first, end):
+        asked[i] = 1 if math.isnan(answers[k, i, 0]) else 0
+        for c in range(said.shape[1]):
+            said[i, c] = 0.0
+    call(seat.run, (seat.model, address_of(poll.question)))
+    for i in range(first, end):
+        for c in range(said.shape[1] if asked[i] != 0 else 0):
+            answers[k, i, c] = said[i, c]
+        asked[i] = 0
+
+
+@inlined
+def ask_ahead(panel, poll, i):
+    """Have all answer who are to for row i, and have not; who is awake also for those until that may change.
+
+    Returns whether somebody is left whom compiled code cannot ask.
+    """
+    ballot, is_left = poll.ballot, False
+    end = min(i + BLOCK - int(panel.seen) % BLOCK, ballot.codes.size)
+    for k in range(1, poll.seats.size):
+        if is_asked(panel, k, ballot.labels[i]) and math.isnan(ballot.answers[k, i, 0]):
+            if poll.seats[k].run == 0:
+                is_left = True
+            else:
+                ask_seat(poll, k, i, i + 1 if panel.experts[k].asleep > 0 else end)
+    return is_left
+
+
+@kernel
+def poll_rows(panel, poll, first):
+    """Vote on rows one after another, as `vote_on_rows` does, and have compiled models answer where they have not.
+
+    Returns how many are done: all, or those before one about which somebody else is to be asked.
+    """
+    while first < poll.ballot.codes.size:
+        if ask_ahead(panel, poll, first):
+            return first
+        first = vote_on_rows(panel, poll.ballot, first)
+    return first
+
+
+@kernel
+def note_row(poll, row, learner, label):
+    """Have a single row to be voted on, and what the learner says of it.
+
+    Where it is another than before, nobody else has answered for it; where it is not, they say the same again.
+    """
+    values, answers, is_same = poll.question.values, poll.ballot.answers, True
     for j in range(row.size):
         is_same = is_same and (values[j] == row[j] or (math.isnan(values[j]) and math.isnan(row[j])))
         values[j] = row[j]
     for k in range(1, 1 if is_same else answers.shape[0]):
         answers[k, 0, 0] = math.nan
-
-
-@kernel
-def ask_about_row(panel, single, row, learner, label):
-    """Have those answer for a row who are awake, and, where it is learned, who is asleep and has its turn.
-
-    Who has answered for this row already says the same again.
-    """
-    ballot, question, seats = single.ballot, single.question, single.seats
-    answers, said = ballot.answers, question.proba
-    note_row(single, row)
-    ballot.labels[0] = label
     for c in range(learner.size):
         answers[0, 0, c] = learner[c]
-    for k in range(1, seats.size):
-        if seats[k].run != 0 and is_asked(panel, k, label) and math.isnan(answers[k, 0, 0]):
-            for c in range(said.shape[1]):
-                said[0, c] = 0.0
-            call(seats[k].run, (seats[k].model, address_of(question)))
-            for c in range(said.shape[1]):
-                answers[k, 0, c] = said[0, c]
+    poll.ballot.labels[0] = label
 
 
 _FLOATS = types.float64[::1]
 
 ENTRIES = {
-    "ask_about_row": Entry(
-        ask_about_row, (StateType(PANEL.name), StateType(SINGLE.name), _FLOATS, _FLOATS, types.int64)
-    ),
-    "vote_on_rows": Entry(vote_on_rows, (StateType(PANEL.name), StateType(BALLOT.name), types.int64)),
+    "note_row": Entry(note_row, (StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
+    "poll_rows": Entry(poll_rows, (StateType(PANEL.name), StateType(POLL.name), types.int64)),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -34,7 +34,7 @@ class Panel:
 
     def __init__(self, n_experts: int) -> None:
         self.experts: list[Expert | None] = [None] * n_experts
-        self._awake = set[int]()  # who was, of late: a guess at who will be
+        self._seats = np.zeros(1 + n_experts, kernels.SEAT)
         self._classes = 2
         self._use(self._new_state(self._classes))
         self._state.experts[0].present, self._state.experts[0].share = 1, 1.0
@@ -79,6 +79,7 @@ class Panel:
         place.lead, place.share, place.inverse_temperature = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
         place.hits = place.asked = 0
         self._state.record[k] = 0.0
+        self._seats[k] = expert.addresses
         if self._single is not None:
             self._single.seat(k, expert)
 
@@ -117,8 +118,9 @@ class Panel:
         self._grow(n_classes)
         answers = np.full((1 + len(self.experts), n, n_classes), np.nan)
         before = int(self._state.seen) + np.cumsum(labels >= 0) - (labels >= 0)
-        likely, self._awake = self._awake, set()
-        asking = self._ask_beside(rows, before, answers, learning, likely)
+        asking = None
+        if n >= _THREADED and not self.is_empty:
+            asking = _executor().submit(self._ask, self._seated(), rows, before, answers, learning)
         answers[0] = learner()
         if asking is not None:
             asking.result()
@@ -132,10 +134,20 @@ class Panel:
             proba=proba,
             errors=errors,
         )
-        at = 0
-        while (at := _compiled("vote_on_rows")(self._state, ballot, at)) < n:
-            self._ask(rows.part(at, n), before[at:], answers[:, at:], learning, set())
+        poll, at = self._poll(ballot, question(rows, np.zeros(n, np.int64), np.zeros((n, n_classes)))), 0
+        while (at := _compiled("poll_rows")(self._state, poll, at)) < n:
+            self._ask(self._seated(foreign=True), rows.part(at, n), before[at:], answers[:, at:], learning)
         return codes, scores, proba, errors
+
+    def _poll(self, ballot: State, asking: State) -> State:
+        poll = State(kernels.POLL, parts={"ballot": ballot, "question": asking})
+        poll.lend(seats=self._seats)
+        return poll
+
+    def _seated(self, foreign: bool = False) -> list[tuple[int, Expert]]:
+        """The experts, or those whom compiled code cannot ask, and their places."""
+        seated = ((k, expert) for k, expert in enumerate(self.experts, start=1) if expert is not None)
+        return [(k, expert) for k, expert in seated if not (foreign and expert.has_arrays)]
 
     def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
         """Vote on one row with a value in each column, by what the learner says; its label is -1 where unknown.
@@ -147,31 +159,16 @@ class Panel:
         self._grow(len(learner))
         single = self._single
         if single is None or len(single.row) != len(row):
-            single = self._single = Single(self._state, len(row), self.experts)
+            single = self._single = Single(self._state, len(row), self._poll, self._seated(foreign=True))
         return single.vote(row, learner, label)
 
-    def _ask_beside(
-        self, rows: EncodedRows, before: Ints, answers: Floats, learning: bool, likely: set[int]
-    ) -> Future[None] | None:
-        """Ask the experts, on another thread where that pays."""
-        asked = rows, before, answers, learning, likely
-        if len(rows) >= _THREADED and not self.is_empty:
-            return _executor().submit(self._ask, *asked)
-        self._ask(*asked)
-        return None
-
-    def _ask(self, rows: EncodedRows, before: Ints, answers: Floats, learning: bool, likely: set[int]) -> None:
-        """Have those answer for rows, before which so many were learned, who are to and have not.
-
-        Who is asleep, but likely to wake on the way, answers too, and is heard from there on.
-        """
+    def _ask(
+        self, who: list[tuple[int, Expert]], rows: EncodedRows, before: Ints, answers: Floats, learning: bool
+    ) -> None:
+        """Have those answer for rows, before which so many were learned, who are to, as it looks, and have not."""
         asleep = self._asleep.tolist()
-        for k, expert in enumerate(self.experts, start=1):
-            if expert is None:
-                continue
-            if not asleep[k]:
-                self._awake.add(k)
-            is_asked = (_is_turn_of(k, before) & learning) | (not asleep[k] or k in likely)
+        for k, expert in who:
+            is_asked = (_is_turn_of(k, before) & learning) | (not asleep[k])
             if (lacking := is_asked & np.isnan(answers[k, :, 0])).any():
                 answers[k, lacking] = 0.0
                 expert.ask(rows, lacking.astype(np.int64), answers[k])
@@ -221,6 +218,8 @@ class Panel:
         if len(experts) != len(self.experts):
             raise ArchiveError(f"{len(experts)} places for {len(self.experts)} experts")
         self.experts, self._single = experts, None
+        for k, expert in self._seated():
+            self._seats[k] = expert.addresses
         self._grow(n_classes)
         self._state.restore(arrays)
         present = [True, *(expert is not None for expert in experts)]
@@ -242,21 +241,28 @@ class Single:
         Of the panel.
     n_columns
         The columns of the row.
-    experts
-        Who sits in each place but the learner's.
+    poll
+        Makes a poll of a ballot and a question.
+    foreign
+        Whom compiled code cannot ask, and their places.
     """
 
-    def __init__(self, state: State, n_columns: int, experts: list[Expert | None]) -> None:
-        n_classes, self._foreign = state.dims["classes"], list[tuple[int, Expert]]()
-        self.row = np.full(n_columns, np.nan)
+    def __init__(
+        self,
+        state: State,
+        n_columns: int,
+        poll: Callable[[State, State], State],
+        foreign: list[tuple[int, Expert]],
+    ) -> None:
+        n_experts, n_classes = state.dims["experts"], state.dims["classes"]
+        self.row, self._foreign = np.full(n_columns, np.nan), dict(foreign)
         self._rows = EncodedRows(self.row, np.arange(n_columns), np.array([0, n_columns]), True)
         self._asked = np.ones(1, np.int64)
-        self._answers, self._proba = np.full((1 + len(experts), 1, n_classes), np.nan), np.zeros((1, n_classes))
+        self._answers, self._proba = np.full((n_experts, 1, n_classes), np.nan), np.zeros((1, n_classes))
         self._answers[0] = 0.0
-        self._experts: dict[int, Expert] = {}  # compiled code has the addresses of their models
         self._codes, self._errors = np.zeros(1, np.int64), np.zeros(1)
-        self._ballot, self._panel = State(kernels.BALLOT), state
-        self._ballot.lend(
+        self._panel, ballot = state, State(kernels.BALLOT)
+        ballot.lend(
             labels=np.zeros(1, np.int64),
             answers=self._answers,
             codes=self._codes,
@@ -264,26 +270,21 @@ class Single:
             proba=self._proba,
             errors=self._errors,
         )
-        asking = question(self._rows, self._asked, np.zeros((1, n_classes)))
-        self._state = State(
-            kernels.SINGLE, {"experts": 1 + len(experts)}, parts={"ballot": self._ballot, "question": asking}
-        )
-        for k, expert in enumerate(experts, start=1):
-            if expert is not None:
-                self.seat(k, expert)
+        self._poll = poll(ballot, question(self._rows, np.zeros(1, np.int64), np.zeros((1, n_classes))))
 
     def seat(self, k: int, expert: Expert) -> None:
         """Give an expert a place."""
-        self._experts[k], self._answers[k] = expert, np.nan
-        self._state.seats[k].run, self._state.seats[k].model = expert.addresses
-        self._foreign = [(k, one) for k, one in self._experts.items() if not one.has_arrays]
+        self._answers[k] = np.nan
+        self._foreign.pop(k, None)
+        if not expert.has_arrays:
+            self._foreign[k] = expert
 
     def vote(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
         """Ask who is to answer for a row, take the votes, and learn from a label."""
         if self._foreign:
             self._ask_foreign(row, label >= 0)
-        _compiled("ask_about_row")(self._panel, self._state, row, learner, label)
-        _compiled("vote_on_rows")(self._panel, self._ballot, 0)
+        _compiled("note_row")(self._poll, row, learner, label)
+        _compiled("poll_rows")(self._panel, self._poll, 0)
         return int(self._codes[0]), self._proba[0, : len(learner)], float(self._errors[0])
 
     def _ask_foreign(self, row: Floats, learning: bool) -> None:
@@ -292,7 +293,7 @@ class Single:
             self.row[:] = row
             self._answers[1:] = np.nan
         asleep, seen = self._panel.experts["asleep"].tolist(), int(self._panel.seen)
-        for k, expert in self._foreign:
+        for k, expert in self._foreign.items():
             answers, is_asked = self._answers[k], not asleep[k] or (learning and _is_turn_of(k, seen))
             if is_asked and np.isnan(answers[0, 0]):
                 answers[:] = 0.0
