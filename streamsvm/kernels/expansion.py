@@ -194,19 +194,6 @@ def dot(coefs, c, row, n):
 
 
 @inlined
-def dot_vectors(vectors, n, rows, values, m, out):
-    """out[b] = sum over the pairs 1 ... m - 1 of value * vectors[row - 1, b].
-
-    One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
-    """
-    for b in range(0, n, LANES):
-        sums = lanes(ZERO)
-        for i in range(1, m):
-            sums = times_plus(values[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
-        put_lanes(sums, out, u(b))
-
-
-@inlined
 def largest(row, n, sign):
     """The largest of n values times a sign, 1 or -1; what comes after them up to `padded(n)` is overwritten."""
     for b in range(n, padded(n)):
@@ -265,14 +252,19 @@ def take_event(state, m):
 
 @inlined
 def distances(state, m, out):
-    """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
-    n, norms, weighted, gamma = padded(state.n_vectors), state.norms, state.weighted, f32(state.gamma_now)
+    """gamma times the weighted square distance of the pairs taken to the vector in each slot.
+
+    One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
+    """
+    vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = in_hand(state.rows)
     norm = weighted[0]
-    dot_vectors(state.vectors, n, rows, weighted, m, out)
-    for b in range(n):
-        d = (norm + norms[u(b)]) - TWO * out[u(b)]
-        out[u(b)] = (d if d > ZERO else ZERO) * gamma
+    for b in range(0, state.n_vectors, LANES):
+        sums = lanes(ZERO)
+        for i in range(1, m):
+            sums = times_plus(weighted[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
+        square = (norm + lanes_at(norms, u(b))) - TWO * sums
+        put_lanes(gamma * larger(square, lanes(ZERO)), out, u(b))
 
 
 @inlined

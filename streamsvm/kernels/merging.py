@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.kernels import cache_folder, fused, inlined, kernel
+from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.rows import u
 
 # The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
@@ -40,6 +41,14 @@ def kept(h, ratio, cosine, log_kappa):
     """The square norm of what is taken over."""
     large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
     return ratio * ratio * large * large + small * small + 2.0 * ratio * cosine * large * small
+
+
+@inlined
+def nearly_kept(h, ratio, cosine, log_kappa):
+    """The same to single precision: |r e^(L (1 - h)^2)|, e^(L h^2), and the square norm of both together."""
+    g = 1.0 - h
+    large, small = ratio * exp_below(log_kappa * g * g), exp_below(log_kappa * h * h)
+    return large, small, large * large + small * small + 2.0 * cosine * large * small
 
 
 @inlined
@@ -92,25 +101,23 @@ def golden_section(ratio, cosine, log_kappa):
 @kernel
 def refine(h, ratio, cosine, log_kappa):
     """A better h, by Newton's method from the best of a few points: h is the best if the cosine is 1."""
-    best = kept(h, ratio, cosine, log_kappa)
-    for start in (0.25 * (1.0 + 3.0 * h), 0.5 * (1.0 + h), 0.25 * (3.0 + h), 1.0):
-        value = kept(start, ratio, cosine, log_kappa)
+    first, k = h, log_kappa
+    large, small, best = nearly_kept(h, ratio, cosine, k)
+    for i in range(1, 5):
+        start = first + 0.25 * i * (1.0 - first)
+        at_large, at_small, value = nearly_kept(start, ratio, cosine, k)
         if value > best:
-            h, best = start, value
-    k = log_kappa
+            h, large, small, best = start, at_large, at_small, value
     for _ in range(3):
-        g = 1.0 - h
-        large = ratio * ratio * math.exp(2.0 * k * g * g)
-        small = math.exp(2.0 * k * h * h)
-        cross = 2.0 * ratio * cosine * math.exp(k * (g * g + h * h))
-        turn = k * (4.0 * h - 2.0)
+        g, cross, turn = 1.0 - h, 2.0 * cosine * large * small, k * (4.0 * h - 2.0)
+        large, small = large * large, small * small
         slope = -4.0 * k * g * large + 4.0 * k * h * small + turn * cross
         curve = large * (16.0 * k * k * g * g + 4.0 * k) + small * (16.0 * k * k * h * h + 4.0 * k)
         curve += cross * (turn * turn + 4.0 * k)
         if not curve < 0.0:
             break
         after = min(max(h - slope / curve, 0.5), 1.0)
-        value = kept(after, ratio, cosine, log_kappa)
+        large, small, value = nearly_kept(after, ratio, cosine, k)
         if not value > best:
             break
         h, best = after, value

@@ -17,6 +17,7 @@ from streamsvm.kernels.expansion import (
     padded,
     vector_norm,
 )
+from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus
 from streamsvm.kernels.rows import in_hand, u
 from streamsvm.kernels.seats import is_seated, n_seats, pull_seats
@@ -26,6 +27,7 @@ from streamsvm.kernels.state import f32
 # their own class nearer, which lowers them all; what tells columns apart are the differences.
 GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
 OWN_PULL, COMMON_PULL = 0.02, 0.3
+MOST_RELEVANCE = math.exp(MOST_THETA)
 # The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
 METRIC_YOUTH = 50.0
 # What moves relevances that have settled is chance: its mean square is (1 - GRADIENT_DECAY) / (1 + GRADIENT_DECAY), or
@@ -78,7 +80,7 @@ def relearn_metric(state, m):
         moving += change * change
         theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
         before = f32(relevance[j])
-        relevance[j] = math.exp(theta[j])
+        relevance[j] = MOST_RELEVANCE * exp_below(theta[j] - MOST_THETA)
         more[u(i)] = f32(relevance[j]) - before
     state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
     for b in range(0, slots, LANES):

@@ -107,6 +107,18 @@ def is_below(values, x, held, below):
 
 
 @inlined
+def guess_below(values, x, held, first, second):
+    """`count_below` where that is none, all, or one of two guesses; else -1."""
+    if values[0] >= x:
+        return 0
+    if values[u(held - 1)] < x:
+        return held
+    if is_below(values, x, held, first):
+        return first
+    return second if is_below(values, x, held, second) else -1
+
+
+@inlined
 def count_upto(values, x, held, below):
     """How many are not larger, given how many are smaller."""
     if below == held or values[u(below)] != x:

@@ -14,7 +14,15 @@ from numba import carray, config, types
 from numba.extending import intrinsic
 
 from streamsvm.kernels import call, inlined, kernel
-from streamsvm.kernels.ranks import count_below, count_below_in_four, count_upto, is_below, next_above, replace
+from streamsvm.kernels.ranks import (
+    count_below,
+    count_below_in_four,
+    count_upto,
+    guess_below,
+    is_below,
+    next_above,
+    replace,
+)
 from streamsvm.kernels.state import Array, Declaration, Number, address, i64
 
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
@@ -228,12 +236,12 @@ def find_ranks(rows, values, columns, start, end, skip):
         x, column = values[u(i)], columns[u(i - skip)]
         if column < n_ranked and rows.centred[u(column)] > 0.0 and x == x:
             ordered, held = rows.ranks[u(column)], int(rows.present[u(column)])
-            if held >= rows.window:
-                rows.searched[u(n)], rows.sought[u(n)] = column, x
-                n += 1
-            else:
+            if held < rows.window:
                 entering[u(column)] = count_below(ordered, x, held)
                 upto[u(column)] = count_upto(ordered, x, held, entering[u(column)])
+            elif not is_guessed(rows, u(column), x):
+                rows.searched[u(n)], rows.sought[u(n)] = column, x
+                n += 1
     search(rows, n, entering)
     n_equal = 0
     for k in range(n):
@@ -243,6 +251,20 @@ def find_ranks(rows, values, columns, start, end, skip):
             rows.searched[u(n_equal)], rows.sought[u(n_equal)] = column, next_above(x)
             n_equal += 1
     search(rows, n_equal, upto)
+
+
+@inlined
+def is_guessed(rows, j, x):
+    """Whether places are known without a search: where a column has few values, they are often those found last."""
+    below, upto, n = rows.entering[j], rows.upto[j], rows.window
+    if below == upto:  # it had another value then, perhaps all are
+        return False
+    values = rows.ranks[j]
+    first, last = guess_below(values, x, n, below, upto), guess_below(values, next_above(x), n, below, upto)
+    if first < 0 or last < 0:
+        return False
+    rows.entering[j], rows.upto[j] = first, last
+    return True
 
 
 @inlined

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
 LINEAR_RATES = (0.003, 0.03, 0.3)
 # What the large members hold, in budgets.
-LARGE = 5
+LARGE = 4
 # Kernel members see at most so many columns: their memory and cost are by the column.
 KERNEL_COLUMNS = 4_096
 # So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
@@ -47,7 +47,7 @@ RANKS_WINDOW, RANKS_SPACING = 250, 4
 # What an effort stands for: members, and the budget.
 EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
     "low": (("standard", "linear"), 100),
-    "normal": (("standard", "ranks", "standard-large", "linear"), 200),
+    "normal": (("ranks", "standard-large", "linear"), 200),
     "high": (("standard", "ranks", "standard-large", "ranks-large", "linear"), 200),
 }
 
@@ -87,7 +87,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     effort
         `"low"`, `"normal"` or `"high"`: which members there are, and their budget.
     budget
-        The support vectors of each kernel member; the large ones hold five times as many. None: those of the effort.
+        The support vectors of each kernel member; the large ones hold four times as many. None: those of the effort.
     members
         Which members there are, of `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and
         `"polytope"`. None: those of the effort.
