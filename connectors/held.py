@@ -174,4 +174,6 @@ def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:
     """
     if isinstance(values, Coded):
         return numbers_of(list(values.values), numbers)[values.codes]
+    if not numbers:
+        return np.full(len(values), -1)
     return np.fromiter(map(numbers.get, values, repeat(-1)), np.int64, len(values))

@@ -247,7 +247,11 @@ def find_ranks(rows, values, columns, start, end, skip):
     for k in range(n):
         column, x = rows.searched[u(k)], rows.sought[u(k)]
         below = upto[u(column)] = entering[u(column)]
-        if below < rows.window and rows.ranks[u(column), u(below)] == x:
+        if below == rows.window or rows.ranks[u(column), u(below)] != x:
+            continue
+        if below + 1 == rows.window or rows.ranks[u(column), u(below + 1)] != x:
+            upto[u(column)] = below + 1
+        else:
             rows.searched[u(n_equal)], rows.sought[u(n_equal)] = column, next_above(x)
             n_equal += 1
     search(rows, n_equal, upto)
