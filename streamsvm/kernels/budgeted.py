@@ -47,9 +47,9 @@ __all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
 LARGEST_CHANGE = 1e15
 # Heads weigh exp(VOTE_INVERSE_TEMPERATURE * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
 VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
-# A head that weighs less than this learns from those events alone that a loss of the others acts on: each one that is
-# learned from brings a vector, and these are for all heads.
-LEAST_WEIGHT = 0.3
+# Each event learned from brings a vector, for all heads: one that weighs less than this, in equal shares, learns from
+# those events alone that a loss of the others acts on.
+LEAST_WEIGHT = 0.9
 
 block_at = state_at(BLOCK)
 
@@ -141,7 +141,7 @@ def step(state, m, label, weight):
     acting = False
     for h in range(state.n_heads):
         acts = find_update(state.scores, state.update, h * capacity, n, label, state.heads[h].loss)
-        acting |= acts and state.heads[h].weight >= LEAST_WEIGHT
+        acting |= acts and state.heads[h].weight * state.n_heads >= LEAST_WEIGHT
     if acting and state.metric_rate > 0.0 and is_due(state):
         relearn_metric(state, m)
     for h in range(state.n_heads):

@@ -491,3 +491,17 @@ def test_slots_without_a_vector_have_no_coefficients():
     assert 20 < n <= 25
     assert (model._state.coefs[:, n:] == 0.0).all()
     assert (model._state.averaged[:, n:] == 0.0).all()
+
+
+@pytest.mark.parametrize(("accuracy", "brings"), [(1.0, True), (0.9, False)])
+def test_a_head_that_weighs_little_brings_no_vectors(accuracy, brings):
+    # The first is sure of an event like those it has met, the second, with its tiny step, of none.
+    model = BSGDClassifier(
+        heads=(("hinge", 1.0), ("hinge", 1e-3)), absorb=1.0, scaling="none", metric="fixed", gamma=1.0
+    )
+    for x, label in ((0.0, 0), (3.0, 1), (0.0, 0)):
+        model.learn_one({0: x}, label)
+    model._state.heads.accuracy[:] = 1.0, accuracy
+    before = model.n_support_vectors
+    model.learn_one({0: 0.1}, 0)
+    assert model.n_support_vectors == before + brings

@@ -120,7 +120,7 @@ def test_leaders_are_sorted_and_named():
     votes = [row["weight"] for row in leaders]
     assert votes == sorted(votes, reverse=True)
     assert sum(votes) == pytest.approx(1.0)
-    assert leaders[0]["member"] in ("standard", "ranks", "standard-large")
+    assert leaders[0]["member"] in ("ranks", "standard-large")
     assert leaders[0]["accuracy"] > accuracy_of_all - 0.05
     assert {row["member"] for row in leaders} == set(EFFORTS["normal"][0])
 
