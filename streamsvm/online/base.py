@@ -718,14 +718,15 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = weights > 0.0
         numbers = self._numbers_of(labels)
-        all_known = not (unlabelled and None in self._codes) and self._are_known(labels, numbers, unlabelled)
+        all_known = bool(self._codes) and not (unlabelled and None in self._codes)
+        all_known = all_known and self._are_known(labels, numbers, unlabelled)
         if not all_known:
             learn &= _are_labels(labels, unlabelled)
         else:
             learn &= numbers >= 0
         rows = self._own_space().encode(X, learn)
         if not all_known:
-            n_classes, learned = len(self._codes), list(compress(labels, learn.tolist()))
+            n_classes, learned = len(self._codes), list(labels if learn.all() else compress(labels, learn.tolist()))
             for label in dict.fromkeys(learned):
                 self._code(label)
             self._doubt_labels(n_classes, learned)
