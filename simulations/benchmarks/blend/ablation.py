@@ -58,7 +58,6 @@ VARIANTS: dict[str, Variant] = {
     "no hinge loss": _heads("log"),
     "no absorbing": Variant(kernel={"absorb": 1.0}),
     "no large budget": _without("standard-large", "ranks-large"),
-    "no small standard": _without("standard"),
     "votes over all events": Variant({"vote_window": 1e15}),
     "equal votes": Variant(compiled={"streamsvm.kernels.blend.VOTE_INVERSE_TEMPERATURE": 0.0}),
     "no second vote": Variant(compiled={"streamsvm.kernels.stacking.MARGIN": math.inf}),
