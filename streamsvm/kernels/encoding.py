@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import types
 
 from streamsvm.kernels import kernel
@@ -53,9 +52,9 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr):
 
 @kernel
 def sort(columns, values, first, end):
-    """Sort the entries from `first` to before `end`, most of which are nearly in order: by insertion, from afar at first.
+    """Sort the entries from `first` to before `end`, mostly nearly in order: by insertion, from afar at first.
 
-    Shell's method with Knuth's steps; what numba has takes five seconds to compile.
+    By Shell's method with Knuth's steps: NumPy's takes five seconds to compile.
     """
     step = 1
     while step < (end - first) // INSERTED_MOST:
