@@ -96,6 +96,7 @@ def hand_over(block, k, way, rows):
             taken_rows[u(i)] = kept_rows[way, u(at + i)]
     for i in range(m):
         taken[u(i)] = kept[way, u(at + i)]
+    rows.n_pairs = m
     return m
 
 

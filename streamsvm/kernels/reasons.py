@@ -1,11 +1,24 @@
-"""What an event would score if some of its features were missing: a walk through sets of features, a step for each.
+"""What an event would score without some of its features, and what each of these adds by that.
 
-A step adds the features of one *player* to a set held at a *depth*, and holds what becomes of it at the same depth or
-another. Kernel members hold the products of the set's values with the vectors, linear ones and polytopes their scores
-so far: so a step costs a run over the vectors for each column that it adds, not for each that the set has. A family
-that may be a member of a blend exports a function of four integers, to be compiled apart: the address of its state,
-that of the walk, which member it is, and the number of the step, -1 for the empty set. Nothing of this is compiled
-before somebody asks for reasons.
+The features of an event are the *players*: where there are very many, the least relevant ones are one player together.
+Coalitions of players are made step by step, each from one that is held at some *depth*, by adding a player or taking
+one away; at depth 0 the coalition of nobody is held, at depth 1 that of all. Kernel members hold the products of a
+coalition's values with the vectors, linear ones and polytopes their scores so far: so a step costs a run over the
+vectors for each column that it moves, not for each that the coalition has.
+
+Which coalitions there are is lent, for Shapley values by all coalitions or by permutations; or they are the *ends*:
+each player alone, and all without it. With V what coalitions are worth, the mean of V(p) - V(nobody) and V(all) -
+V(all but p) is the trapezoid rule for the integral by which Owen's multilinear extension gives Shapley values. It is
+exact where no more than two players count together. What the values of all players lack of V(all) - V(nobody) is shared
+out in proportion to their size; among up to three players equally, which is exact.
+
+What follows an event, once its probabilities are known, are functions of the address of the walk, of its label, and of
+its number, to be compiled apart. A family that may be a member of a blend exports a function of the address of its
+state, that of the walk, and the number of its first expert. Nothing of this is compiled before somebody asks.
+
+Notes
+-----
+G. Owen, "Multilinear extensions of games", Management Science 18, 1972.
 """
 
 from __future__ import annotations
@@ -15,59 +28,94 @@ import math
 from numba import types
 
 from streamsvm.kernels import call, inlined, kernel
-from streamsvm.kernels.access import StateType, address_of, state_at
+from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.autocorrelation import is_heard as is_autocorrelation_heard
-from streamsvm.kernels.blend import BLEND, LEAST_VOTE, sharpen_votes, vote_on_all
-from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores
-from streamsvm.kernels.budgeted import find_proba
+from streamsvm.kernels.blend import BLEND, LEAST_LOG, LEAST_PROBABILITY, LEAST_VOTE, blend_at, event
 from streamsvm.kernels.calibration import is_heard as is_noise_heard
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.expansion import BSGD, TWO, ZERO, bsgd_at, evaluate, padded, score_heads, take_event
-from streamsvm.kernels.exponential import exp32
+from streamsvm.kernels.expansion import BSGD, TWO, ZERO, bsgd_at, deciding, dot_vectors, padded, score_heads
+from streamsvm.kernels.exponential import exp32, log32, log_of
 from streamsvm.kernels.lanes import LANES, lanes_at, put_lanes, times_plus
 from streamsvm.kernels.linear import average_scores, linear_at
-from streamsvm.kernels.losses import FEW, best_class, largest
+from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, inverse_temperature, largest
 from streamsvm.kernels.polytope import cpm_at
-from streamsvm.kernels.rows import in_hand, load, single_event, u
-from streamsvm.kernels.stacking import is_heard, stack
+from streamsvm.kernels.requests import REQUEST, answer, is_learned
+from streamsvm.kernels.rows import FOLLOW, in_hand, is_whole, u
+from streamsvm.kernels.stacking import is_heard
 from streamsvm.kernels.state import Array, Declaration, Number, address, f32, i64
 
-# No probability is taken for less.
-LEAST_PROBABILITY = 1e-9
+# So many features are told apart, the most relevant ones; the others are one player together.
+MOST = 64
+# No probability is taken for less, nor log-odds for more than it makes them; of a blend's first vote.
+LEAST, FARTHEST, FARTHEST_VOTED = 1e-9, -math.log(1e-9), -math.log(LEAST_PROBABILITY)
+# By the ends, members with less of the vote are taken for what they are with nobody, or with all.
+LEAST_ASKED = 0.03
+# Which coalitions there are: the ends, or what is lent for so many players.
+ENDS = -1
 
 WALK = Declaration(
     "walk",
     {
-        "depths": Number("at how many depths each member holds sets", i64),
-        "noise": Number("the share of labels that are as if drawn at random"),
-        "label": Number("the most probable class", i64),
+        "learner": address("the state of the learner"),
+        "row": Number("which event it is", i64),
+        "planned": Number("for how many players coalitions are lent; ENDS for none", i64, start=ENDS),
+        "n_players": Number("how many there are; of no use where these are others than planned", i64),
+        "n_steps": Number("how many coalitions there are beside nobody and all", i64),
+        "label": Number("the most probable class, -1 where there are no two", i64),
         "against": Number("the next one", i64),
         "whole": Number("the log-odds of the one against the other, of the event as it is"),
         "nothing": Number("those of an event with no features"),
-        "block": address("of the rows that members see, 0 where there is one learner"),
+        "least": Number("no probability of the experts' vote is taken for less"),
+        "exponent": Number("of that vote"),
+        "stacked": Number("how far that has a say in the second vote, 1 where this is not heard"),
+        "factor": Number("of the log-odds by all that follows the votes"),
+        "shares": Array(("experts",), "the weights of the experts in the vote"),
+        "powers": Array(("experts",), "those in the second vote, 0 where it is not heard"),
+        "betas": Array(("experts",), "how many scores their probabilities are the softmax of"),
         "explains": Array(("members",), "where the functions of the members are", i64, lent=True),
-        "lengths": Array(("members",), "how many pairs the event has for each", i64, lent=True),
-        "players": Array(("columns",), "the player that has each column, -1 for none", i64, lent=True),
-        "sources": Array(("steps",), "the depth of the set that a step adds to", i64, lent=True),
+        "relevance": Array(("metric",), "of columns, where they are learned", lent=True),
+        "players": Array(("columns",), "the player that has each column of the event, -1 for none", i64),
+        "columns": Array(("columns",), "the column of each player, -1 for that of several", i64),
+        "values": Array(("columns",), "what each player adds"),
+        "sources": Array(("steps",), "the depth of the coalition that a step begins with", i64, lent=True),
         "targets": Array(("steps",), "the depth at which what it makes is held", i64, lent=True),
-        "added": Array(("steps",), "the player that is added", i64, lent=True),
-        "found": Array(("steps",), "the log-odds after each", lent=True),
-        "dots": Array(("members*depths", "slots"), "the products of sets with vectors", f32, lent=True),
-        "norms": Array(("members*depths",), "the weighted square norms of sets", f32, lent=True),
-        "sums": Array(("members*depths", "sums"), "the scores of sets, where these are sums over columns", lent=True),
+        "moved": Array(("steps",), "1 + the player that is added; negative for one that is taken away", i64, lent=True),
+        "found": Array(("coalitions",), "the log-odds of nobody, of all, and after each step", lent=True),
+        "of_label": Array(("asked",), "beta times how far each expert's score of the label is below its best", f32, lent=True),
+        "of_against": Array(("asked",), "the same of the next class", f32, lent=True),
+        "of_others": Array(("asked",), "the sum of the terms of its softmax for all others", f32, lent=True),
+        "terms": Array(("asked",), "the terms of both", f32, lent=True),
+        "logs": Array(("asked",), "the logarithm of the sum of all", f32, lent=True),
+        "dots": Array(("depths", "slots"), "the products of coalitions with vectors", f32, lent=True),
+        "norms": Array(("depths",), "their weighted square norms", f32, lent=True),
+        "sums": Array(("depths", "sums"), "their scores, where these are sums over columns", lent=True),
+        "kept": Array(("slots",), "the kernel values of the event as it is", f32, lent=True),
+        "kept_scores": Array(("sums",), "its scores", lent=True),
+        "against_of": Array(("rows",), "of each event the class that its label is told against, -1 for none", i64, lent=True),
+        "told": Array(("rows", "reasons"), "the columns of the players that add most, -1 for several, -2 for none", i64, lent=True),
+        "adds": Array(("rows", "reasons"), "what they add", lent=True),
     },
 )
 
-walk_at, block_at = state_at(WALK), state_at(BLOCK)
+walk_at = state_at(WALK)
+
+
+# Players and coalitions ---------------------------------------------------------------------------------------------
 
 
 @inlined
-def log_odds(walk, proba, n):
-    """Those of the two classes, as they would be if no label were noise."""
-    less, keep = walk.noise / n, 1.0 - walk.noise
-    p = min(max((proba[walk.label] - less) / keep, LEAST_PROBABILITY), 1.0)
-    q = min(max((proba[walk.against] - less) / keep, LEAST_PROBABILITY), 1.0)
-    return math.log(p) - math.log(q)
+def begin(walk, rows, proba, n, calibration):
+    """Settle the classes, the players and the coalitions for an event in hand; returns whether there is any use."""
+    if n < 2:
+        walk.label = -1
+        return False
+    odds = calibration.odds if is_noise_heard(calibration) else 0.0
+    choose_labels(walk, proba, n)
+    walk.whole = log_odds(walk, proba, n, odds / (1.0 + odds))
+    choose_players(walk, rows)
+    if walk.planned == ENDS:
+        plan_ends(walk)
+    return walk.planned in (ENDS, walk.n_players)
 
 
 @inlined
@@ -78,216 +126,460 @@ def choose_labels(walk, proba, n):
     for c in range(n):
         if c != walk.label and proba[c] > proba[walk.against]:
             walk.against = c
-    walk.whole = log_odds(walk, proba, n)
 
 
 @inlined
-def places(walk, i, step):
-    """Where a step of a member begins and ends among what is held."""
-    return i * walk.depths + walk.sources[step], i * walk.depths + walk.targets[step]
+def log_odds(walk, proba, n, noise):
+    """Those of the two classes, as they would be if no label were noise, which is such a share of them."""
+    less, keep = noise / n, 1.0 - noise
+    p = min(max((proba[walk.label] - less) / keep, LEAST), 1.0)
+    q = min(max((proba[walk.against] - less) / keep, LEAST), 1.0)
+    return math.log(p) - math.log(q)
+
+
+@inlined
+def choose_players(walk, rows):
+    """Give each column that has a value to a player of its own, or to that of those that matter least."""
+    event_rows, values = in_hand(rows)
+    n = 0
+    for k in range(1, rows.n_pairs):
+        j = event_rows[u(k)] - 1
+        walk.players[j] = -1
+        if values[u(k)] != 0.0:
+            walk.players[j], walk.columns[n] = n, j
+            n += 1
+    walk.n_players = n if n <= MOST else take_together(walk, n)
+
+
+@kernel
+def take_together(walk, n):
+    """Let the most relevant of n players be those with columns of their own; returns how many players there are."""
+    players, columns, relevance = walk.players, walk.columns, walk.relevance
+    for p in range(MOST):
+        best = p
+        for k in range(p + 1, n):
+            if relevance_of(relevance, columns[k]) > relevance_of(relevance, columns[best]):
+                best = k
+        columns[p], columns[best] = columns[best], columns[p]
+        players[columns[p]] = p
+    for k in range(MOST, n):
+        players[columns[k]] = MOST
+    columns[MOST] = -1
+    return MOST + 1
+
+
+@inlined
+def relevance_of(relevance, j):
+    """That of a column, 0 where none is known."""
+    return relevance[j] if j < relevance.size else 0.0
+
+
+@inlined
+def plan_ends(walk):
+    """Each player alone, and all without it."""
+    walk.n_steps = 2 * walk.n_players
+    for p in range(walk.n_players):
+        walk.sources[2 * p], walk.targets[2 * p], walk.moved[2 * p] = 0, 2, p + 1
+        walk.sources[2 * p + 1], walk.targets[2 * p + 1], walk.moved[2 * p + 1] = 1, 2, -p - 1
+
+
+@inlined
+def share_ends(walk):
+    """What each player adds by the ends."""
+    n, found, values = walk.n_players, walk.found, walk.values
+    added = size = 0.0
+    for p in range(n):
+        values[p] = 0.5 * ((found[2 + 2 * p] - found[0]) + (found[1] - found[3 + 2 * p]))
+        added += values[p]
+        size += abs(values[p])
+    lacking = (found[1] - found[0]) - added
+    for p in range(n):
+        values[p] += lacking * (1.0 / n if n <= 3 or size == 0.0 else abs(values[p]) / size)
+
+
+@inlined
+def tell(walk):
+    """Leave the players that add most where answers go, the largest first."""
+    told, adds, values, row, n = walk.told, walk.adds, walk.values, walk.row, walk.n_players
+    walk.against_of[row] = walk.against
+    for r in range(told.shape[1]):
+        best = -1
+        for p in range(n):
+            if values[p] == values[p] and (best < 0 or abs(values[p]) > abs(values[best])):
+                best = p
+        if best < 0:
+            break
+        told[row, r], adds[row, r] = walk.columns[best], values[best]
+        values[best] = math.nan
+
+
+# Votes --------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def keep_expert(walk, at, h, scores, first, n):
+    """Keep what the vote needs of the scores of an expert for a coalition."""
+    beta, a, b = walk.betas[h], walk.label, walk.against
+    k, others = u(at * walk.betas.size + h), 0.0
+    top = max(scores[first + a], scores[first + b])
+    if n > 2:
+        top = scores[first + best_class(scores, first, n)]
+        for c in range(n):
+            if c not in (a, b):
+                others += float(exp32(f32(beta * (scores[first + c] - top))))
+    walk.of_label[k] = f32(beta * (scores[first + a] - top))
+    walk.of_against[k] = f32(beta * (scores[first + b] - top))
+    walk.of_others[k] = f32(others)
+
+
+@inlined
+def find_odds(walk):
+    """The log-odds of all coalitions, by the experts' votes on them; those of all are the event's."""
+    n, coalitions, found = walk.betas.size, walk.n_steps + 2, walk.found
+    logs, first, second, others, terms = walk.logs, walk.of_label, walk.of_against, walk.of_others, walk.terms
+    for k in range(coalitions * n):
+        terms[u(k)] = exp32(first[u(k)])
+        logs[u(k)] = exp32(second[u(k)])
+    for at in range(coalitions):
+        p = q = 0.0
+        for h in range(n):
+            k = u(at * n + h)
+            share = walk.shares[h] / (terms[k] + logs[k] + others[k])
+            p += share * terms[k]
+            q += share * logs[k]
+        found[at] = bounded(walk.exponent * (log_of(max(p, walk.least)) - log_of(max(q, walk.least))), FARTHEST)
+    if walk.stacked != 1.0:
+        stack_odds(walk)
+    constant = walk.whole - walk.factor * found[1]
+    for at in range(coalitions):
+        found[at] = walk.factor * found[at] + constant
+    walk.nothing = found[0]
+
+
+@inlined
+def bounded(odds, farthest):
+    """Log-odds where no probability is taken for less than a bound makes it."""
+    return min(max(odds, -farthest), farthest)
+
+
+@kernel
+def stack_odds(walk):
+    """The log-odds of all coalitions by the second vote, from those of the first."""
+    n, found = walk.betas.size, walk.found
+    for at in range(walk.n_steps + 2):
+        odds = walk.stacked * bounded(found[at], FARTHEST_VOTED)
+        for h in range(n):
+            k = u(at * n + h)
+            less = log_of(walk.terms[k] + walk.logs[k] + walk.of_others[k])
+            odds += walk.powers[h] * max(float(walk.of_label[k]) - less, LEAST_LOG)
+            odds -= walk.powers[h] * max(float(walk.of_against[k]) - less, LEAST_LOG)
+        found[at] = odds
 
 
 # Families -----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def add_to_distances(state, walk, i, step, m):
-    """The kernel values of the set of a step, -1 for the empty one, of the event that was taken as m pairs."""
-    n, dots, gamma = padded(state.n_vectors), walk.dots, f32(state.gamma_now)
-    at, norm = i * walk.depths, ZERO
-    if step < 0:
-        for b in range(n):
-            dots[u(at), u(b)] = ZERO
-    else:
-        source, at = places(walk, i, step)
-        rows, _ = in_hand(state.rows)
-        players, player, weighted, vectors = walk.players, walk.added[step], state.weighted, state.vectors
-        norm = walk.norms[source]
-        for k in range(1, m):
-            j = u(rows[u(k)] - 1)
-            if players[j] == player:
-                x = weighted[u(k)]
-                norm += x * state.pairs[u(k)]
-                for b in range(0, n, LANES):
-                    sums = times_plus(x, lanes_at(vectors, (j, u(b))), lanes_at(dots, (u(source), u(b))))
-                    put_lanes(sums, dots, (u(at), u(b)))
-                source = at
-        if source != at:
-            for b in range(n):
-                dots[u(at), u(b)] = dots[u(source), u(b)]
-    walk.norms[at] = norm
-    row, norms = state.kernel, state.norms
+def walk_vectors(state, walk, first, averaging):
+    """The scores of all heads of a kernel machine for all coalitions of the event in hand, which stays as it is."""
+    n, m, row, kept = padded(state.n_vectors), state.rows.n_pairs, state.kernel, walk.kept
+    rows, _ = in_hand(state.rows)
     for b in range(n):
-        d = (norm + norms[u(b)]) - TWO * dots[u(at), u(b)]
-        row[u(b)] = exp32((d if d > ZERO else ZERO) * -gamma)
+        kept[u(b)], walk.dots[u(0), u(b)] = row[u(b)], ZERO
+    keep_heads(state, walk, 1, first, averaging)
+    for c in range(state.scores.size):
+        walk.kept_scores[c] = state.scores[c]
+    dot_vectors(state.vectors, n, rows, state.weighted, m, walk.dots[1])
+    walk.norms[0], walk.norms[1] = ZERO, state.weighted[0]
+    score_coalition(state, walk, 0, 0, first, averaging)
+    for step in range(walk.n_steps):
+        move(state, walk, rows, m, step, n)
+        score_coalition(state, walk, walk.targets[step], step + 2, first, averaging)
+    for b in range(n):
+        row[u(b)] = kept[u(b)]
+    for c in range(state.scores.size):
+        state.scores[c] = walk.kept_scores[c]
 
 
 @inlined
-def add_to_sums(weights, rows, values, m, walk, i, step, n):
-    """The n sums over columns of the set of a step, -1 for that of the constant alone; returns where they are held."""
-    sums, at = walk.sums, u(i * walk.depths)
+def move(state, walk, rows, m, step, n):
+    """Make the coalition of a step."""
+    dots, players, weighted, vectors = walk.dots, walk.players, state.weighted, state.vectors
+    source, target, moved = walk.sources[step], walk.targets[step], walk.moved[step]
+    sign, player, norm = f32(1.0 if moved > 0 else -1.0), abs(moved) - 1, walk.norms[source]
+    for k in range(1, m):
+        j = u(rows[u(k)] - 1)
+        if players[j] == player:
+            x = sign * weighted[u(k)]
+            norm += x * state.pairs[u(k)]
+            for b in range(0, n, LANES):
+                put_lanes(times_plus(x, lanes_at(vectors, (j, u(b))), lanes_at(dots, (u(source), u(b)))), dots, (u(target), u(b)))
+            source = target
+    if source != target:
+        for b in range(n):
+            dots[u(target), u(b)] = dots[u(source), u(b)]
+    walk.norms[target] = norm
+
+
+@inlined
+def score_coalition(state, walk, depth, at, first, averaging):
+    """The scores of all heads for the coalition held at a depth."""
+    row, norms, dots, gamma, norm = state.kernel, state.norms, walk.dots, f32(state.gamma_now), walk.norms[depth]
+    for b in range(padded(state.n_vectors)):
+        d = (norm + norms[u(b)]) - TWO * dots[u(depth), u(b)]
+        row[u(b)] = exp32((d if d > ZERO else ZERO) * -gamma)
+    score_heads(state, averaging)
+    keep_heads(state, walk, at, first, averaging)
+
+
+@inlined
+def keep_heads(state, walk, at, first, averaging):
+    """Keep the scores of all heads for a coalition."""
+    scores = state.mean_scores if averaging else state.scores
+    for h in range(state.n_heads):
+        keep_expert(walk, at, first + h, scores, h * state.classes.size, state.n_classes)
+
+
+@inlined
+def walk_sums(weights, walk, rows, values, m, step, n):
+    """The n sums over columns of the coalition of a step, -2 for nobody, -1 for all; returns the depth they are at."""
+    sums = walk.sums
     if step < 0:
         for f in range(n):
-            sums[at, u(f)] = values[0] * weights[0, u(f)]
-        return at
-    source, target = places(walk, i, step)
-    at = u(target)
+            sums[u(step + 2), u(f)] = values[0] * weights[0, u(f)]
+        for k in range(1, m if step == -1 else 1):
+            for f in range(n):
+                sums[u(1), u(f)] += values[u(k)] * weights[u(rows[u(k)]), u(f)]
+        return u(step + 2)
+    target, moved = u(walk.targets[step]), walk.moved[step]
+    sign, player = (1.0 if moved > 0 else -1.0), abs(moved) - 1
     for f in range(n):
-        sums[at, u(f)] = sums[u(source), u(f)]
+        sums[target, u(f)] = sums[u(walk.sources[step]), u(f)]
     for k in range(1, m):
         j = u(rows[u(k)])
-        if walk.players[j - u(1)] == walk.added[step]:
+        if walk.players[j - u(1)] == player:
             for f in range(n):
-                sums[at, u(f)] += values[u(k)] * weights[j, u(f)]
-    return at
+                sums[target, u(f)] += sign * values[u(k)] * weights[j, u(f)]
+    return target
 
 
-@inlined
-def begin(walk, i, rows, step):
-    """Make the event that of a member, before the first step; returns how many pairs it has."""
-    block = block_at(walk.block)
-    if step < 0:
-        walk.lengths[i] = hand_over(block, 0, block.members[i].way, rows)
-    return walk.lengths[i]
+def explain_vectors(address, walk_address, first):
+    """The scores of a kernel member for all coalitions."""
+    walk_vectors(bsgd_at(address), walk_at(walk_address), first, False)
 
 
-def explain_vectors(address, walk_address, i, step):
-    """The scores of a kernel member for the set of a step."""
-    state, walk = bsgd_at(address), walk_at(walk_address)
-    m = begin(walk, i, state.rows, step)
-    if step < 0:
-        take_event(state, m)
-    add_to_distances(state, walk, i, step, m)
-    score_heads(state, False)
-    keep_scores(block_at(walk.block), 0, i, state.scores)
-
-
-def explain_linear(address, walk_address, i, step):
+def explain_linear(address, walk_address, first):
     """Those of a linear one."""
     state, walk = linear_at(address), walk_at(walk_address)
-    m = begin(walk, i, state.rows, step)
     rows, values = in_hand(state.rows)
-    scores = state.scores
-    at = add_to_sums(state.weights, rows, values, m, walk, i, step, scores.size)
+    scores, n_heads = state.scores, state.rates.size
     for c in range(scores.size):
-        scores[u(c)] = walk.sums[at, u(c)]
-    if state.n_averaged > 0:
-        average_scores(state)
-    keep_scores(block_at(walk.block), 0, i, scores)
+        walk.kept_scores[c] = scores[c]
+    for step in range(-2, walk.n_steps):
+        at = walk_sums(state.weights, walk, rows, values, state.rows.n_pairs, step, scores.size)
+        for c in range(scores.size):
+            scores[u(c)] = walk.sums[at, u(c)]
+        if state.n_averaged > 0:
+            average_scores(state)
+        for h in range(n_heads):
+            keep_expert(walk, step + 2, first + h, scores, h * (scores.size // n_heads), state.n_classes)
+    for c in range(scores.size):
+        scores[c] = walk.kept_scores[c]
 
 
-def explain_faces(address, walk_address, i, step):
+def explain_faces(address, walk_address, first):
     """Those of polytopes."""
     state, walk = cpm_at(address), walk_at(walk_address)
-    m = begin(walk, i, state.rows, step)
     rows, values = in_hand(state.rows)
-    k, n = state.n_faces, state.n_classes
-    at = add_to_sums(state.weights, rows, values, m, walk, i, step, n * k)
-    for c in range(n):
-        state.f[c] = state.classes[c].scale * largest(walk.sums[at], c * k, k)
-    keep_scores(block_at(walk.block), 0, i, state.f)
+    k, n, scores = state.n_faces, state.n_classes, walk.kept_scores
+    for step in range(-2, walk.n_steps):
+        at = walk_sums(state.weights, walk, rows, values, state.rows.n_pairs, step, n * k)
+        for c in range(n):
+            scores[c] = state.classes[c].scale * largest(walk.sums[at], c * k, k)
+        keep_expert(walk, step + 2, first, scores, 0, n)
 
 
 # Learners -----------------------------------------------------------------------------------------------------------
 
 
-@kernel
-def explain_machine(state, walk):
-    """Walk with the single event of a kernel machine; returns -1 where it cannot be used, else 0."""
-    rows, n, averaging = state.rows, state.n_classes, state.average > 0.0
-    row, columns, length, shared = single_event(rows)
-    m = load(rows, row, columns, 0, length, shared)
-    if m < 0:
-        return -1
-    evaluate(state, m, averaging)
-    find_proba(state)
-    choose_labels(walk, state.proba, n)
-    for step in range(-1, walk.added.size):
-        add_to_distances(state, walk, 0, step, m)
-        score_heads(state, averaging)
-        find_proba(state)
-        odds = log_odds(walk, state.proba, n)
-        if step < 0:
-            walk.nothing = odds
+def explain_machine(walk_address, label, row):
+    """What the features of the event in hand add by a kernel machine."""
+    walk = walk_at(walk_address)
+    state = bsgd_at(walk.learner)
+    walk.row = row
+    if not begin(walk, state.rows, state.proba, state.n_classes, state.calibration):
+        return
+    for h in range(state.n_heads):
+        walk.shares[h], walk.betas[h] = state.heads[h].weight, inverse_temperature(state.heads[h].loss)
+    walk.least, walk.exponent, walk.stacked = LEAST, 1.0, 1.0
+    walk.factor = state.calibration.sharpness if is_noise_heard(state.calibration) else 1.0
+    walk_vectors(state, walk, 0, state.average > 0.0)
+    settle(walk)
+
+
+def explain_planes(walk_address, label, row):
+    """What they add by the planes of polytopes that decide: it is exact, and nothing has to be asked about for it."""
+    walk = walk_at(walk_address)
+    state = cpm_at(walk.learner)
+    n, m, f = state.n_classes, state.rows.n_pairs, state.f
+    walk.row, walk.label = row, -1
+    if n < 2:
+        return
+    choose_labels(walk, f, n)
+    rows, values = in_hand(state.rows)
+    a, b = deciding_plane(state, walk.label), deciding_plane(state, walk.against)
+    beta = state.inverse_temperature
+    if is_noise_heard(state.calibration):
+        beta *= state.calibration.sharpness
+    for k in range(m):
+        j = rows[u(k)]
+        adds = beta * values[u(k)] * (weight_of(state, walk.label, a, j) - weight_of(state, walk.against, b, j))
+        if k == 0:
+            walk.nothing = adds
         else:
-            walk.found[step] = odds
-    return 0
+            walk.columns[k - 1], walk.values[k - 1] = j - 1, adds
+    walk.n_players, walk.whole = m - 1, beta * (f[walk.label] - f[walk.against])
+    tell(walk)
 
 
 @inlined
-def has_say(state, i):
-    """Whether any expert of a member is heard; where classes are many all are."""
-    member = state.block.members[i]
-    if member.dormant > 0.0 or state.n_classes > FEW or is_heard(state.stack):
-        return member.dormant == 0.0
-    said = False
-    for h in range(member.first, member.first + member.n_heads):
-        said |= state.experts[h].weight > LEAST_VOTE
-    return said
+def deciding_plane(state, c):
+    """Which plane of a class is the largest for the event in hand."""
+    k, own = state.n_faces, state.classes[c]
+    best, top = c * k, -math.inf
+    for face in range(c * k, (c + 1) * k):
+        score = state.scores[face]
+        if state.average > 0.0:
+            score = own.mean_v * score + own.mean_u * state.mean_scores[face]
+        if score > top:
+            best, top = face, score
+    return best
 
 
 @inlined
-def vote_again(state, walk):
-    """The log-odds by the members' scores, but for a constant.
-
-    Both what the labels before say and what labels are worth add a constant to log-odds, or multiply them.
-    """
-    n, proba, labels, noise = state.n_classes, state.proba, state.autocorrelation, state.calibration
-    vote_on_all(state, 0)
-    sharpen_votes(state, n, 1.0, proba)
-    if is_heard(state.stack):
-        stack(state.stack, n, proba)
-    factor = noise.sharpness if is_noise_heard(noise) else 1.0
-    if state.uses_autocorrelation and is_autocorrelation_heard(labels):
-        factor *= labels.inverse_temperature
-    return factor * log_odds(walk, proba, n)
+def weight_of(state, c, face, j):
+    """The weight of a plane of a class in row j, as the class's f has it."""
+    own = state.classes[c]
+    if state.average > 0.0:
+        return own.mean_v * state.weights[j, face] + own.mean_u * state.averaged[j, face]
+    return own.scale * state.weights[j, face]
 
 
-@kernel
-def explain_blend(state, walk):
-    """Walk with the single event of a blend; returns -1 where it cannot be used, else 0."""
-    _, _, length, shared = single_event(state.rows)
-    n, members, request = state.n_classes, state.block.members, state.whole if shared else state.listed
-    request.shared, request.at_hand, request.first = int(shared), 0, 0
-    request.predicting = request.answering = request.following = 0
-    request.indptr[1], request.labels[0], request.weights[0] = length, -1, 0.0
-    addresses, state.at_hand = (address_of(state), address_of(request)), 0
-    call(state.scale, addresses)
-    if request.n_block < 0:
-        return -1
-    state.block.n_rows = 1
+def explain_blend(walk_address, label, row):
+    """What they add by a blend, whose members have scored the event as the only row of a block."""
+    walk = walk_at(walk_address)
+    state = blend_at(walk.learner)
+    if label >= 0 or not begin(walk, state.rows, state.proba, state.n_classes, state.calibration):
+        return
+    hear(state, walk)
+    members, n_steps = state.block.members, walk.n_steps
     for i in range(members.size):
-        call(members[i].run, (members[i].state, walk.block, i, 0))
-    call(state.vote, addresses)
-    choose_labels(walk, state.proba, n)
-    constant = 0.0
-    if n <= FEW:
-        walk.noise = 0.0
-        constant = walk.whole - vote_again(state, walk)
-    for step in range(-1, walk.added.size):
-        for i in range(members.size):
-            if has_say(state, i):
-                call(walk.explains[i], (members[i].state, address_of(walk), i, step))
-        if n <= FEW:
-            odds = vote_again(state, walk) + constant
-        else:
-            call(state.vote, addresses)
-            odds = log_odds(walk, state.proba, n)
-        if step < 0:
-            walk.nothing = odds
-        else:
-            walk.found[step] = odds
-    for i in range(members.size):  # what is near to the event is looked for next
-        call(members[i].run, (members[i].state, walk.block, i, 0))
-    return 0
+        member = members[i]
+        say = say_of(walk, member.first, member.n_heads)
+        is_asked = say > (LEAST_ASKED if walk.planned == ENDS else 0.0)
+        walk.n_steps = n_steps if is_asked else 0
+        if say > 0.0:
+            call(walk.explains[i], (member.state, walk_address, member.first))
+        walk.n_steps = n_steps
+        if not is_asked:
+            take_for_ends(walk, member.first, member.n_heads, say > 0.0)
+    settle(walk)
 
 
-_WALK = StateType(WALK.name)
+@inlined
+def hear(state, walk):
+    """What each expert has to say in the votes.
+
+    What the labels before say adds a constant to log-odds and multiplies them, as does what labels are worth.
+    """
+    experts, noise, labels, stack = state.experts, state.calibration, state.autocorrelation, state.stack
+    walk.least, walk.exponent = LEAST_PROBABILITY, state.inverse_temperature
+    walk.stacked = walk.factor = 1.0
+    members = state.block.members
+    for i in range(members.size):
+        for h in range(members[i].first, members[i].first + members[i].n_heads):
+            is_awake = members[i].dormant == 0.0
+            walk.betas[h] = experts[h].inverse_temperature
+            walk.shares[h] = experts[h].weight if is_awake and experts[h].weight > LEAST_VOTE else 0.0
+            walk.powers[h] = stack.weights[h] if is_awake and is_heard(stack) else 0.0
+    if is_heard(stack):
+        walk.stacked = stack.weights[experts.size]
+    if is_noise_heard(noise):
+        walk.factor *= noise.sharpness
+    if state.uses_autocorrelation and is_autocorrelation_heard(labels):
+        walk.factor *= labels.inverse_temperature
+
+
+@inlined
+def say_of(walk, first, n_heads):
+    """How much of the votes is a member's."""
+    say = 0.0
+    for h in range(first, first + n_heads):
+        say += walk.shares[h] + abs(walk.powers[h])
+    return say
+
+
+@inlined
+def take_for_ends(walk, first, n_heads, is_known):
+    """Take experts that are not asked for what they are with nobody or, where most are there, with all."""
+    n = walk.betas.size
+    for at in range(walk.n_steps + 2):
+        for h in range(first, first + n_heads):
+            k, end = u(at * n + h), u(at % 2 * n + h)
+            walk.of_label[k] = walk.of_label[end] if is_known else ZERO
+            walk.of_against[k] = walk.of_against[end] if is_known else ZERO
+            walk.of_others[k] = walk.of_others[end] if is_known else ZERO
+
+
+@inlined
+def settle(walk):
+    """The log-odds of all coalitions; by the ends also what each player adds, and who adds most."""
+    find_odds(walk)
+    if walk.planned == ENDS:
+        share_ends(walk)
+        tell(walk)
+
+
+@kernel
+def explain_rows(state, request, walk):
+    """Predict the rows of a request one by one, follow each, then learn it."""
+    rows, shared = state.rows, request.shared > 0
+    for i in range(request.indptr.size - 1):
+        walk.row = i
+        hold(rows, request, i, shared)
+        best = event(state, FOLLOW, 1.0)
+        if best < -1:
+            return
+        request.codes[i] = best
+        if best >= 0:
+            answer(request, i, best, state.proba, state.n_classes)
+        if is_learned(request, i):
+            hold(rows, request, i, shared)
+            event(state, request.labels[i], request.weights[i])
+
+
+@inlined
+def hold(rows, request, i, shared):
+    """Make a row of a request the single event."""
+    start, end, columns = request.indptr[i], request.indptr[i + 1], request.columns
+    n, skip = end - start, 0 if shared else start
+    for k in range(n):
+        rows.row[k] = request.values[start + k]
+    rows.listed = 0
+    if n != rows.row_length or not is_whole(columns, start, end, shared):
+        rows.listed = n + 1
+        for k in range(n):
+            rows.row_columns[k] = columns[skip + k]
+
 
 ENTRIES = {
-    "explain_vectors": Entry(explain_vectors, (types.int64,) * 4),
-    "explain_linear": Entry(explain_linear, (types.int64,) * 4),
-    "explain_faces": Entry(explain_faces, (types.int64,) * 4),
-    "explain_machine": Entry(explain_machine, (StateType(BSGD.name), _WALK)),
-    "explain_blend": Entry(explain_blend, (StateType(BLEND.name), _WALK)),
-}
+    function.__name__: Entry(function, (types.int64,) * 3)
+    for function in (
+        explain_vectors,
+        explain_linear,
+        explain_faces,
+        explain_machine,
+        explain_planes,
+        explain_blend,
+    )
+} | {"explain_rows": Entry(explain_rows, tuple(StateType(state.name) for state in (BLEND, REQUEST, WALK)))}

@@ -62,6 +62,7 @@ ROWS = Declaration(
     {
         "row_length": Number("how many of the first columns a single event has values for", i64),
         "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
+        "n_pairs": Number("how many pairs the event in hand has", i64),
         "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
         "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
         "window": Number("ranks are among so many values", i64),
@@ -190,6 +191,7 @@ def load_whole(rows, values, start, n):
         for j in range(n):
             if abs(values[start + j]) > LARGEST:
                 return -1 - j
+    rows.n_pairs = n + 1
     return n + 1
 
 
@@ -222,6 +224,7 @@ def load_pairs(rows, values, columns, start, end, shared):
         out_rows[u(m)] = j + 1
         out[u(m)] = z
         m += 1
+    rows.n_pairs = m
     return m
 
 

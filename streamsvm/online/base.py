@@ -20,7 +20,7 @@ from connectors.held import Coded, numbers_of
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
-from streamsvm.decide.reasons import Explains, Reasons
+from streamsvm.decide.reasons import OTHERS, Explains, Reasons
 from streamsvm.decide.sets import AllSets, Key, follow_address
 from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
 from streamsvm.first_use import prepare
@@ -642,6 +642,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         times: Any = None,
         memories: Ints | None = None,
         apart: Ints | None = None,
+        reasons: int = 0,
     ) -> Any:
         """Predict each event of a batch, then (if `learn`) learn it where its label is not None.
 
@@ -664,28 +665,40 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             Where labels come late, an event is one row where it is predicted and another where it is learned. Both
             have a row of `memory_size` numbers of `memories`, left there by the prediction and wanted back for
             learning: `apart` has 1 + its number, and 0 for other rows.
+        reasons
+            How many reasons to tell of each prediction, where `tells_reasons`.
 
         Returns
         -------
-        (codes, scores) or (codes, scores, probabilities)
+        (codes, scores), with probabilities and with reasons where these are asked for
             For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
             probability, NaN there. If `proba` the probabilities over `classes_`, too, shape (n, n_classes), 0 for
-            classes not known yet.
+            classes not known yet. If `reasons` a `streamsvm.online.reasons.Told`.
 
         Raises
         ------
         BadRows
             Where rows cannot be used; nothing has been learned then.
         """
+        codes = weights = late = None
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
             rows, codes, weights = self._prepare(features, labels, None, True)
-            n_proba = len(self._codes) if proba else 0
-            found = self._run(rows, codes, weights, score=True, n_proba=n_proba, late=late)
         else:
-            n_proba = int(self._state.n_classes) if proba else 0
-            found = self._run(self._space.encode(features), score=True, n_proba=n_proba)
-        return found if proba else found[:2]
+            rows = self._space.encode(features)
+        n_classes = len(self._codes) if learn else int(self._state.n_classes)
+
+        def run() -> tuple[Any, ...]:
+            n_proba = n_classes if proba else 0
+            found = self._run(rows, codes, weights, score=True, n_proba=n_proba, late=late, following=reasons > 0)
+            return found if proba else found[:2]
+
+        if not reasons:
+            return run()
+        explainer = self._explaining
+        assert explainer is not None, "it has members that do not tell reasons"
+        with explainer.following(len(rows), reasons) as told:
+            return *run(), told
 
     def _run_followed(
         self,
@@ -789,28 +802,43 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     # Reasons -----------------------------------------------------------------------------------------------------
 
-    def _put_to_explain(self, x: dict[Hashable, Any]) -> tuple[list[Any], Ints | None]:
-        """Make an event the single one at hand: the feature of each entry, and its column; None where they have all."""
-        space = self._space
-        if self._pack(x) and np.isfinite(self._row[: len(x)]).all():
-            return space.names, None
-        columns, values = space.encode_event(x, learn=False)
-        self._list(columns, values)
-        return [space.names[j][0] if space.is_indicator[j] else space.names[j] for j in columns.tolist()], columns
+    def _put_to_explain(self, x: Mapping[Hashable, Any]) -> None:
+        """Make an event the single one at hand."""
+        if not (self._pack(x) and np.isfinite(self._row[: len(x)]).all()):
+            self._list(*self._space.encode_event(x, learn=False))
+
+    def _show(self, x: Mapping[Hashable, Any]) -> bool:
+        """Have an event looked at by what follows events; returns whether it could be used. No trace is left."""
+        self._put_to_explain(x)
+        return bool(self._event(self._state, scaling.FOLLOW, 1.0) >= 0)
 
     def _new_explainer(self) -> Explainer | None:
         """What finds reasons in its memory as it is; None where predictions have to be asked for."""
         return None
 
+    @property
+    def tells_reasons(self) -> bool:
+        """Whether `run_batch` tells them."""
+        return self._explaining is not None
+
+    def feature_of(self, column: int) -> Any:
+        """The feature that has a column; of -1 that of several together, None for less."""
+        if column < 0:
+            return OTHERS if column == -1 else None
+        name = self._space.names[column]
+        return name[0] if self._space.is_indicator[column] else name
+
+    @property
+    def _explaining(self) -> Explainer | None:
+        self._explainer = self._explainer or self._new_explainer()
+        return self._explainer
+
     def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
         if self._state.n_classes < 2:
             return None
-        explainer = self._explainer = self._explainer or self._new_explainer()
-        found = None if explainer is None else explainer.explain(self, x, evaluations, self.noise)
-        if found is None:
-            return super()._reasons(x, evaluations)
-        label, against, score, nothing, contributions = found
-        return Reasons(self._answers[label], self._answers[against], score, nothing, contributions)
+        explainer = self._explaining
+        found = None if explainer is None else explainer.explain(self, x, evaluations)
+        return super()._reasons(x, evaluations) if found is None else found
 
     # Saving ------------------------------------------------------------------------------------------------------
 

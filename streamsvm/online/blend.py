@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cache, wraps
@@ -352,6 +352,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
     # Threads -----------------------------------------------------------------------------------------------------
 
     def _run_request(self, request: State) -> None:
+        if self._explainer is not None and self._explainer.is_telling:
+            self._explainer.run(request)
+            return
         n_threads, n_rows = min(self.threads, len(self._members())), request.indptr.size - 1
         do: Callable[..., int] = kernels.run_rows
         if n_threads == 1 or n_rows == 1:
@@ -414,6 +417,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         ]
         return sorted(rows, key=lambda row: -row["weight"])
 
+    def _show(self, x: Mapping[Hashable, Any]) -> bool:
+        row = base.one_row(*self._space.encode_event(x, learn=False))
+        return bool(self._run(row, predict=False, following=True)[0] >= 0)
+
     def _new_explainer(self) -> Explainer | None:
         from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
 
@@ -421,7 +428,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if len(explains) < len(self._members()):
             return None
         members = list(zip(explains, self._member_states(), strict=True))
-        return Explainer(self._state, "explain_blend", members, self._state.block.address)
+        relevance = next((state.relevance for kind, state, _ in self._kernel_votes()), None)
+        return Explainer(self._state, "explain_blend", len(self._state.experts), members, relevance)
 
     @property
     def relevance(self) -> dict[Any, float]:

@@ -358,7 +358,7 @@ class BSGDClassifier(base.OnlineClassifier):
     def _new_explainer(self) -> Explainer:
         from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
 
-        return Explainer(self._state, "explain_machine")
+        return Explainer(self._state, "explain_machine", self._state.n_heads, relevance=self._state.relevance)
 
     @property
     def relevance(self) -> dict[Any, float]:

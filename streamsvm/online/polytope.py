@@ -230,47 +230,17 @@ class CPMClassifier(base.OnlineClassifier):
         kernels.fit_rows(self._state, *pairs, codes, weights, np.full(n, -1), rng, steps)
         return self
 
-    # Reasons -----------------------------------------------------------------------------------------------------
+    # What it knows -----------------------------------------------------------------------------------------------
 
-    def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
-        """What each feature adds by the planes that decide: exact, and nothing has to be asked about for it.
+    def _new_explainer(self) -> Explainer:
+        from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
 
-        The log-odds of two classes go by the difference of their scores, and each score is linear in the scaled values
-        wherever the same plane is the largest.
-        """
-        state, held, n = self._state, self._rows, int(self._state.n_classes)
-        if n < 2:
-            return None
-        names, _ = self._put_to_explain(x)
-        self._event(state, scaling.PREDICT, 1.0)
-        scores = state.f[:n].tolist()
-        a = scores.index(max(scores))
-        b = max((c for c in range(n) if c != a), key=scores.__getitem__)
-        m, beta = 1 + len(names), self._own_temperature()
-        rows = slice(0, m) if held.in_order else held.own_rows[:m]
-        adds = (beta * held.scaled[:m] * (self._plane(a, rows) - self._plane(b, rows))).tolist()
-        contributions = [Contribution(name, x[name], value) for name, value in zip(names, adds[1:], strict=True)]
-        if len(names) < len(x):
-            contributions += without_columns(x, names)
-        score = beta * (scores[a] - scores[b])
-        return Reasons(self._answers[a], self._answers[b], score, adds[0], largest_first(contributions))
+        return Explainer(self._state, "explain_planes", 1)
 
     def _own_temperature(self) -> float:
         """How many f the probabilities are the softmax of, where no label is noise."""
         noise = self._state.calibration
         return float(self._state.inverse_temperature) * (float(noise.sharpness) if self.noise else 1.0)
-
-    def _plane(self, c: int, rows: Any) -> Floats:
-        """The weights, for the constant and the columns, of the plane of class c that is the largest for the event."""
-        state, classes, first = self._state, self._state.classes, c * self.n_faces
-        faces = slice(first, first + self.n_faces)
-        if not self.average:
-            plane: Floats = state.weights[rows, first + int(state.scores[faces].argmax())]
-            return plane * float(classes["scale"][c])
-        v, u = float(classes["mean_v"][c]), float(classes["mean_u"][c])
-        face = first + int((v * state.scores[faces] + u * state.mean_scores[faces]).argmax())
-        averaged: Floats = v * state.weights[rows, face] + u * state.averaged[rows, face]
-        return averaged
 
     # Plain arrays ------------------------------------------------------------------------------------------------
 

@@ -1,26 +1,39 @@
-"""Reasons of the learners that have members: a compiled walk through what an event would score with fewer features."""
+"""Reasons of the learners of this room: a compiled walk through what an event would score with fewer features."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.decide.reasons import (
-    MOST,
-    OTHERS,
-    Contribution,
-    Walk,
-    by_relevance,
-    largest_first,
-    walk_of,
-    without_columns,
-)
-from streamsvm.features import Ints
+from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.decide.reasons import OTHERS, Contribution, Reasons, Walk, largest_first, walk_of
 from streamsvm.first_use import prepare
 from streamsvm.kernels import reasons as kernels
 from streamsvm.kernels.state import State
+
+_NOTHING = np.zeros((1, 0))
+
+
+class Told(NamedTuple):
+    """What adds most to the log-odds of what was predicted, of many events.
+
+    Parameters
+    ----------
+    columns
+        Of each event the columns of the features that add most, the largest first: -1 for several together, -2 for
+        none.
+    adds
+        What these add.
+    against
+        The class that the predicted one is told against, -1 where there are no reasons.
+    """
+
+    columns: Ints
+    adds: Floats
+    against: Ints
 
 
 class Explainer:
@@ -31,48 +44,102 @@ class Explainer:
     state
         Its memory.
     entry
-        The name of the compiled walk of its kind.
+        The name of what explains an event by it.
+    n_experts
+        How many experts vote.
     members
         Of a blend, for each member the name of what explains it, and its state.
-    block
-        The address of the rows that members see.
+    relevance
+        Of columns: where there are very many, the most relevant are told apart.
     """
 
-    def __init__(self, state: State, entry: str, members: Sequence[tuple[str, State]] = (), block: int = 0) -> None:
+    def __init__(
+        self,
+        state: State,
+        entry: str,
+        n_experts: int,
+        members: Sequence[tuple[str, State]] = (),
+        relevance: Floats | None = None,
+    ) -> None:
         self._state, self._members = state, [member for _, member in members] or [state]
-        whole, *explains = (kernels.ENTRIES[name] for name in (entry, *(name for name, _ in members)))
-        prepare([whole, *explains])
-        self._call = whole.compile()
-        self.walk = State(kernels.WALK)
-        self.walk.block = block
-        self._players = np.full(len(state.rows.row), -1)
+        entries = [kernels.ENTRIES[name] for name in (entry, *(name for name, _ in members))]
+        prepare([*entries, kernels.ENTRIES["explain_rows"]] if members else entries)
+        self._address, *explains = (each.compile().address for each in entries)
+        n_columns = max(len(state.rows.row), kernels.MOST + 1)
+        self.walk = State(kernels.WALK, {"experts": n_experts, "columns": n_columns})
+        self.walk.learner = state.address
+        slots = max((m.vectors.shape[1] for m in self._members if m.declaration.name == "bsgd"), default=0)
+        sums = max(m.weights.shape[1] if "weights" in m.declaration.entries else len(m.scores) for m in self._members)
+        self._dims, self._is_closed = (slots, sums, n_experts), entry == "explain_planes"
         self._steps: Walk | None = None
         self.walk.lend(
-            explains=np.array([explain.compile().address for explain in explains], np.int64),
-            lengths=np.zeros(len(explains), np.int64),
-            players=self._players,
+            explains=np.array(explains, np.int64),
+            relevance=np.zeros(0) if relevance is None else relevance,
+            kept=np.zeros(slots, np.float32),
+            kept_scores=np.zeros(sums),
+        )
+        self._plan(kernels.ENDS, 2 * min(n_columns, kernels.MOST + 1), 3)
+        self._answer(_NOTHING)
+
+    def _plan(self, planned: int, n_steps: int, depths: int) -> None:
+        """Have room for so many coalitions."""
+        walk, (slots, sums, experts) = self.walk, self._dims
+        walk.planned, walk.n_steps, asked = planned, n_steps, (n_steps + 2) * experts
+        walk.lend(
+            **{name: np.zeros(n_steps, np.int64) for name in ("sources", "targets", "moved")},
+            **{name: np.zeros(asked, np.float32) for name in ("of_label", "of_against", "of_others", "terms", "logs")},
+            found=np.zeros(n_steps + 2),
+            dots=np.zeros((depths, slots), np.float32),
+            norms=np.zeros(depths, np.float32),
+            sums=np.zeros((depths, sums)),
         )
 
-    def _follow(self, steps: Walk) -> None:
-        """Have room for the steps of another walk."""
+    def _follow(self, steps: Walk | None) -> None:
+        """Let coalitions be those of a walk, or the ends."""
         if steps is self._steps:
             return
-        walk, n = self.walk, len(self._members) * steps.depths
-        self._steps, walk.depths, self._found = steps, steps.depths, np.zeros(len(steps.steps))
-        slots = max((m.vectors.shape[1] for m in self._members if m.declaration.name == "bsgd"), default=0)
-        sums = max((m.weights.shape[1] for m in self._members if m.declaration.name != "bsgd"), default=0)
-        walk.lend(
-            **{name: np.ascontiguousarray(column) for name, column in zip(_COLUMNS, steps.steps.T, strict=True)},
-            found=self._found,
-            dots=np.zeros((n, slots), np.float32),
-            norms=np.zeros(n, np.float32),
-            sums=np.zeros((n, sums)),
-        )
+        self._steps = steps
+        if steps is None:
+            self._plan(kernels.ENDS, 2 * min(len(self.walk.columns), kernels.MOST + 1), 3)
+            return
+        # All are at depth 1, between nobody and what the walk holds.
+        depths = steps.steps[:, :2] + (steps.steps[:, :2] > 0)
+        self._plan(steps.n, len(steps.steps), max(steps.depths + 1, 2))
+        walk = self.walk
+        walk.sources[:], walk.targets[:], walk.moved[:] = *depths.T, steps.steps[:, 2] + 1
 
-    def explain(
-        self, learner: Any, x: Mapping[Hashable, Any], evaluations: int, noise: float
-    ) -> tuple[int, int, float, float, list[Contribution]] | None:
-        """The label and the next one, the score and that of nothing, and what each feature adds; None for no event.
+    def _answer(self, adds: Floats) -> Told:
+        """Have room for what is told of events."""
+        self._told = found = Told(np.full(adds.shape, -2), adds, np.full(len(adds), -1))
+        self.walk.lend(told=found.columns, adds=found.adds, against_of=found.against)
+        return found
+
+    @contextmanager
+    def following(self, n_rows: int = 1, most: int = 0) -> Iterator[Told]:
+        """Follow rows, and tell so many reasons of each, by the ends; in `walk` stands what is known of the last."""
+        if most:
+            self._follow(None)
+        rows = self._state.rows
+        before = rows.follow, rows.followed
+        told = self._answer(np.zeros((max(n_rows, 1), most)))
+        rows.follow, rows.followed = self._address, self.walk.address
+        try:
+            yield told
+        finally:
+            rows.follow, rows.followed = before
+            self._answer(_NOTHING)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether reasons are told of each row."""
+        return bool(self._told.columns.shape[1])
+
+    def run(self, request: State) -> None:
+        """Predict and learn rows in turn, of a learner that would do so in blocks."""
+        kernels.explain_rows(self._state, request, self.walk)
+
+    def explain(self, learner: Any, x: Mapping[Hashable, Any], evaluations: int) -> Reasons | None:
+        """What each feature of an event adds; None where the event cannot be used, or there are no two classes.
 
         Parameters
         ----------
@@ -81,40 +148,42 @@ class Explainer:
         x
             The event.
         evaluations
-            About so many sets of features are asked about.
-        noise
-            The share of labels that are noise.
+            About so many coalitions are asked about.
         """
-        own, columns = learner._put_to_explain(x)
-        names = own
-        if len(own) > MOST:
-            names = [*by_relevance({name: x[name] for name in own}, learner.relevance)[:MOST], OTHERS]
-        self._give(own, names, columns)
-        steps = walk_of(max(len(names), 1), evaluations)
-        self._follow(steps)
         walk = self.walk
-        walk.noise = noise
-        if self._call(self._state, walk) < 0:
+        if not self._ask(learner, x):
             return None
-        base, score = float(walk.nothing), float(walk.whole)
-        values, errors = steps.values(base, score, self._found)
-        found = [
-            Contribution(name, None if name is OTHERS else x[name], value, error)
-            for name, value, error in zip(names, values.tolist(), errors.tolist(), strict=False)
+        n, errors = int(walk.n_players), None
+        values = walk.values[:n]
+        if not self._is_closed:
+            steps = walk_of(max(n, 1), evaluations)
+            if steps is not self._steps:
+                self._follow(steps)
+                self._ask(learner, x)
+            values, errors = steps.values(float(walk.nothing), float(walk.whole), walk.found[2:])
+        adds, columns = values[:n].tolist(), walk.columns[:n].tolist()
+        contributions = [
+            Contribution(name, None if name is OTHERS else x[name], *found)
+            for name, *found in zip(
+                map(learner.feature_of, columns),
+                adds,
+                [0.0] * n if errors is None else errors[:n].tolist(),
+                strict=True,
+            )
         ]
-        if len(own) < len(x):
-            found += without_columns(x, own)
-        return int(walk.label), int(walk.against), score, base, largest_first(found)
+        if -1 not in columns:
+            contributions += without(x, {one.feature for one in contributions})
+        label, against = (learner._answers[code] for code in (walk.label, walk.against))
+        return Reasons(label, against, float(walk.whole), float(walk.nothing), largest_first(contributions))
 
-    def _give(self, own: Sequence[Any], names: Sequence[Any], columns: Ints | None) -> None:
-        """Give each column to a player: features by name, all that is not named to the last."""
-        if names is own:
-            self._players[slice(len(own)) if columns is None else columns] = _NUMBERS[: len(own)]
-        else:
-            number = {name: i for i, name in enumerate(names)}
-            given = [number.get(name, MOST) for name in own]
-            self._players[slice(len(own)) if columns is None else columns] = given
+    def _ask(self, learner: Any, x: Mapping[Hashable, Any]) -> bool:
+        """Have an event predicted and followed; returns whether there are reasons, or would be by other coalitions."""
+        self.walk.label = -1
+        with self.following():
+            return learner._show(x) and self.walk.label >= 0
 
 
-_COLUMNS = ("sources", "targets", "added")
-_NUMBERS: Ints = np.arange(MOST)
+def without(x: Mapping[Hashable, Any], told: set[Any]) -> list[Contribution]:
+    """The features of an event that add nothing: those that are told are others."""
+    idle = [name for name, value in x.items() if value is not None and value == value and name not in told]
+    return [Contribution(name, x[name], 0.0) for name in idle]

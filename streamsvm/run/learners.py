@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, rows_of
+from streamsvm.names import feature
 from streamsvm.pending.join import Answer, Asked
 from streamsvm.pending.models import OwnModel
 from streamsvm.run.abilities import Batched, Peeked
@@ -133,19 +135,70 @@ class BatchLearner(OwnModel):
         """The batch and all of them: `unusable` has left out the others before."""
         return batch, slice(None)
 
-    def step(self, batch: Batch, learn: bool) -> Answers:
-        """Test, then train, all events in one call; those that cannot be used are set aside."""
+    def step(self, batch: Batch, learn: bool, reasons: int = 0) -> Answers:
+        """Test, then train, all events in one call; those that cannot be used are set aside.
+
+        Parameters
+        ----------
+        batch
+            The events.
+        learn
+            Whether to learn them.
+        reasons
+            How many reasons are told of each prediction, by a model that does.
+        """
+        more = {"reasons": reasons} if reasons else {}
         while True:
             features = batch.features or batch.rows()  # a table without columns does not tell how many rows it has
             times = None if batch.times is None else np.asarray(batch.times, np.float64) / 1000.0
             try:
                 codes, scores, *all_ = self.model.run_batch(
-                    features, batch.labels, learn=learn, proba=self.proba, times=times
+                    features, batch.labels, learn=learn, proba=self.proba, times=times, **more
                 )
             except self._bad_rows as bad:
                 batch = batch.without(bad.rows)
             else:
-                return Answers(batch, codes, scores, *all_)
+                told = Explained(batch, self.model, all_.pop()) if reasons else None
+                return Answers(batch, codes, scores, *all_, reasons=told)
+
+
+class Explained(Sequence[list[dict[str, Any]] | None]):
+    """The reasons of a batch, as they are written; they are put together when they are looked at.
+
+    Parameters
+    ----------
+    batch
+        The events.
+    model
+        What predicted them.
+    told
+        What it tells: `streamsvm.online.reasons.Told`.
+    """
+
+    def __init__(self, batch: Batch, model: Any, told: Any) -> None:
+        self._batch, self._model, self._told = batch, model, told
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._all[i]
+
+    @cached_property
+    def _all(self) -> list[list[dict[str, Any]] | None]:
+        names, told = self._model.feature_of, self._told
+        return [
+            None
+            if against < 0
+            else [
+                {"feature": feature(name), "value": x.get(name), "adds": value}
+                for name, value in zip(map(names, columns), adds, strict=True)
+                if name is not None
+            ]
+            for x, columns, adds, against in zip(
+                self._batch.rows(), told.columns.tolist(), told.adds.tolist(), told.against.tolist(), strict=True
+            )
+        ]
 
 
 class RowLearner:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -18,50 +17,26 @@ from streamsvm.names import feature
 from streamsvm.pending.join import Joined
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.late import N_ORIGINS, LateLearning
-from streamsvm.run.learners import Answers, Inspected, Learner
-
-EVALUATIONS = 64
-
+from streamsvm.run.learners import Answers, BatchLearner, Inspected, Learner
 
 def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
     """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class."""
     if isinstance(learner.model, Explains):
-        return learner.model.explain_one(x, EVALUATIONS, nearest=0)
+        return learner.model.explain_one(x, nearest=0)
     if learner.peek([x]) is None:
         return None
-    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes), evaluations=EVALUATIONS)
+    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes))
 
 
 def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
     """Test, then train, and say of each event what most spoke for its prediction, before it was learned."""
-    if _is_repeatable(learner):
-        return _step_and_repeat(learner, batch, learn, most)
+    if isinstance(learner, BatchLearner) and getattr(learner.model, "tells_reasons", False):
+        return learner.step(batch, learn, most)
     told = _Told(most)
     for i, x in enumerate(batch.rows()):
         found = _looked_at(learner, x)
         told.add(i, learner.step(batch.part(i, i + 1), learn), found)
     return told.answers(batch, len(learner.classes))
-
-
-def _is_repeatable(learner: Learner) -> bool:
-    """Whether a loop gives, to the bit, what a batch does."""
-    from streamsvm.online.base import OnlineClassifier
-
-    return isinstance(learner.model, OnlineClassifier)
-
-
-def _step_and_repeat(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:
-    """All events in one call; a copy of the model as it was goes through them again, and is asked for reasons."""
-    model = deepcopy(learner.model)
-    answers = learner.step(batch, learn)
-    reasons: list[list[dict[str, Any]] | None] = []
-    for x, label, code in zip(answers.batch.rows(), answers.batch.labels, answers.codes.tolist(), strict=True):
-        found = model.explain_one(x, EVALUATIONS, nearest=0) if code >= 0 else None
-        reasons.append(None if found is None else _told(found, most))
-        model.predict_one(x)
-        if learn and label is not None:
-            model.learn_one(x, label)
-    return replace(answers, reasons=reasons)
 
 
 def late_step_with_reasons(late: LateLearning, batch: Batch, most: int) -> tuple[Answers, Joined]:

@@ -658,7 +658,7 @@ def prediction_table(
     if answers.alarms is not None:
         results["alarm"] = answers.alarms.tolist()
     if answers.reasons is not None:
-        results["reasons"] = list(answers.reasons)
+        results["reasons"] = answers.reasons
     if class_names is not None and answers.proba is not None:
         fields, known = class_names.of(classes), (answers.codes >= 0) & ~np.isnan(answers.proba).any(axis=1)
         results["proba"] = [
