@@ -129,6 +129,8 @@ def shapley(
 class Walk(Protocol):
     """A walk through coalitions, all but the empty and the whole one, and what their worths say of each player."""
 
+    n: int
+    """How many players there are."""
     steps: Ints
     """For each step the depth of the coalition it adds to, the depth where it holds the new one, and who is added."""
     depths: int
@@ -285,13 +287,6 @@ def explain(
     ]
     score = float(_log_odds(first[None], a, b)[0])
     return Reasons(classes[a], classes[b], score, base, largest_first(found))
-
-
-def without_columns(x: Mapping[Any, Any], names: Sequence[Any]) -> list[Contribution]:
-    """The features of an event beside those with columns, which add nothing."""
-    known = set(names)
-    idle = [name for name, value in x.items() if value is not None and value == value and name not in known]
-    return [Contribution(name, x[name], 0.0) for name in idle]
 
 
 def largest_first(contributions: list[Contribution]) -> list[Contribution]:

@@ -33,11 +33,11 @@ from streamsvm.kernels.autocorrelation import is_heard as is_autocorrelation_hea
 from streamsvm.kernels.blend import BLEND, LEAST_LOG, LEAST_PROBABILITY, LEAST_VOTE, blend_at, event
 from streamsvm.kernels.calibration import is_heard as is_noise_heard
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.expansion import BSGD, TWO, ZERO, bsgd_at, deciding, dot_vectors, padded, score_heads
-from streamsvm.kernels.exponential import exp32, log32, log_of
+from streamsvm.kernels.expansion import TWO, ZERO, bsgd_at, dot_vectors, padded, score_heads
+from streamsvm.kernels.exponential import exp32, log_of
 from streamsvm.kernels.lanes import LANES, lanes_at, put_lanes, times_plus
 from streamsvm.kernels.linear import average_scores, linear_at
-from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, inverse_temperature, largest
+from streamsvm.kernels.losses import best_class, inverse_temperature, largest
 from streamsvm.kernels.polytope import cpm_at
 from streamsvm.kernels.requests import REQUEST, answer, is_learned
 from streamsvm.kernels.rows import FOLLOW, in_hand, is_whole, u
@@ -48,8 +48,6 @@ from streamsvm.kernels.state import Array, Declaration, Number, address, f32, i6
 MOST = 64
 # No probability is taken for less, nor log-odds for more than it makes them; of a blend's first vote.
 LEAST, FARTHEST, FARTHEST_VOTED = 1e-9, -math.log(1e-9), -math.log(LEAST_PROBABILITY)
-# By the ends, members with less of the vote are taken for what they are with nobody, or with all.
-LEAST_ASKED = 0.03
 # Which coalitions there are: the ends, or what is lent for so many players.
 ENDS = -1
 
@@ -81,7 +79,9 @@ WALK = Declaration(
         "targets": Array(("steps",), "the depth at which what it makes is held", i64, lent=True),
         "moved": Array(("steps",), "1 + the player that is added; negative for one that is taken away", i64, lent=True),
         "found": Array(("coalitions",), "the log-odds of nobody, of all, and after each step", lent=True),
-        "of_label": Array(("asked",), "beta times how far each expert's score of the label is below its best", f32, lent=True),
+        "of_label": Array(
+            ("asked",), "beta times how far each expert's score of the label is below its best", f32, lent=True
+        ),
         "of_against": Array(("asked",), "the same of the next class", f32, lent=True),
         "of_others": Array(("asked",), "the sum of the terms of its softmax for all others", f32, lent=True),
         "terms": Array(("asked",), "the terms of both", f32, lent=True),
@@ -91,8 +91,12 @@ WALK = Declaration(
         "sums": Array(("depths", "sums"), "their scores, where these are sums over columns", lent=True),
         "kept": Array(("slots",), "the kernel values of the event as it is", f32, lent=True),
         "kept_scores": Array(("sums",), "its scores", lent=True),
-        "against_of": Array(("rows",), "of each event the class that its label is told against, -1 for none", i64, lent=True),
-        "told": Array(("rows", "reasons"), "the columns of the players that add most, -1 for several, -2 for none", i64, lent=True),
+        "against_of": Array(
+            ("rows",), "of each event the class that its label is told against, -1 for none", i64, lent=True
+        ),
+        "told": Array(
+            ("rows", "reasons"), "the columns of the players that add most, -1 for several, -2 for none", i64, lent=True
+        ),
         "adds": Array(("rows", "reasons"), "what they add", lent=True),
     },
 )
@@ -313,7 +317,11 @@ def move(state, walk, rows, m, step, n):
             x = sign * weighted[u(k)]
             norm += x * state.pairs[u(k)]
             for b in range(0, n, LANES):
-                put_lanes(times_plus(x, lanes_at(vectors, (j, u(b))), lanes_at(dots, (u(source), u(b)))), dots, (u(target), u(b)))
+                put_lanes(
+                    times_plus(x, lanes_at(vectors, (j, u(b))), lanes_at(dots, (u(source), u(b)))),
+                    dots,
+                    (u(target), u(b)),
+                )
             source = target
     if source != target:
         for b in range(n):
@@ -472,17 +480,10 @@ def explain_blend(walk_address, label, row):
     if label >= 0 or not begin(walk, state.rows, state.proba, state.n_classes, state.calibration):
         return
     hear(state, walk)
-    members, n_steps = state.block.members, walk.n_steps
+    members = state.block.members
     for i in range(members.size):
-        member = members[i]
-        say = say_of(walk, member.first, member.n_heads)
-        is_asked = say > (LEAST_ASKED if walk.planned == ENDS else 0.0)
-        walk.n_steps = n_steps if is_asked else 0
-        if say > 0.0:
-            call(walk.explains[i], (member.state, walk_address, member.first))
-        walk.n_steps = n_steps
-        if not is_asked:
-            take_for_ends(walk, member.first, member.n_heads, say > 0.0)
+        if is_asked(walk, members[i].first, members[i].n_heads):
+            call(walk.explains[i], (members[i].state, walk_address, members[i].first))
     settle(walk)
 
 
@@ -511,24 +512,12 @@ def hear(state, walk):
 
 
 @inlined
-def say_of(walk, first, n_heads):
-    """How much of the votes is a member's."""
-    say = 0.0
+def is_asked(walk, first, n_heads):
+    """Whether anything of a member is heard in the votes."""
+    said = False
     for h in range(first, first + n_heads):
-        say += walk.shares[h] + abs(walk.powers[h])
-    return say
-
-
-@inlined
-def take_for_ends(walk, first, n_heads, is_known):
-    """Take experts that are not asked for what they are with nobody or, where most are there, with all."""
-    n = walk.betas.size
-    for at in range(walk.n_steps + 2):
-        for h in range(first, first + n_heads):
-            k, end = u(at * n + h), u(at % 2 * n + h)
-            walk.of_label[k] = walk.of_label[end] if is_known else ZERO
-            walk.of_against[k] = walk.of_against[end] if is_known else ZERO
-            walk.of_others[k] = walk.of_others[end] if is_known else ZERO
+        said |= walk.shares[h] > 0.0 or walk.powers[h] != 0.0
+    return said
 
 
 @inlined

@@ -830,8 +830,9 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     @property
     def _explaining(self) -> Explainer | None:
-        self._explainer = self._explainer or self._new_explainer()
-        return self._explainer
+        found: Explainer | None = self._explainer or self._new_explainer()
+        self._explainer = found
+        return found
 
     def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
         if self._state.n_classes < 2:

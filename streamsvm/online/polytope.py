@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.decide.reasons import Contribution, Reasons, largest_first, without_columns
 from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
 from streamsvm.kernels import calibration
 from streamsvm.kernels import polytope as kernels
@@ -22,6 +21,9 @@ from streamsvm.online.archive import within
 from streamsvm.online.frames import labels_of, weights_of
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
+
+if TYPE_CHECKING:
+    from streamsvm.online.reasons import Explainer
 
 # Where values are not scaled, a step on an adopted model adds no more to a score, whose margin is 1: steps are measured
 # for scaled values, and one on a row of large ones would leave nothing of the model.

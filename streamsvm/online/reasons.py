@@ -180,7 +180,7 @@ class Explainer:
         """Have an event predicted and followed; returns whether there are reasons, or would be by other coalitions."""
         self.walk.label = -1
         with self.following():
-            return learner._show(x) and self.walk.label >= 0
+            return bool(learner._show(x) and self.walk.label >= 0)
 
 
 def without(x: Mapping[Hashable, Any], told: set[Any]) -> list[Contribution]:

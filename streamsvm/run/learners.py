@@ -159,7 +159,7 @@ class BatchLearner(OwnModel):
                 batch = batch.without(bad.rows)
             else:
                 told = Explained(batch, self.model, all_.pop()) if reasons else None
-                return Answers(batch, codes, scores, *all_, reasons=told)
+                return Answers(batch, codes, scores, all_[0] if self.proba else None, reasons=told)
 
 
 class Explained(Sequence[list[dict[str, Any]] | None]):

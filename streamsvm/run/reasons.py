@@ -19,6 +19,7 @@ from streamsvm.run.deciding import with_decided
 from streamsvm.run.late import N_ORIGINS, LateLearning
 from streamsvm.run.learners import Answers, BatchLearner, Inspected, Learner
 
+
 def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
     """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class."""
     if isinstance(learner.model, Explains):
