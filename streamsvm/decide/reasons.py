@@ -33,6 +33,8 @@ Masks = NDArray[np.bool_]
 MOST = 64
 """So many features are told apart, the most relevant ones; the others are taken together."""
 OTHERS = "all others"
+SEVERAL, NO_COLUMN = -1, -2
+"""In place of a column: that of several features together, and of none."""
 EVALUATIONS = 128
 _LEAST_PROBABILITY = 1e-9
 

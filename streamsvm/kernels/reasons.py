@@ -90,7 +90,7 @@ WALK = Declaration(
         "norms": Array(("depths",), "their weighted square norms", f32, lent=True),
         "sums": Array(("depths", "sums"), "their scores, where these are sums over columns", lent=True),
         "kept": Array(("slots",), "the kernel values of the event as it is", f32, lent=True),
-        "kept_scores": Array(("sums",), "its scores", lent=True),
+        "kept_scores": Array(("scores",), "its scores, and those by averages", lent=True),
         "against_of": Array(
             ("rows",), "of each event the class that its label is told against, -1 for none", i64, lent=True
         ),
@@ -291,8 +291,9 @@ def walk_vectors(state, walk, first, averaging):
     for b in range(n):
         kept[u(b)], walk.dots[u(0), u(b)] = row[u(b)], ZERO
     keep_heads(state, walk, 1, first, averaging)
-    for c in range(state.scores.size):
-        walk.kept_scores[c] = state.scores[c]
+    size = state.scores.size
+    for c in range(size):
+        walk.kept_scores[c], walk.kept_scores[size + c] = state.scores[c], state.mean_scores[c]
     dot_vectors(state.vectors, n, rows, state.weighted, m, walk.dots[1])
     walk.norms[0], walk.norms[1] = ZERO, state.weighted[0]
     score_coalition(state, walk, 0, 0, first, averaging)
@@ -301,8 +302,8 @@ def walk_vectors(state, walk, first, averaging):
         score_coalition(state, walk, walk.targets[step], step + 2, first, averaging)
     for b in range(n):
         row[u(b)] = kept[u(b)]
-    for c in range(state.scores.size):
-        state.scores[c] = walk.kept_scores[c]
+    for c in range(size):
+        state.scores[c], state.mean_scores[c] = walk.kept_scores[c], walk.kept_scores[size + c]
 
 
 @inlined

@@ -821,12 +821,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """Whether `run_batch` tells them."""
         return self._explaining is not None
 
-    def feature_of(self, column: int) -> Any:
-        """The feature that has a column; of -1 that of several together, None for less."""
-        if column < 0:
-            return OTHERS if column == -1 else None
-        name = self._space.names[column]
-        return name[0] if self._space.is_indicator[column] else name
+    @property
+    def names_by_column(self) -> list[Any]:
+        """The feature that has each column; the last but one is no feature, the last one several together."""
+        space = self._space
+        names = [name[0] if text else name for name, text in zip(space.names, space.is_indicator, strict=True)]
+        return [*names, None, OTHERS]
 
     @property
     def _explaining(self) -> Explainer | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.decide.arrays import Floats, Ints
-from streamsvm.decide.reasons import OTHERS, Contribution, Reasons, Walk, largest_first, walk_of
+from streamsvm.decide.reasons import NO_COLUMN, OTHERS, SEVERAL, Contribution, Reasons, Walk, largest_first, walk_of
 from streamsvm.first_use import prepare
 from streamsvm.kernels import reasons as kernels
 from streamsvm.kernels.state import State
@@ -76,7 +76,7 @@ class Explainer:
             explains=np.array(explains, np.int64),
             relevance=np.zeros(0) if relevance is None else relevance,
             kept=np.zeros(slots, np.float32),
-            kept_scores=np.zeros(sums),
+            kept_scores=np.zeros(2 * sums),
         )
         self._plan(kernels.ENDS, 2 * min(n_columns, kernels.MOST + 1), 3)
         self._answer(_NOTHING)
@@ -110,7 +110,7 @@ class Explainer:
 
     def _answer(self, adds: Floats) -> Told:
         """Have room for what is told of events."""
-        self._told = found = Told(np.full(adds.shape, -2), adds, np.full(len(adds), -1))
+        self._told = found = Told(np.full(adds.shape, NO_COLUMN), adds, np.full(len(adds), -1))
         self.walk.lend(told=found.columns, adds=found.adds, against_of=found.against)
         return found
 
@@ -165,13 +165,13 @@ class Explainer:
         contributions = [
             Contribution(name, None if name is OTHERS else x[name], *found)
             for name, *found in zip(
-                map(learner.feature_of, columns),
+                map(learner.names_by_column.__getitem__, columns),
                 adds,
                 [0.0] * n if errors is None else errors[:n].tolist(),
                 strict=True,
             )
         ]
-        if -1 not in columns:
+        if SEVERAL not in columns:
             contributions += without(x, {one.feature for one in contributions})
         label, against = (learner._answers[code] for code in (walk.label, walk.against))
         return Reasons(label, against, float(walk.whole), float(walk.nothing), largest_first(contributions))

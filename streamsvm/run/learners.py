@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.events import Batch, rows_of
+from streamsvm.decide.reasons import NO_COLUMN
 from streamsvm.names import feature
 from streamsvm.pending.join import Answer, Asked
 from streamsvm.pending.models import OwnModel
@@ -184,20 +185,23 @@ class Explained(Sequence[list[dict[str, Any]] | None]):
     def __getitem__(self, i: Any) -> Any:
         return self._all[i]
 
+    def __iter__(self) -> Iterator[list[dict[str, Any]] | None]:
+        return iter(self._all)
+
     @cached_property
     def _all(self) -> list[list[dict[str, Any]] | None]:
-        names, told = self._model.feature_of, self._told
+        told, names = self._told, self._model.names_by_column
+        shown = [feature(name) for name in names]
+        found = zip(told.columns.tolist(), told.adds.tolist(), told.against.tolist(), self._batch.rows(), strict=True)
         return [
             None
             if against < 0
             else [
-                {"feature": feature(name), "value": x.get(name), "adds": value}
-                for name, value in zip(map(names, columns), adds, strict=True)
-                if name is not None
+                {"feature": shown[j], "value": x.get(names[j]), "adds": adds}
+                for j, adds in zip(columns, values, strict=True)
+                if j != NO_COLUMN
             ]
-            for x, columns, adds, against in zip(
-                self._batch.rows(), told.columns.tolist(), told.adds.tolist(), told.against.tolist(), strict=True
-            )
+            for columns, values, against, x in found
         ]
 
 

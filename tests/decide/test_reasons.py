@@ -198,3 +198,64 @@ def test_there_is_no_reason_before_there_are_two_labels() -> None:
     model.learn_one({"a": 1.0}, "only")
     assert model.explain_one({"a": 1.0}) is None
     assert CPMClassifier().explain_one({"a": 1.0}) is None
+
+
+def by_ends(model: Any, x: dict[str, Any]) -> dict[str, float]:
+    """What each feature adds alone, and to all others: the mean, with what is lacking shared out."""
+    names = [name for name, value in x.items() if value is not None]
+    masks = np.concatenate([np.zeros((1, len(names))), np.ones((1, len(names))), np.eye(len(names))])
+    masks = np.concatenate([masks, 1.0 - masks[2:]])
+    rows = [{name: x[name] for name, is_in in zip(names, mask, strict=True) if is_in} for mask in masks]
+    proba = without_noise(model.peek_proba_many(rows), model.noise)
+    a, b = np.argsort(-proba[1])[:2]
+    nobody, everybody, *others = np.log(np.maximum(proba[:, a], 1e-9)) - np.log(np.maximum(proba[:, b], 1e-9))
+    alone, without = np.array(others[: len(names)]), np.array(others[len(names) :])
+    values = (alone - nobody + everybody - without) / 2.0
+    lacking = everybody - nobody - values.sum()
+    shares = np.full(len(names), 1.0 / len(names)) if len(names) <= 3 else np.abs(values) / np.abs(values).sum()
+    return dict(zip(names, values + lacking * shares, strict=True))
+
+
+@pytest.mark.parametrize("d", [2, 9])
+@pytest.mark.parametrize(
+    "model",
+    [
+        BSGDClassifier(budget=20, heads=(("hinge", 0.3), ("log", 0.1)), average=50, bias=True),
+        StreamSVMClassifier(members=("standard", "ranks", "polytope", "linear"), budget=20),
+    ],
+    ids=["bsgd", "blend"],
+)
+def test_reasons_of_rows_are_those_by_the_ends_and_change_nothing(model: Any, d: int) -> None:
+    """Exact among three features; of ten, off by less than a third of their size in the mean."""
+    rows, y = stream(300, d)
+    rows[250] |= {"x1": None}
+    told, plain, looped = (model.clone() for _ in range(3))
+    codes, scores, found = told.run_batch(rows, y, reasons=d + 1)
+    np.testing.assert_array_equal(plain.run_batch(rows, y), [codes, scores])
+    assert snapshot(told) == snapshot(plain)
+    off, size = [], []
+    for i, (x, label) in enumerate(zip(rows, y, strict=True)):
+        if i % 50 == 0 and i:
+            names = [told.names_by_column[j] for j in found.columns[i].tolist() if j >= 0]
+            adds = dict(zip(names, found.adds[i].tolist(), strict=False))
+            assert adds == pytest.approx(by_ends(looped, x), abs=1e-4)
+            assert np.abs(found.adds[i]).tolist() == sorted(np.abs(found.adds[i]), reverse=True)
+            exact = {one.feature: one.adds for one in looped.explain_one(x, 1 << d + 1, nearest=0).contributions}
+            off += [adds[name] - exact[name] for name in adds]
+            size += exact.values()
+        looped.predict_one(x)
+        looped.learn_one(x, label)
+    assert found.against[0] == -1
+    assert np.linalg.norm(off) < (1e-3 if d == 2 else 1.0 / 3.0) * np.linalg.norm(size)
+
+
+def test_reasons_of_rows_by_planes_are_those_of_one_event() -> None:
+    rows, y = stream(200, 5)
+    model, looped = CPMClassifier(average=100), CPMClassifier(average=100)
+    _, _, found = model.run_batch(rows, y, reasons=2)
+    for x, label, columns, adds in zip(rows, y, found.columns.tolist(), found.adds.tolist(), strict=True):
+        reasons = looped.explain_one(x)
+        if reasons is not None:
+            expected = [(one.feature, one.adds) for one in reasons.contributions[:2]]
+            assert [(model.names_by_column[j], add) for j, add in zip(columns, adds, strict=True)] == expected
+        looped.learn_one(x, label)
