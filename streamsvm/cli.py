@@ -73,7 +73,7 @@ def _guarded(arguments: list[str], started: float) -> int:
 def _warmup(args: argparse.Namespace) -> int:
     from streamsvm.online import warmup
 
-    folder = warmup(args.jobs)
+    folder = warmup(args.jobs, args.all)
     if importlib.util.find_spec("sklearn") is not None:
         from streamsvm.batch import warmup as warm_solver
 
@@ -185,6 +185,11 @@ def build_parser() -> _Parser:
         allow_abbrev=False,
     )
     warmup.add_argument("--jobs", type=_count, metavar="N", help="in so many processes (default: as there are cores)")
+    warmup.add_argument(
+        "--all",
+        action=_FLAG,
+        help="also what is compiled where it is asked for: --coverage, --cost and the like, --explain, --label-source",
+    )
     warmup.add_argument("--quiet", action=_FLAG, help="no progress")
     return parser
 
@@ -484,7 +489,8 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         type=_count,
         metavar="N",
         help="also write, in a field `reasons`, the N features that speak most for or against each prediction, with "
-        "what they add to the log-odds of the predicted label against the next; takes about as long as 128 predictions",
+        "what they add to the log-odds of the predicted label against the next; takes about as long as two predictions "
+        "for each feature (CPMClassifier: as one)",
     )
     group.add_argument(
         "--rejected",

@@ -23,6 +23,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 # package have some of these names too.
 _LEARNERS = ("blend", "budgeted", "maintenance", "linear", "polytope")
 _KERNELS = ("encoding", *_LEARNERS, "windows", "panel", "experts", "images")
+_ASKED_FOR = ("sets", "costs", "reasons", "pending")
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -79,7 +80,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ArchiveError(f"{path}: {error}") from error
 
 
-def warmup(jobs: int | None = None) -> Path:
+def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
 
     Those around a learner with refits are among them; `streamsvm.batch.warmup` does so for the smoothed Newton solver,
@@ -89,13 +90,17 @@ def warmup(jobs: int | None = None) -> Path:
     ----------
     jobs
         In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
+    everything
+        Whether also what is compiled when it is asked for: sets of labels, decisions by cost, reasons, and labels that
+        come later.
 
     Returns
     -------
     Path
         Where compiled code is kept. An image takes it along if XDG_CACHE_HOME is the same when it is run.
     """
-    modules = (importlib.import_module(f"streamsvm.kernels.{name}") for name in _KERNELS)
+    names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
+    modules = (importlib.import_module(f"streamsvm.kernels.{name}") for name in names)
     prepare([entry for module in modules for entry in module.ENTRIES.values()], jobs)
     merging.table()
     return cache_folder()

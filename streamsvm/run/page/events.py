@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from connectors.events import Batch, SparseRows
-from streamsvm.decide.reasons import MOST, by_relevance, explain
+from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance, explain
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Remembering
 from streamsvm.run.learners import Answers, Learner
@@ -23,7 +23,7 @@ _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
 _MOST_SHOWN = 64
 _NEAREST = 5
 _LONGEST = 120
-_MOST_S, _EVALUATIONS = 0.25, 512  # of asking a model that takes one event at a time, and how often
+_MOST_S = 0.25  # of asking a model that takes one event at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
                 "now": None,
                 "why_not": "the model knows no probabilities" if first is None else "there is one class",
             }
-        evaluations = int(min(_MOST_S / seconds, _EVALUATIONS))
+        evaluations = int(min(_MOST_S / seconds, EVALUATIONS))
         found = explain(
             lambda rows: np.asarray(learner.peek(rows)),
             event.row,
