@@ -52,7 +52,8 @@ class Alarms:
         self._sets = None
         if kind != "precision":
             self._sets = LabelSets(wanted if kind == "recall" else 1.0 - wanted, n_known=1)
-        self._counts = np.zeros((2, _STEPS))
+        # Of others and of the class: those before the block of labels that has begun, decayed, and those in it.
+        self._counts, self._fresh = np.zeros(2 * _STEPS), np.zeros(2 * _STEPS)
         self._n_labels, self._first = 0, _STEPS
 
     def run(self, p: Floats, is_class: Ints) -> NDArray[np.bool_]:
@@ -77,29 +78,31 @@ class Alarms:
         return is_in if self.kind == "recall" else ~is_in
 
     def _precise(self, p: Floats, is_class: Ints) -> NDArray[np.bool_]:
-        odds = np.log(np.maximum(p, 1e-300)) - np.log1p(-np.minimum(p, 1.0 - 1e-15))
+        likely = np.clip(p, 1e-300, 1.0 - 1e-15)
+        odds = np.log(likely / (1.0 - likely))
         steps = np.clip((odds + _WIDEST) * (_STEPS / (2.0 * _WIDEST)), 0, _STEPS - 1).astype(np.int64)
-        raised, labelled = np.zeros(len(p), bool), np.flatnonzero(is_class >= 0)
-        counts, places = self._counts.reshape(-1), is_class * _STEPS + steps  # of one index numpy counts much faster
-        at = done = 0
-        while at < len(p):
-            due = done + _BLOCK - self._n_labels % _BLOCK
-            end = int(labelled[due - 1]) + 1 if due <= len(labelled) else len(p)
-            raised[at:end] = steps[at:end] >= self._first
-            chosen = labelled[done:due]
-            np.add.at(counts, places[chosen], 1.0)
-            self._n_labels += len(chosen)
-            if due <= len(labelled):
-                self._settle()
-            at, done = end, due
-        return raised
+        labelled = np.flatnonzero(is_class >= 0)
+        n_before = self._n_labels % _BLOCK
+        n_ended, n_bins = (n_before + len(labelled)) // _BLOCK, 2 * _STEPS
+        blocks = np.arange(n_before, n_before + len(labelled)) // _BLOCK
+        bins = (blocks * 2 + is_class[labelled]) * _STEPS + steps[labelled]
+        fresh = np.bincount(bins, minlength=(n_ended + 1) * n_bins).reshape(-1, n_bins).astype(float)
+        fresh[0] += self._fresh
+        held = np.empty((n_ended, n_bins))
+        for counts, added in zip(held, fresh, strict=False):
+            np.add(self._counts, added, counts)
+            np.multiply(counts, _DECAY, self._counts)
+        firsts = [self._first, *self._thresholds(held).tolist()]
+        ends = labelled[np.arange(1, n_ended + 1) * _BLOCK - n_before - 1] + 1
+        self._fresh, self._first, self._n_labels = fresh[n_ended], firsts[-1], self._n_labels + len(labelled)
+        return np.asarray(steps >= np.repeat(firsts, np.diff(ends, prepend=0, append=len(p))))
 
-    def _settle(self) -> None:
-        """Find the threshold anew."""
-        others, own = np.cumsum(self._counts[:, ::-1], axis=1)[:, ::-1]
-        good = np.flatnonzero((own >= self.wanted * (own + others)) & (own + others >= _LEAST))
-        self._first = int(good[0]) if len(good) else _STEPS
-        self._counts *= _DECAY
+    def _thresholds(self, held: Floats) -> Ints:
+        """From which bin on alarms are as good as is wanted, by counts as they are when blocks of labels end."""
+        above = np.cumsum(held.reshape(-1, 2, _STEPS)[..., ::-1], axis=2)[..., ::-1]
+        own, alarms = above[:, 1], above.sum(axis=1)
+        good = (own >= self.wanted * alarms) & (alarms >= _LEAST)
+        return np.where(good.any(axis=1), good.argmax(axis=1), _STEPS)
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -107,7 +110,8 @@ class Alarms:
         """All that was learned, as arrays."""
         if self._sets is not None:
             return self._sets.state()
-        return {"counts": self._counts.copy(), "numbers": np.array([self._n_labels, self._first])}
+        counts = np.stack([self._counts, self._fresh])
+        return {"counts": counts, "numbers": np.array([self._n_labels, self._first])}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `state` gave.
@@ -126,7 +130,7 @@ class Alarms:
             self._sets.restore(arrays)
             return
         counts, (n_labels, first) = arrays["counts"], arrays["numbers"].tolist()
-        good = counts.shape == (2, _STEPS) and np.isfinite(counts).all() and (counts >= 0.0).all()
+        good = counts.shape == (2, 2 * _STEPS) and np.isfinite(counts).all() and (counts >= 0.0).all()
         if not good or n_labels < 0 or not 0 <= first <= _STEPS:
             raise ArchiveError("alarms of a precision with counts that are none")
-        self._counts, self._n_labels, self._first = counts.copy(), n_labels, first
+        (self._counts, self._fresh), self._n_labels, self._first = counts.copy(), n_labels, first

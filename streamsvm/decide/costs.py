@@ -259,10 +259,11 @@ def _step() -> Any:
 
 def _lend(deciding: State, proba: Floats, labels: Ints, taken: Ints, decisions: Ints, weights: Floats) -> None:
     """Give rows to the kernel."""
+    labels = np.ascontiguousarray(labels, np.int64)
     deciding.lend(
         proba=np.ascontiguousarray(proba, np.float64),
-        labels=np.ascontiguousarray(labels, np.int64),
-        taken=np.ascontiguousarray(taken, np.int64),
+        labels=labels,
+        taken=labels if taken is labels else np.ascontiguousarray(taken, np.int64),
         decisions=decisions,
         weights=weights,
     )

@@ -391,10 +391,11 @@ class State:
 
     def lend(self, **arrays: NDArray[Any]) -> None:
         """Take arrays that live elsewhere for its own: their addresses and shapes stand in the record."""
+        held, first = self._words.data, self.declaration.words  # elements of a view are written much faster
         for name, array in arrays.items():
             self._arrays[name] = array
-            word = self.declaration.words[name]
-            self._words[word : word + 1 + array.ndim] = (array_address(array), *array.shape)
+            for word, value in enumerate((array_address(array), *array.shape), first[name]):
+                held[word] = value
 
     def place(self, name: str) -> NDArray[np.int64]:
         """The address and shape of an array that is lent, to be kept and put back: quicker than to lend it again."""
