@@ -53,7 +53,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, moved
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
-from streamsvm.kernels.rows import MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
+from streamsvm.kernels.rows import LOOK, MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, i64, records
 
@@ -734,7 +734,7 @@ def event(state, label, weight):
     at_hand = is_at_hand(state, row, columns, n, shared)
     state.at_hand = 0
     request.shared, request.at_hand = int(shared), int(at_hand)
-    request.predicting = request.answering = int(label < 0)
+    request.predicting, request.answering = int(LOOK < label < 0), int(label < 0)
     request.following = int(is_followed(state.rows, label))
     request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
     addresses = address_of(state), address_of(request)

@@ -31,7 +31,7 @@ from streamsvm.kernels.state import Array, Declaration, Number, State
 # Single learners take one label in so many: of the first ones, and of those after them.
 FIRST_SAMPLE, FIRST_EVENTS, SAMPLE = 4, 2_000, 8
 # Over how many of the labels taken it goes: where these are samples, what has changed shows later.
-MEMORY, SAMPLED_MEMORY = 1_000.0, 150.0
+MEMORY, SAMPLED_MEMORY = 1_000.0, 250.0
 # Information on both begins as if there had been so much information.
 FIRST_INFORMATION = 3.0
 # The longest step of either logarithm.
@@ -42,7 +42,7 @@ FIRST_ODDS, LEAST_ODDS, MOST_ODDS = 0.25, 0.001, 50.0
 MARGIN, CAUTION = 0.001, 0.005
 # That goes over so many of the labels taken; of single learners fewer: what is better for them through a drift need not
 # be so after it.
-HEARING, SAMPLED_HEARING = 1_000.0, 50.0
+HEARING, SAMPLED_HEARING = 1_000.0, 75.0
 # No probability is taken for less, nor a label for less likely.
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 

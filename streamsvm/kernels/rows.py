@@ -28,9 +28,9 @@ from streamsvm.kernels.state import Array, Declaration, Number, address, i64
 # Indices are unsigned: numba then leaves out its handling of negative ones, and loops over them vectorise.
 u = np.uint64
 
-# What is asked of a single event: a class to learn it with, or a prediction; with its probabilities; or with these told
-# to what follows events.
-PREDICT, PROBA, FOLLOW = -1, -2, -3
+# What is asked of a single event: a class to learn it with, or a prediction; with its probabilities; with these told to
+# what follows events; or the same, where nobody takes heed of it.
+PREDICT, PROBA, FOLLOW, LOOK = -1, -2, -3, -4
 
 # How values are scaled.
 NONE, STANDARD, RANK = 0, 1, 2
@@ -137,7 +137,7 @@ def single_event(rows):
 @inlined
 def is_followed(rows, label):
     """Whether what follows events is told of a single one, by what is asked of it."""
-    return rows.follow != 0 and (label >= 0 or label == FOLLOW)
+    return rows.follow != 0 and (label >= 0 or label <= FOLLOW)
 
 
 @inlined

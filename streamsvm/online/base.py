@@ -697,7 +697,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             return run()
         explainer = self._explaining
         assert explainer is not None, "it has members that do not tell reasons"
-        with explainer.following(len(rows), reasons) as told:
+        with explainer.telling(len(rows), reasons) as told:
             return *run(), told
 
     def _run_followed(
@@ -810,7 +810,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _show(self, x: Mapping[Hashable, Any]) -> bool:
         """Have an event looked at by what follows events; returns whether it could be used. No trace is left."""
         self._put_to_explain(x)
-        return bool(self._event(self._state, scaling.FOLLOW, 1.0) >= 0)
+        return bool(self._event(self._state, scaling.LOOK, 1.0) >= 0)
 
     def _new_explainer(self) -> Explainer | None:
         """What finds reasons in its memory as it is; None where predictions have to be asked for."""
@@ -824,9 +824,14 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     @property
     def names_by_column(self) -> list[Any]:
         """The feature that has each column; the last but one is no feature, the last one several together."""
-        space = self._space
-        names = [name[0] if text else name for name, text in zip(space.names, space.is_indicator, strict=True)]
-        return [*names, None, OTHERS]
+        return [*map(self.feature_of, range(len(self._space))), None, OTHERS]
+
+    def feature_of(self, column: int) -> Any:
+        """The feature that has a column; of one that is negative several together."""
+        if column < 0:
+            return OTHERS
+        name = self._space.names[column]
+        return name[0] if self._space.is_indicator[column] else name
 
     @property
     def _explaining(self) -> Explainer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cache, wraps
@@ -416,10 +416,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
             for (member, head, dormant), expert in zip(heads, self._state.experts, strict=True)
         ]
         return sorted(rows, key=lambda row: -row["weight"])
-
-    def _show(self, x: Mapping[Hashable, Any]) -> bool:
-        row = base.one_row(*self._space.encode_event(x, learn=False))
-        return bool(self._run(row, predict=False, following=True)[0] >= 0)
 
     def _new_explainer(self) -> Explainer | None:
         from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for

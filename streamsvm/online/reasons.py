@@ -115,18 +115,23 @@ class Explainer:
         return found
 
     @contextmanager
-    def following(self, n_rows: int = 1, most: int = 0) -> Iterator[Told]:
-        """Follow rows, and tell so many reasons of each, by the ends; in `walk` stands what is known of the last."""
-        if most:
-            self._follow(None)
+    def _following(self) -> Iterator[None]:
         rows = self._state.rows
         before = rows.follow, rows.followed
-        told = self._answer(np.zeros((max(n_rows, 1), most)))
         rows.follow, rows.followed = self._address, self.walk.address
         try:
-            yield told
+            yield
         finally:
             rows.follow, rows.followed = before
+
+    @contextmanager
+    def telling(self, n_rows: int, most: int) -> Iterator[Told]:
+        """Tell so many reasons of each row that follows, by the ends."""
+        self._follow(None)
+        try:
+            with self._following():
+                yield self._answer(np.zeros((max(n_rows, 1), most)))
+        finally:
             self._answer(_NOTHING)
 
     @property
@@ -161,11 +166,11 @@ class Explainer:
                 self._follow(steps)
                 self._ask(learner, x)
             values, errors = steps.values(float(walk.nothing), float(walk.whole), walk.found[2:])
-        adds, columns = values[:n].tolist(), walk.columns[:n].tolist()
+        adds, columns, feature_of = values[:n].tolist(), walk.columns[:n].tolist(), learner.feature_of
         contributions = [
             Contribution(name, None if name is OTHERS else x[name], *found)
             for name, *found in zip(
-                map(learner.names_by_column.__getitem__, columns),
+                map(feature_of, columns),
                 adds,
                 [0.0] * n if errors is None else errors[:n].tolist(),
                 strict=True,
@@ -179,7 +184,7 @@ class Explainer:
     def _ask(self, learner: Any, x: Mapping[Hashable, Any]) -> bool:
         """Have an event predicted and followed; returns whether there are reasons, or would be by other coalitions."""
         self.walk.label = -1
-        with self.following():
+        with self._following():
             return bool(learner._show(x) and self.walk.label >= 0)
 
 
