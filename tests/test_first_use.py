@@ -11,7 +11,21 @@ import pytest
 
 import streamsvm.online
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli, first_use
-from streamsvm.kernels import blend, budgeted, cache_folder, experts, linear, maintenance, panel, polytope, windows
+from streamsvm.kernels import (
+    blend,
+    budgeted,
+    cache_folder,
+    costs,
+    experts,
+    linear,
+    maintenance,
+    panel,
+    pending,
+    polytope,
+    reasons,
+    sets,
+    windows,
+)
 from streamsvm.kernels.entries import Entry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +88,9 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     monkeypatch.setattr(streamsvm.online, "prepare", lambda entries, jobs: warmed.extend(entries))
     streamsvm.warmup()
     assert first_use._ready <= {entry.name for entry in warmed}
+    streamsvm.warmup(everything=True)
+    asked_for = {entry.name for module in (sets, costs, reasons, pending) for entry in module.ENTRIES.values()}
+    assert asked_for <= {entry.name for entry in warmed}
 
 
 def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
