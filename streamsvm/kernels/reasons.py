@@ -89,7 +89,7 @@ WALK = Declaration(
         "dots": Array(("depths", "slots"), "the products of coalitions with vectors", f32, lent=True),
         "norms": Array(("depths",), "their weighted square norms", f32, lent=True),
         "sums": Array(("depths", "sums"), "their scores, where these are sums over columns", lent=True),
-        "kept": Array(("slots",), "the kernel values of the event as it is", f32, lent=True),
+        "kept_row": Array(("slots",), "the kernel values of the event as it is", f32, lent=True),
         "kept_scores": Array(("scores",), "its scores, and those by averages", lent=True),
         "against_of": Array(
             ("rows",), "of each event the class that its label is told against, -1 for none", i64, lent=True
@@ -286,7 +286,7 @@ def stack_odds(walk):
 @inlined
 def walk_vectors(state, walk, first, averaging):
     """The scores of all heads of a kernel machine for all coalitions of the event in hand, which stays as it is."""
-    n, m, row, kept = padded(state.n_vectors), state.rows.n_pairs, state.kernel, walk.kept
+    n, m, row, kept = padded(state.n_vectors), state.rows.n_pairs, state.kernel, walk.kept_row
     rows, _ = in_hand(state.rows)
     for b in range(n):
         kept[u(b)], walk.dots[u(0), u(b)] = row[u(b)], ZERO

@@ -75,7 +75,7 @@ class Explainer:
         self.walk.lend(
             explains=np.array(explains, np.int64),
             relevance=np.zeros(0) if relevance is None else relevance,
-            kept=np.zeros(slots, np.float32),
+            kept_row=np.zeros(slots, np.float32),
             kept_scores=np.zeros(2 * sums),
         )
         self._plan(kernels.ENDS, 2 * min(n_columns, kernels.MOST + 1), 3)
