@@ -22,13 +22,13 @@ from connectors.kafka.clients import (
     talking,
 )
 from connectors.kafka.failures import START_S
+from connectors.kafka.fitting import shortened
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.there import There
 from connectors.kafka.transactions import Transactions
 from connectors.options import Options
 from connectors.sinks import columns_of, json_bytes
 
-_LEAST = 1000  # bytes that are left for a value, whatever its key
 _SMALLEST = 200  # bytes that a row takes without its texts
 
 
@@ -212,27 +212,12 @@ class KafkaSink(Sink):
         """Shorten what is longer than a record may be, its key included."""
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             if len(value) + len(key or b"") > self._largest:
-                keys[i], values[i] = self._shortened(json.loads(value), key)
-
-    def _shortened(self, row: dict[str, Any], key: bytes | None) -> tuple[bytes | None, bytes]:
-        """A record with as much of its texts as it may hold, and of its key where that alone is too long."""
-        if key is not None and len(key) > self._largest - _LEAST:
-            key = key[: self._largest // 2]
-        most = self._largest - len(key or b"")
-        texts = {name: value for name, value in row.items() if isinstance(value, str)}
-        long = [name for name, value in texts.items() if len(value) * 8 * len(texts) > most]
-        cut = {name: texts[name][: most // (8 * len(long))] for name in long}  # a character takes up to six bytes
-        value = json_bytes(row | cut | {"cut": True})
-        if len(value) > most:
-            raise ConnectorError(
-                f"{self.name}: a record of {max(0, self._largest):,} bytes, which is what the topic and "
-                f"`max_request_size` allow, cannot hold so much as its row: {value[:200]!r}; raise `max.message.bytes` "
-                "of the topic"
-            )
-        if not self._said:
-            self._said = True
-            logger.warning('%s: a record was too long; its texts or key are cut, and it says "cut":true', self.name)
-        return key, value
+                keys[i], values[i] = shortened(self.name, json.loads(value), key, self._largest)
+                if not self._said:
+                    self._said = True
+                    logger.warning(
+                        '%s: a record was too long; its texts or key are cut, and it says "cut":true', self.name
+                    )
 
     def _targets(self, partitions: Sequence[int] | None, keys: Sequence[bytes | None]) -> list[int]:
         from kafka.partitioner.default import murmur2

@@ -12,7 +12,7 @@ import contextlib
 import signal
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ with warnings.catch_warnings(record=True):  # of what its own dependencies are g
     from confluent_kafka.admin import AdminClient, OffsetSpec
     from quixstreams import State, message_context
     from quixstreams.dataframe import StreamingDataFrame
+    from quixstreams.models.topics import Topic, TopicConfig, TopicManager
     from quixstreams.sinks import BaseSink
 
 MAX_LIVE = 10_000
@@ -33,6 +34,9 @@ MAX_LIVE = 10_000
 TRANSACTION_S = 20.0
 """After which brokers end the transaction of a worker that was killed; until then nobody reads beyond it."""
 
+LARGEST_BYTES = 50_000_000
+"""The most that a state may have: what brokers and clients pass on with their own defaults."""
+
 _DEFAULTS: dict[str, Any] = {
     "processing_guarantee": "exactly-once",
     "auto_offset_reset": "earliest",
@@ -40,7 +44,11 @@ _DEFAULTS: dict[str, Any] = {
     "commit_every": MAX_LIVE,
     "consumer_poll_timeout": 0.1,
 }
-_PRODUCER = {"transaction.timeout.ms": round(TRANSACTION_S * 1000), "linger.ms": 10}
+_PRODUCER = {
+    "transaction.timeout.ms": round(TRANSACTION_S * 1000),
+    "linger.ms": 10,
+    "message.max.bytes": LARGEST_BYTES,
+}
 # What the engine asks of each partition that it takes over waits behind a request for events: 0.16 s each by default.
 _CONSUMER = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 2000, "fetch.wait.max.ms": 50}
 _KEPT = 2
@@ -48,6 +56,16 @@ _KEPT = 2
 
 _ANSWER_S = 30.0
 _PAUSE_S = 0.05
+
+
+class _Topics(TopicManager):
+    """Makes topics of the engine's own with room for states, and for events of whatever size."""
+
+    @classmethod
+    def derive_topic_config(cls, topics: Iterable[Topic]) -> TopicConfig:
+        config = super().derive_topic_config(topics)
+        config.extra_config["max.message.bytes"] = str(LARGEST_BYTES)
+        return config
 
 
 class Application(quixstreams.Application):
@@ -89,6 +107,10 @@ class Application(quixstreams.Application):
             **_DEFAULTS | options,
         )
         self._unfinished_s = producer["transaction.timeout.ms"] / 1000 + _ANSWER_S
+
+    def _get_topic_manager(self) -> TopicManager:
+        self._topic_manager_factory = _Topics
+        return super()._get_topic_manager()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """As `quixstreams.Application.run`, but what went wrong while partitions moved is said.

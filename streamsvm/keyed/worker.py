@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Before the engine: what its own dependencies are going to deprecate is not said.
-from streamsvm.keyed.quix import Application, Live
+from streamsvm.keyed.quix import LARGEST_BYTES, Application, Live
 
 # isort: split
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
 from quixstreams import message_context
 from quixstreams.exceptions import QuixException
 
 from connectors.columns import time_of
 from connectors.events import ConnectorError, UnreachableError
+from connectors.kafka.fitting import shortened
 from streamsvm.keyed.classifier import KeyedClassifier
 
 logger = logging.getLogger("streamsvm.keyed")
@@ -37,6 +39,8 @@ _ORIGIN = "streamsvm.origin"  # the header of a repartitioned event that tells w
 _RECENT = 1000
 _ANSWER_S = 10.0
 _LOOK_S = 0.5
+_USUAL_BYTES, _FRAME = 1_000_000, 1024  # what topics take by default; what a record takes beside key and value
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,7 @@ class Worker:
         self.app, self.figures, self.keyed = app, Figures(), keyed
         self._stream = stream
         self._sizes = {topic: _partitions(app, topic) for topic in stream.topics}
+        self._largest = _largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
         self._check_labels()
         if not stream.repartition:
             self._check_keys()
@@ -242,7 +247,10 @@ class Worker:
 
     def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int, at: int | None) -> None:
         """Events of one partition stay together, in their order."""
-        self._producer.produce(topic, orjson.dumps(record), key, partition=partition % self._sizes[topic], timestamp=at)
+        value, largest = orjson.dumps(record), self._largest[topic]
+        if len(value) + len(key or b"") > largest:
+            key, value = shortened(f"kafka topic {topic}", record, key, largest)
+        self._producer.produce(topic, value, key, partition=partition % self._sizes[topic], timestamp=at)
 
     def lag(self) -> dict[int, int]:
         """How many events each partition of this worker is behind."""
@@ -304,7 +312,13 @@ class Worker:
             with watch or contextlib.nullcontext():
                 self.app.run()
         except (KafkaException, QuixException) as error:
-            raise UnreachableError(f"kafka topic {self._stream.topic}: {error}") from error
+            name = f"kafka topic {self._stream.topic}"
+            if error.args and isinstance(error.args[0], KafkaError) and error.args[0].code() in _TOO_LARGE:
+                raise ConnectorError(
+                    f"{name}: a key's state is longer than a record of the changelog may be: take a smaller --model or "
+                    f"--effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
+                ) from error
+            raise UnreachableError(f"{name}: {error}") from error
 
 
 class _Ending(contextlib.AbstractContextManager["_Ending"]):
@@ -417,6 +431,17 @@ def _partitions(app: Application, topic: str) -> int:
         reason = "there is no such topic" if found.error is None else found.error.str()
         raise ConnectorError(f"kafka topic {topic}: {reason}: topics are to be made before")
     return len(found.partitions)
+
+
+def _largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
+    """The most bytes that each topic takes as one record, key and value; the usual where that may not be asked."""
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    client = AdminClient(app.config.broker_address.as_librdkafka_dict() | {"logger": _silent})
+    most = dict.fromkeys(topics, _USUAL_BYTES)
+    for resource, found in client.describe_configs(asked, request_timeout=_ANSWER_S).items() if asked else ():
+        with contextlib.suppress(KafkaException, KeyError, TypeError, ValueError):
+            most[resource.name] = int(found.result()["max.message.bytes"].value)
+    return {topic: min(size, LARGEST_BYTES) - _FRAME for topic, size in most.items()}
 
 
 def _end(consumer: Any, topic: str, partition: int) -> int:

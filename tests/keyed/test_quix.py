@@ -140,7 +140,7 @@ def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp
     assert len(states(broker, "other")) == 20
 
 
-def test_labels_that_come_later_find_their_events(broker, topics, topic, tmp_path, run):
+def test_labels_that_come_later_find_their_events_of_whatever_size(broker, topics, topic, tmp_path, run):
     labels, keyed = (
         topic("labels", partitions=PARTITIONS),
         KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), join="order"),
@@ -153,14 +153,21 @@ def test_labels_that_come_later_find_their_events(broker, topics, topic, tmp_pat
         events.append((partition, key, json.dumps(event).encode(), 1000 * i))
         late.append((partition, key, json.dumps(label | {"more": 1}).encode(), 1000 * i + 30_500))
         of_key.setdefault(key, []).extend([(1000 * i, event | {LABEL: None}), (1000 * i + 30_500, label)])
+    for i in range(400, 403):  # together more than a record has by default
+        event = {FIELD: "wide", "order": i, **{f"x{j}": 0.5 + j for j in range(25_000)}}
+        events.append((0, b"wide", json.dumps(event).encode(), 1000 * i))
+        of_key.setdefault(b"wide", []).append((1000 * i, event))
+    events.append((0, b"wide", b"\xff" * 300_000, 1000 * 403))  # four times as long when it is set aside
     fill(broker, topics[0], events)
     fill(broker, labels, late)
     more = ["--label-source", f"kafka://{broker}/{labels}", "--join", "order", "--until-end"]
     done = run(*arguments(broker, *topics, "late"), *more, timeout=100)
     assert done.returncode == 0, done.stderr
     written = [json.loads(record.value) for record in read(broker, topics[1])]
-    assert len(written) == 400
+    assert len(written) == 403
     assert "label" not in written[0]
+    [aside] = [json.loads(record.value) for record in read(broker, topics[2])]
+    assert (aside["cut"], aside["raw"][:4]) == (True, r"\xff")
     expected = {}
     for key, records in of_key.items():
         _, expected[key] = keyed.step(None, [record for _, record in sorted(records, key=lambda pair: pair[0])])
