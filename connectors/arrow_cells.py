@@ -17,6 +17,9 @@ from connectors.held import Coded, Texts
 # otherwise; texts of which few are alike; texts of which most are, held once each, or listed.
 NUMBERS, TIMES, APART, CODED, LISTED = "numbers", "times", "apart", "coded", "listed"
 
+FURTHEST_MS = 1 << 62
+"""There are no times as far from 1970, so that 64 bits hold how far two are apart."""
+
 Cells = Sequence[str] | NDArray[np.float64] | NDArray[np.int64]
 
 # To import pyarrow takes as long as to read so many lines without it, and to call it as long as so few.
@@ -81,7 +84,9 @@ class ArrowCells:
             elif kind == TIMES and whole:
                 if chunk.null_count:
                     return None
-                columns[name] = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), 8 * chunk.offset)
+                columns[name] = times = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), 8 * chunk.offset)
+                if ((times <= -FURTHEST_MS) | (times >= FURTHEST_MS)).any():
+                    return None
             elif kind == APART:
                 columns[name] = _apart(chunk)
             else:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
+from connectors.arrow_cells import APART, CODED, FURTHEST_MS, LISTED, NUMBERS, TIMES
 from connectors.events import Features, Table
 from connectors.held import Coded, Texts
 from connectors.options import MISSING, Roles
@@ -167,10 +167,13 @@ def time_of(text: str) -> int:
     (1500, 1500, 0)
     """
     try:
-        return int(text)
+        time = int(text)
     except ValueError:
         moment = datetime.fromisoformat(text)
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    if abs(time) >= FURTHEST_MS:
+        raise ValueError(f"the time {shown(text)} is none")
+    return time
 
 
 def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
@@ -178,7 +181,9 @@ def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
     values = list(values)
     if set(map(type, values)) <= {str}:
         with contextlib.suppress(ValueError):
-            return list(map(int, values))
+            whole = list(map(int, values))
+            if min(whole, default=0) > -FURTHEST_MS and max(whole, default=0) < FURTHEST_MS:
+                return whole
     times = []
     for i, value in enumerate(values):
         try:

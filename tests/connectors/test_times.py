@@ -110,6 +110,19 @@ def test_columns_of_times_in_parquet(tmp_path: Path) -> None:
         assert batch.rows() == [expected(moment), {}], kind
 
 
+@pytest.mark.parametrize("far", [1 << 62, -(1 << 63), 10**30])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_times_further_than_can_be_counted_are_set_aside(name: str, far: int, tmp_path: Path) -> None:
+    times = [*range(100), far]
+    as_json = "".join(f'{{"x":1.5,"t":{t},"y":"a"}}\n' for t in times)
+    as_csv = "x,t,y\n" + "".join(f"1.5,{t},a\n" for t in times)
+    path = write(tmp_path / name, as_csv if name == "a.csv" else as_json)
+    (batch,) = open_source(path, label="y", time="t")
+    assert batch.times is not None
+    assert list(batch.times) == times[:-1]
+    assert [rejected.reason[:17] for rejected in batch.rejected] == ["'t' is not a time"]
+
+
 def test_values_of_records() -> None:
     options = Options("kafka://h:1/t", {"types": "t:time", "label": "y"})
     got = JsonValues(options).read([b'{"t":"2024-06-02T18:30:00Z","y":1}', b'{"t":%d}' % MILLISECONDS, b'{"t":"x"}'])
