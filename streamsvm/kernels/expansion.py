@@ -194,6 +194,18 @@ def dot(coefs, c, row, n):
 
 
 @inlined
+def dots(vectors, b, rows, values, m):
+    """The sums over the pairs 1 ... m - 1 of value * vectors[row - 1], in the slots from b on that are one lane each.
+
+    One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
+    """
+    sums = lanes(ZERO)
+    for i in range(1, m):
+        sums = times_plus(values[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
+    return sums
+
+
+@inlined
 def largest(row, n, sign):
     """The largest of n values times a sign, 1 or -1; what comes after them up to `padded(n)` is overwritten."""
     for b in range(n, padded(n)):
@@ -252,18 +264,12 @@ def take_event(state, m):
 
 @inlined
 def distances(state, m, out):
-    """gamma times the weighted square distance of the pairs taken to the vector in each slot.
-
-    One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
-    """
+    """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = in_hand(state.rows)
     norm = weighted[0]
     for b in range(0, state.n_vectors, LANES):
-        sums = lanes(ZERO)
-        for i in range(1, m):
-            sums = times_plus(weighted[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
-        square = (norm + lanes_at(norms, u(b))) - TWO * sums
+        square = (norm + lanes_at(norms, u(b))) - TWO * dots(vectors, b, rows, weighted, m)
         put_lanes(gamma * larger(square, lanes(ZERO)), out, u(b))
 
 
