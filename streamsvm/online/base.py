@@ -827,7 +827,13 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         return [*map(self.feature_of, range(len(self._space))), None, OTHERS]
 
     def feature_of(self, column: int) -> Any:
-        """The feature that has a column; of one that is negative several together."""
+        """The feature that has a column.
+
+        Parameters
+        ----------
+        column
+            Its number; a negative one stands for several features together.
+        """
         if column < 0:
             return OTHERS
         name = self._space.names[column]
