@@ -34,23 +34,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("streamsvm")
 
 
-_COMPILING = pytest.StashKey[subprocess.Popen[bytes]]()
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile in as many processes as there are cores while the workers look for tests: each would compile the same."""
+    """Compile in as many processes as there are cores; workers that look for tests already would compile the same."""
     if getattr(config.option, "numprocesses", None) and not config.option.collectonly:
-        command = [sys.executable, "-m", "streamsvm", "warmup", "--quiet"]
-        config.stash[_COMPILING] = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-        config.add_cleanup(config.stash[_COMPILING].kill)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any) -> None:
-    """No test begins before all is compiled."""
-    compiling = node.config.stash[_COMPILING]
-    if compiling.wait():
-        raise subprocess.CalledProcessError(compiling.returncode, compiling.args)
+        command = [sys.executable, "-m", "streamsvm", "warmup", "--all", "--quiet"]
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
 # Tests of these mostly wait: for brokers, browsers, or other processes.
