@@ -294,11 +294,9 @@ def combine(state, n):
 
 @kernel
 def add_autocorrelation(state, n, proba):
-    """Let autocorrelation into the probabilities of the n classes voted on, where it is heard."""
-    others = n_others(state, n)
+    """Let autocorrelation into the probabilities of the n classes voted on, where it is heard; `logs` are at hand."""
     for c in range(n):
         state.plain[c] = proba[c]
-        state.logs[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
     find_lift(state, state.recent, n)
     combine(state, n)
     if is_heard(state):

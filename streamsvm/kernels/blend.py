@@ -50,11 +50,11 @@ from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, moved
+from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, logs_of, moved
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import LOOK, MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
-from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, learn_stack, stack
+from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, is_heard, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, i64, records
 
 # What is asked of rows: to do all, or a block one part after another; members learn on one thread each, the t-th asks
@@ -90,6 +90,9 @@ LEAST_NAMED = LEAST / 4.0
 LEAST_PROBABILITY = 1e-6
 # The step of the inverse temperature, and how far it goes.
 CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
+
+# Loops over experts go over a multiple of so many: then they are vector instructions, without a remainder.
+LANES = 16
 
 _SHARE = (0.0, 1.0)
 
@@ -145,13 +148,14 @@ BLEND = Declaration(
         "last_columns": Array(("columns",), "the columns it listed", i64),
         "proba": Array(("classes",), "the probability of each class"),
         "terms": Array(
-            ("experts*classes",),
-            "of few classes, one expert after another: beta times how far scores are below the best",
+            ("lanes*classes",),
+            "of few classes, one expert after another: beta times how far scores are below the best; or of all "
+            "experts: how far the logarithms of their weights are below the largest",
             f32,
         ),
-        "powers": Array(("experts*classes",), "exp of these", f32),
-        "totals": Array(("experts",), "their sums", f32),
-        "total_logs": Array(("experts",), "the logarithms of these", f32),
+        "powers": Array(("lanes*classes",), "exp of these", f32),
+        "totals": Array(("lanes",), "their sums", f32, start=1.0),
+        "total_logs": Array(("lanes",), "the logarithms of these", f32),
         "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
         "votes": Array(("classes",), "their probabilities, and that of all others together"),
     },
@@ -159,6 +163,12 @@ BLEND = Declaration(
 
 
 blend_at, request_at = state_at(BLEND), state_at(REQUEST)
+
+
+@inlined
+def padded(n):
+    """n, rounded up to a multiple of LANES."""
+    return (n + LANES - 1) // LANES * LANES
 
 
 # Rows -------------------------------------------------------------------------------------------------------------
@@ -280,14 +290,14 @@ def soften(state, k):
         top = scores[at + experts[h].best]
         for c in range(n):
             terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
-    for j in range(experts.size * n):
+    for j in range(padded(experts.size * n)):
         powers[u(j)] = exp32(terms[u(j)])
     for h in range(experts.size):
         total = f32(0.0)
         for c in range(n):
             total += powers[u(h * n + c)]
         totals[u(h)] = total
-    for h in range(experts.size):
+    for h in range(padded(experts.size)):
         total_logs[u(h)] = log32(totals[u(h)])
 
 
@@ -301,8 +311,20 @@ def settle_votes(state, n, proba):
     state.stack.others = others
     stack(state.stack, n, proba)
     if state.uses_autocorrelation:
+        take_logs(state, n, others, proba)
         add_autocorrelation(state.autocorrelation, n, proba)
     allow_for_noise(state.calibration, n, others, proba)
+
+
+@inlined
+def take_logs(state, n, others, proba):
+    """Hand on the logarithms of the probabilities: those of the first vote are at hand."""
+    logs, first = state.autocorrelation.logs, first_logs(state.stack)
+    if is_heard(state.stack):
+        logs_of(proba, n, others, LEAST_PROBABILITY, logs)
+        return
+    for c in range(n):
+        logs[c] = first[c]
 
 
 @inlined
@@ -492,13 +514,22 @@ def count_votes(state, request, label, k, place):
             elif is_present and member.dormant == 0.0 and label < n:
                 experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
             top = max(top, merit(state, h))
-    total = 0.0
+    weigh(state, top)
+
+
+@inlined
+def weigh(state, top):
+    """The weights of all experts, from what these are worth, the best of them so much."""
+    experts, terms, powers, total = state.experts, state.terms, state.powers, 0.0
     for h in range(experts.size):
-        experts[h].weight = exp_below(merit(state, h) - top)
-        total += experts[h].weight
+        terms[u(h)] = f32(merit(state, h) - top)
+    for h in range(padded(experts.size)):
+        powers[u(h)] = exp32(terms[u(h)])
+    for h in range(experts.size):
+        total += powers[u(h)]
     share = 1.0 / total
     for h in range(experts.size):
-        experts[h].weight *= share
+        experts[h].weight = powers[u(h)] * share
 
 
 @inlined

@@ -108,6 +108,13 @@ def log_of(x):
 
 
 @inlined
+def logs_of(proba, n, others, least, out):
+    """The logarithms of n probabilities, none taken for less; the last is that of so many classes, likely alike."""
+    for c in range(n):
+        out[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, least))
+
+
+@inlined
 def moved(value, step):
     """value * exp(step) for a short step, by the first terms of the series: to 2e-5 of it up to .3."""
     return value * (1.0 + step * (1.0 + step * (1.0 / 2.0 + step * (1.0 / 6.0 + step * (1.0 / 24.0)))))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.exponential import log_of
+from streamsvm.kernels.exponential import logs_of
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number
 
@@ -62,11 +62,10 @@ def first_logs(state):
 def stack(state, n, proba):
     """Let the second vote speak where it is heard; the logarithms of the experts' probabilities are at hand."""
     weights, logs, plain, stacked = state.weights, state.logs, state.plain, state.stacked
-    first = first_logs(state)
     for c in range(n):
         plain[c] = proba[c]
-        first[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / state.others, LEAST_PROBABILITY))
         stacked[c] = 0.0
+    logs_of(proba, n, state.others, LEAST_PROBABILITY, first_logs(state))
     for h in range(weights.size):
         weight = weights[h]
         for c in range(n):

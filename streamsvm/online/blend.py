@@ -241,7 +241,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 },
             ),
         }
-        sizes = {"experts": experts, "columns": n_columns, "classes": n_classes}
+        sizes = {"experts": experts, "lanes": kernels.padded(experts), "columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
         state.scale, state.vote = (kernels.ENTRIES[name].compile().address for name in ("scale_rows", "vote_on_rows"))
         state.is_ranking, state.uses_autocorrelation = ranking, self.label_autocorrelation
