@@ -51,7 +51,7 @@ from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, logs_of, moved
-from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
+from streamsvm.kernels.losses import FEW, VERY_FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import LOOK, MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, is_heard, learn_stack, stack
@@ -156,6 +156,7 @@ BLEND = Declaration(
         "powers": Array(("lanes*classes",), "exp of these", f32),
         "totals": Array(("lanes",), "their sums", f32, start=1.0),
         "total_logs": Array(("lanes",), "the logarithms of these", f32),
+        "shares": Array(("experts",), "what one of its terms counts for in the vote"),
         "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
         "votes": Array(("classes",), "their probabilities, and that of all others together"),
     },
@@ -254,29 +255,41 @@ def vote_on_all(state, k):
 
     The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
     """
-    n, proba, block, experts = state.n_classes, state.proba, state.block, state.experts
-    terms, powers, totals, total_logs, logs = (
-        state.terms,
-        state.powers,
-        state.totals,
-        state.total_logs,
-        state.stack.logs,
-    )
+    n, block, experts, logs = state.n_classes, state.block, state.experts, state.stack.logs
+    terms, totals, total_logs, shares = state.terms, state.totals, state.total_logs, state.shares
     soften(state, k)
-    for c in range(n):
-        proba[c] = 0.0
     for i in range(block.members.size):
         member = block.members[i]
         for h in range(member.first, member.first + member.n_heads):
             if member.dormant > 0.0:
+                shares[u(h)] = 0.0
                 for c in range(n):
                     logs[h, c] = 0.0
                 continue
             weight, less = experts[h].weight, total_logs[u(h)]
-            share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
+            shares[u(h)] = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
             for c in range(n):
-                proba[c] += share * powers[u(h * n + c)]
                 logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
+    add_votes(state, n)
+
+
+@inlined
+def add_votes(state, n):
+    """The probabilities of n classes, of the terms of all experts and what one of theirs counts for."""
+    proba, powers, shares = state.proba, state.powers, state.shares
+    if n <= VERY_FEW:
+        for c in range(n):
+            total = 0.0
+            for h in range(shares.size):
+                total += shares[u(h)] * powers[u(h * n + c)]
+            proba[u(c)] = total
+        return
+    for c in range(n):
+        proba[u(c)] = 0.0
+    for h in range(shares.size):
+        share = shares[u(h)]
+        for c in range(n):
+            proba[u(c)] += share * powers[u(h * n + c)]
 
 
 @inlined
