@@ -147,15 +147,18 @@ BLEND = Declaration(
         "last": Array(("columns",), "the values of the event last predicted"),
         "last_columns": Array(("columns",), "the columns it listed", i64),
         "proba": Array(("classes",), "the probability of each class"),
+        "n_softened": Number("of so many classes the terms of the rows of the block are there, 0 for none", i64),
+        "bests": Array(("block", "experts"), "the classes that experts find likeliest for the rows of the block", i64),
         "terms": Array(
-            ("lanes*classes",),
-            "of few classes, one expert after another: beta times how far scores are below the best; or of all "
-            "experts: how far the logarithms of their weights are below the largest",
+            ("block", "lanes*classes"),
+            "of few classes, one expert after another: beta times how far scores are below the best",
             f32,
         ),
-        "powers": Array(("lanes*classes",), "exp of these", f32),
-        "totals": Array(("lanes",), "their sums", f32, start=1.0),
-        "total_logs": Array(("lanes",), "the logarithms of these", f32),
+        "powers": Array(("block", "lanes*classes"), "exp of these", f32),
+        "totals": Array(("block", "lanes"), "their sums", f32, start=1.0),
+        "total_logs": Array(("block", "lanes"), "the logarithms of these", f32),
+        "behind": Array(("lanes",), "how far the logarithms of the experts' weights are below the largest", f32),
+        "weight_powers": Array(("lanes",), "exp of these", f32),
         "shares": Array(("experts",), "what one of its terms counts for in the vote"),
         "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
         "votes": Array(("classes",), "their probabilities, and that of all others together"),
@@ -256,11 +259,13 @@ def vote_on_all(state, k):
     The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
     """
     n, block, experts, logs = state.n_classes, state.block, state.experts, state.stack.logs
-    terms, totals, total_logs, shares = state.terms, state.totals, state.total_logs, state.shares
-    soften(state, k)
+    if state.n_softened != n:
+        soften(state, k)
+    terms, totals, total_logs, shares = state.terms[k], state.totals[k], state.total_logs[k], state.shares
     for i in range(block.members.size):
         member = block.members[i]
         for h in range(member.first, member.first + member.n_heads):
+            experts[h].best = state.bests[k, h]
             if member.dormant > 0.0:
                 shares[u(h)] = 0.0
                 for c in range(n):
@@ -270,13 +275,51 @@ def vote_on_all(state, k):
             shares[u(h)] = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
             for c in range(n):
                 logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
-    add_votes(state, n)
+    add_votes(state, k, n)
 
 
 @inlined
-def add_votes(state, n):
+def soften(state, first):
+    """The terms of all experts' softmax, and their sums, for the rows of the block from one on.
+
+    All rows at a time: there is nothing they would wait for, and the loops over experts vectorise.
+    """
+    n, n_experts, rows = state.n_classes, state.experts.size, range(first, state.block.n_rows)
+    terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
+    state.n_softened = n
+    for k in rows:
+        find_terms(state, k)
+    for k in rows:
+        for j in range(padded(n_experts * n)):
+            powers[u(k), u(j)] = exp32(terms[u(k), u(j)])
+    for k in rows:
+        for h in range(n_experts):
+            total = f32(0.0)
+            for c in range(n):
+                total += powers[u(k), u(h * n + c)]
+            totals[u(k), u(h)] = total
+    for k in rows:
+        for h in range(padded(n_experts)):
+            total_logs[u(k), u(h)] = log32(totals[u(k), u(h)])
+
+
+@inlined
+def find_terms(state, k):
+    """The classes that experts find likeliest for row k, and beta times how far the scores of all are below."""
+    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, state.block.scores[k]
+    terms, bests = state.terms[k], state.bests[k]
+    for h in range(experts.size):
+        at, beta = h * capacity, experts[h].inverse_temperature
+        bests[u(h)] = best_class(scores, at, n)
+        top = scores[at + bests[u(h)]]
+        for c in range(n):
+            terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
+
+
+@inlined
+def add_votes(state, k, n):
     """The probabilities of n classes, of the terms of all experts and what one of theirs counts for."""
-    proba, powers, shares = state.proba, state.powers, state.shares
+    proba, powers, shares = state.proba, state.powers[k], state.shares
     if n <= VERY_FEW:
         for c in range(n):
             total = 0.0
@@ -290,28 +333,6 @@ def add_votes(state, n):
         share = shares[u(h)]
         for c in range(n):
             proba[u(c)] += share * powers[u(h * n + c)]
-
-
-@inlined
-def soften(state, k):
-    """The terms of all experts' softmax, and their sums, with loops over all experts that vectorise."""
-    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, state.block.scores[k]
-    terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
-    for h in range(experts.size):
-        at, beta = h * capacity, experts[h].inverse_temperature
-        experts[h].best = best_class(scores, at, n)
-        top = scores[at + experts[h].best]
-        for c in range(n):
-            terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
-    for j in range(padded(experts.size * n)):
-        powers[u(j)] = exp32(terms[u(j)])
-    for h in range(experts.size):
-        total = f32(0.0)
-        for c in range(n):
-            total += powers[u(h * n + c)]
-        totals[u(h)] = total
-    for h in range(padded(experts.size)):
-        total_logs[u(h)] = log32(totals[u(h)])
 
 
 @inlined
@@ -533,11 +554,11 @@ def count_votes(state, request, label, k, place):
 @inlined
 def weigh(state, top):
     """The weights of all experts, from what these are worth, the best of them so much."""
-    experts, terms, powers, total = state.experts, state.terms, state.powers, 0.0
+    experts, behind, powers, total = state.experts, state.behind, state.weight_powers, 0.0
     for h in range(experts.size):
-        terms[u(h)] = f32(merit(state, h) - top)
+        behind[u(h)] = f32(merit(state, h) - top)
     for h in range(padded(experts.size)):
-        powers[u(h)] = exp32(terms[u(h)])
+        powers[u(h)] = exp32(behind[u(h)])
     for h in range(experts.size):
         total += powers[u(h)]
     share = 1.0 / total
@@ -745,6 +766,7 @@ def vote_on(state, request, k, at_hand):
 def vote_on_block(state, request, first, n_block):
     """Predict the rows of a block, say so where that is asked for, and count how well it went."""
     at_hand = request.at_hand > 0
+    state.n_softened = 0
     for k in range(n_block):
         label = state.block.rows[k].label
         best = vote_on(state, request, k, at_hand)

@@ -223,12 +223,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
             for i, kind in enumerate(kinds, start=1)
         }
         rows = new_rows(n_columns, "standard")
+        block = self._new_block(n_columns, n_classes, kinds, list(members.values()))
         own = {
             "rows": rows,
             "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING),
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),
-            "block": self._new_block(n_columns, n_classes, kinds, list(members.values())),
+            "block": block,
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
             "calibration": new_calibration(n_classes, MEMORY, HEARING),
             "autocorrelation": State(
@@ -241,7 +242,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 },
             ),
         }
-        sizes = {"experts": experts, "lanes": kernels.padded(experts), "columns": n_columns, "classes": n_classes}
+        lanes = -(-experts // kernels.LANES) * kernels.LANES
+        sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes}
+        sizes |= {"columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
         state.scale, state.vote = (kernels.ENTRIES[name].compile().address for name in ("scale_rows", "vote_on_rows"))
         state.is_ranking, state.uses_autocorrelation = ranking, self.label_autocorrelation
