@@ -231,7 +231,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "listed": one_event(rows.row, rows.row_columns),
             "block": block,
             "stack": State(stacking.STACK, {"inputs": experts + 1, "classes": n_classes}),
-            "calibration": new_calibration(n_classes, MEMORY, HEARING),
+            "calibration": new_calibration(n_classes, MEMORY / kernels.NOISE_SAMPLE, HEARING / kernels.NOISE_SAMPLE),
             "autocorrelation": State(
                 autocorrelation.AUTOCORRELATION,
                 {
