@@ -152,11 +152,11 @@ BLEND = Declaration(
         "n_softened": Number("of so many classes the terms of the rows of the block are there, 0 for none", i64),
         "bests": Array(("block", "experts"), "the classes that experts find likeliest for the rows of the block", i64),
         "terms": Array(
-            ("block", "lanes*classes"),
+            ("block", "lanes*few"),
             "of few classes, one expert after another: beta times how far scores are below the best",
             f32,
         ),
-        "powers": Array(("block", "lanes*classes"), "exp of these", f32),
+        "powers": Array(("block", "lanes*few"), "exp of these", f32),
         "totals": Array(("block", "lanes"), "their sums", f32, start=1.0),
         "total_logs": Array(("block", "lanes"), "the logarithms of these", f32),
         "behind": Array(("lanes",), "how far the logarithms of the experts' weights are below the largest", f32),
