@@ -484,13 +484,18 @@ class FeatureSpace:
             if name in columns and set(map(type, columns[name])) <= _TEXT_OR_NONE:
                 del columns[name]
         if all(map(_is_numeric, columns.values())):
-            return self._encode_numbers(list(columns), _side_by_side(list(columns.values()), n), learn)
+            names = sorted(columns, key=self._place)  # in their order, or the one they arrive in: rows stay as they are
+            return self._encode_numbers(names, _side_by_side([columns[name] for name in names], n), learn)
         _refuse_lengths(n, learn)
         if (rows := self._encode_known(columns, learn)) is not None:
             return rows
         names = list(columns)
         events = zip(*(values.tolist() for values in columns.values()), strict=True)
         return self._encode_one_by_one([dict(zip(names, event, strict=True)) for event in events], learn)
+
+    def _place(self, name: Any) -> tuple[int, tuple[int, str]]:
+        """What tells where a name is among others, if they all arrive with one event."""
+        return self._numbers.get(name, sys.maxsize), _name_key(name)
 
     def _encode_known(self, table: Mapping[Any, NDArray[Any]], learn: Any) -> EncodedRows | None:
         """Rows of numbers and strings that are all known or missing; None where one must be looked at by itself."""
