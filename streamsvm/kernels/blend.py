@@ -51,7 +51,7 @@ from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, logs_of, moved
-from streamsvm.kernels.losses import FEW, VERY_FEW, best_class, fast_softmax_terms, scale_terms, sum_of
+from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import LOOK, MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, is_heard, learn_stack, stack
@@ -159,9 +159,6 @@ BLEND = Declaration(
         "powers": Array(("block", "lanes*few"), "exp of these", f32),
         "totals": Array(("block", "lanes"), "their sums", f32, start=1.0),
         "total_logs": Array(("block", "lanes"), "the logarithms of these", f32),
-        "behind": Array(("lanes",), "how far the logarithms of the experts' weights are below the largest", f32),
-        "weight_powers": Array(("lanes",), "exp of these", f32),
-        "shares": Array(("experts",), "what one of its terms counts for in the vote"),
         "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
         "votes": Array(("classes",), "their probabilities, and that of all others together"),
     },
@@ -260,24 +257,25 @@ def vote_on_all(state, k):
 
     The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
     """
-    n, block, experts, logs = state.n_classes, state.block, state.experts, state.stack.logs
+    n, proba, block, experts, logs = state.n_classes, state.proba, state.block, state.experts, state.stack.logs
     if state.n_softened != n:
         soften(state, k)
-    terms, totals, total_logs, shares = state.terms[k], state.totals[k], state.total_logs[k], state.shares
+    terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
+    for c in range(n):
+        proba[c] = 0.0
     for i in range(block.members.size):
         member = block.members[i]
         for h in range(member.first, member.first + member.n_heads):
             experts[h].best = state.bests[k, h]
             if member.dormant > 0.0:
-                shares[u(h)] = 0.0
                 for c in range(n):
                     logs[h, c] = 0.0
                 continue
             weight, less = experts[h].weight, total_logs[u(h)]
-            shares[u(h)] = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
+            share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
             for c in range(n):
+                proba[c] += share * powers[u(h * n + c)]
                 logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
-    add_votes(state, k, n)
 
 
 @inlined
@@ -316,25 +314,6 @@ def find_terms(state, k):
         top = scores[at + bests[u(h)]]
         for c in range(n):
             terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
-
-
-@inlined
-def add_votes(state, k, n):
-    """The probabilities of n classes, of the terms of all experts and what one of theirs counts for."""
-    proba, powers, shares = state.proba, state.powers[k], state.shares
-    if n <= VERY_FEW:
-        for c in range(n):
-            total = 0.0
-            for h in range(shares.size):
-                total += shares[u(h)] * powers[u(h * n + c)]
-            proba[u(c)] = total
-        return
-    for c in range(n):
-        proba[u(c)] = 0.0
-    for h in range(shares.size):
-        share = shares[u(h)]
-        for c in range(n):
-            proba[u(c)] += share * powers[u(h * n + c)]
 
 
 @inlined
@@ -551,22 +530,13 @@ def count_votes(state, request, label, k, place):
             elif is_present and member.dormant == 0.0 and label < n:
                 experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
             top = max(top, merit(state, h))
-    weigh(state, top)
-
-
-@inlined
-def weigh(state, top):
-    """The weights of all experts, from what these are worth, the best of them so much."""
-    experts, behind, powers, total = state.experts, state.behind, state.weight_powers, 0.0
+    total = 0.0
     for h in range(experts.size):
-        behind[u(h)] = f32(merit(state, h) - top)
-    for h in range(padded(experts.size)):
-        powers[u(h)] = exp32(behind[u(h)])
-    for h in range(experts.size):
-        total += powers[u(h)]
+        experts[h].weight = exp_below(merit(state, h) - top)
+        total += experts[h].weight
     share = 1.0 / total
     for h in range(experts.size):
-        experts[h].weight = powers[u(h)] * share
+        experts[h].weight *= share
 
 
 @inlined

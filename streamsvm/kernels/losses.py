@@ -20,8 +20,6 @@ HINGE, LOG = 0, 1
 LEAST_ERROR = 0.3
 # Of more classes than these only such are pushed down by the log loss as have at least this share.
 FEW, LEAST_SHARE = 64, 1.0 / 64.0
-# Up to so many sums are best kept in registers, one after another.
-VERY_FEW = 4
 # Probabilities are the softmax of f for the log loss, and of so many f for the hinge.
 HINGE_INVERSE_TEMPERATURE = 3.0
 
@@ -71,24 +69,6 @@ def sum_of(x, first, n):
         a += x[u(i)]
         i += 1
     return (a + b) + (c + d)
-
-
-@inlined
-def weighted_sums(weights, values, n_values, n, out):
-    """out[c] = sum_h weights[h] * values[h, c] for n columns."""
-    if n <= VERY_FEW:
-        for c in range(n):
-            total = 0.0
-            for h in range(n_values):
-                total += weights[u(h)] * values[u(h), u(c)]
-            out[u(c)] = total
-        return
-    for c in range(n):
-        out[u(c)] = 0.0
-    for h in range(n_values):
-        weight = weights[u(h)]
-        for c in range(n):
-            out[u(c)] += weight * values[u(h), u(c)]
 
 
 @inlined

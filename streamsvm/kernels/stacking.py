@@ -16,7 +16,7 @@ import math
 
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.exponential import logs_of
-from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms, weighted_sums
+from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number
 
 STEP, MOST_WEIGHT, MOST_GRADIENT = 0.01, 10.0, 5.0
@@ -64,8 +64,12 @@ def stack(state, n, proba):
     weights, logs, plain, stacked = state.weights, state.logs, state.plain, state.stacked
     for c in range(n):
         plain[c] = proba[c]
+        stacked[c] = 0.0
     logs_of(proba, n, state.others, LEAST_PROBABILITY, first_logs(state))
-    weighted_sums(weights, logs, weights.size, n, stacked)
+    for h in range(weights.size):
+        weight = weights[h]
+        for c in range(n):
+            stacked[c] += weight * logs[h, c]
     if state.others > 1.0:
         stacked[n - 1] += math.log(state.others)
     total = fast_softmax_terms(stacked, 0, n, 1.0, stacked, 0)
