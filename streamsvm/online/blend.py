@@ -243,7 +243,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             ),
         }
         lanes = -(-experts // kernels.LANES) * kernels.LANES
-        sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, kernels.FEW)}
+        sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, losses.FEW)}
         sizes |= {"columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
         state.scale, state.vote = (kernels.ENTRIES[name].compile().address for name in ("scale_rows", "vote_on_rows"))
