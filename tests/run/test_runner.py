@@ -404,7 +404,7 @@ def test_more_events_than_before(tmp_path: Path) -> None:
     plain.mkdir()
     folder.mkdir()
     life(plain, Fuse(float("inf")), 10_000)
-    for limit in (100, 100, 250, 251):
+    for limit in (100, 100, 150, 151):
         report = life(folder, Fuse(float("inf")), 64, max_events=limit)
         assert report.metrics.taken == limit
         assert (folder / "out.csv").read_text().count("\n") == 1 + report.metrics.events
