@@ -94,7 +94,7 @@ CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURP
 # What labels are worth where they are noisy is learned from one of so many: predictions do not hang on it.
 NOISE_SAMPLE = 2
 # Loops over experts go over a multiple of so many: then they are vector instructions, without a remainder.
-LANES = 16
+EXPERTS_AT_ONCE = 16
 
 _SHARE = (0.0, 1.0)
 
@@ -170,8 +170,8 @@ blend_at, request_at = state_at(BLEND), state_at(REQUEST)
 
 @inlined
 def padded(n):
-    """n, rounded up to a multiple of LANES."""
-    return (n + LANES - 1) // LANES * LANES
+    """n, rounded up to a multiple of EXPERTS_AT_ONCE."""
+    return (n + EXPERTS_AT_ONCE - 1) // EXPERTS_AT_ONCE * EXPERTS_AT_ONCE
 
 
 # Rows -------------------------------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 },
             ),
         }
-        lanes = -(-experts // kernels.LANES) * kernels.LANES
+        lanes = -(-experts // kernels.EXPERTS_AT_ONCE) * kernels.EXPERTS_AT_ONCE
         sizes = {"block": len(block.rows), "experts": experts, "lanes": lanes, "few": min(n_classes, losses.FEW)}
         sizes |= {"columns": n_columns, "classes": n_classes}
         state = State(kernels.BLEND, sizes, parts=own | members)
