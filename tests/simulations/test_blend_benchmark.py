@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulations.benchmarks import blend as benchmark
-from simulations.benchmarks.blend import ablation, robustness, streams
+from simulations.benchmarks.blend import ablation, beside, robustness, streams
 from simulations.benchmarks.peers import GENERATED, REAL, Stream
 from streamsvm import StreamSVMClassifier
 
@@ -150,3 +150,19 @@ def test_disturbances_are_as_said():
         same = robustness.disturb(X, y, kind, levels[0])
         assert np.array_equal(same.X, X)
         assert (same.y, same.delay) == (y, 0)
+
+
+def test_two_versions_take_turns_and_the_least_time_counts():
+    asked = []
+
+    class Version:
+        def __init__(self, name, times):
+            self.name, self.times = name, {way: iter(times) for way in beside.WAYS}
+
+        def ask(self, way):
+            asked.append(self.name)
+            return {"us": next(self.times[way])} | ({"accuracy": 0.9} if way == "rows" else {})
+
+    found = beside.in_turn({"now": Version("now", [3.0, 2.0]), "before": Version("before", [8.0, 9.0])}, 2)
+    assert (found["now, rows"], found["before, rows"], found["now, accuracy"]) == (2.0, 8.0, 0.9)
+    assert asked == ["before", "now"] * 3 + ["now", "before"] * 3

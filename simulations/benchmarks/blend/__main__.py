@@ -3,6 +3,7 @@
     python -m simulations.benchmarks.blend streams       every learner on every stream, beside the peers
     python -m simulations.benchmarks.blend show          what was kept of it with the peers measured by now, and a table
     python -m simulations.benchmarks.blend cost          beside a forest of ten trees in the same run; growth
+    python -m simulations.benchmarks.blend beside        beside another version (`--checkout`), rows and single events
     python -m simulations.benchmarks.blend parts         where the time of an event goes, beside what could be
     python -m simulations.benchmarks.blend robustness    noisy and late labels, irrelevant and transformed features
     python -m simulations.benchmarks.blend ablation      each part taken out alone, and sets of members
@@ -16,19 +17,23 @@ from __future__ import annotations
 
 import argparse
 
-from simulations.benchmarks.blend import LEARNERS, ablation, chosen, cost, parts, robustness, streams
+from simulations.benchmarks.blend import LEARNERS, ablation, beside, chosen, cost, parts, robustness, streams
 
 
 def main() -> None:
     """Run the part asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("streams", "show", "cost", "parts", "robustness", "ablation"))
+    parser.add_argument("part", choices=("streams", "show", "cost", "beside", "parts", "robustness", "ablation"))
     parser.add_argument("--only", nargs="+", metavar="STREAM", help="streams or groups of streams")
     parser.add_argument("--seeds", nargs="+", type=int, help="of the generators' streams these seeds alone")
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="for `streams`")
     parser.add_argument("--parts", nargs="+", choices=ablation.VARIANTS, help="for `ablation`")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once, for `streams`")
+    parser.add_argument("--checkout", help="for `beside`: the folder of the other version")
+    parser.add_argument("--rounds", type=int, default=3, help="for `beside`")
     options = parser.parse_args()
+    if options.part == "beside" and options.checkout is None:
+        parser.error("`beside` needs `--checkout`")
     if options.part == "streams":
         streams.run(chosen(options.only, options.seeds), options.learners, options.jobs)
     elif options.part == "show":
@@ -37,6 +42,9 @@ def main() -> None:
         cost.run(chosen(options.only, options.seeds or [0]), keeping=options.only is None)
         if options.only is None:
             cost.growth()
+    elif options.part == "beside":
+        chosen_ones = chosen(options.only, options.seeds or [0])
+        beside.run(chosen_ones, options.checkout, options.rounds, keeping=options.only is None)
     elif options.part == "parts":
         parts.run(chosen(options.only, options.seeds or [0]), keeping=options.only is None)
     elif options.part == "robustness":
