@@ -4,6 +4,16 @@ Each answers a question: the probabilities of all classes for raw rows, which co
 softmax of the model's scores. Hyperplanes and expansions work on (x - shift) * scale, cut
 to [-limit, limit], where a missing value contributes nothing; trees look at raw values, and know what to do where one
 is missing. A row is answered by itself: the answer is the same to the bit whichever rows are asked about with it.
+
+Trees of many columns or leaves are walked through, node by node. Of others the leaves are bits, from left to right:
+where a row is beyond the threshold of a node, it goes right, and the leaves to the left are struck out; its leaf is the
+first that is left standing. What all nodes of a column strike out, in all trees at once, is known for each stretch
+between thresholds. So a row is a search and a conjunction of masks for each column, however deep trees are.
+
+Notes
+-----
+C. Lucchese et al., "QuickScorer: a fast algorithm to rank documents with additive ensembles of regression trees",
+SIGIR, 2015.
 """
 
 from __future__ import annotations
@@ -16,13 +26,16 @@ from numba import types
 from streamsvm.kernels import call, inlined, kernel, reduction
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.expansion import lowest_bit
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import scale_terms, softmax_terms
 from streamsvm.kernels.state import Array, Declaration, Number, Part, f32, i32, i64, records
 
-u = np.uint64
+u, u32 = np.uint64, np.uint32
 # A vector of which less than this remains of the kernel says nothing that float32 would notice.
 FARTHEST = np.float32(40.0)
+# The leaves of a word of a mask, and the mask that strikes none of them out.
+WORD, ALL = 32, u32(0xFFFFFFFF)
 
 QUESTION = Declaration(
     "question",
@@ -85,6 +98,27 @@ TREES = Declaration(
             value=Number("which value of the row is looked at", i32),
             next=Number("the first of the two nodes that follow", i32),
         ),
+    },
+)
+
+MASKED_TREES = Declaration(
+    "masked_trees",
+    _ANSWER
+    | {
+        "row": Array(("columns",), "the row in hand, NaN where a value is missing", start=math.nan),
+        "looked_at": records(
+            ("looked_at",),
+            "the columns that some node looks at",
+            column=Number("which", i64),
+            first=Number("where its masks begin, one for each threshold in ascending order", i64),
+            end=Number("and where they end", i64),
+            missing=Number("the mask where the value is missing, -1 for none", i64),
+        ),
+        "thresholds": Array(("masks",), "a value that is larger has this mask, or one that follows"),
+        "masks": Array(("masks", "words"), "the leaves that stay, a bit each, as many words for each tree", u32),
+        "standing": Array(("words",), "those that the row in hand may yet come to", u32),
+        "value": Array(("bits",), "what each leaf adds"),
+        "outputs": Array(("trees",), "the class whose score a tree adds to", i64),
     },
 )
 
@@ -235,14 +269,108 @@ def ask_trees(state, question):
 
 
 @kernel
+def number_leaves(left, right, roots, leaves, first):
+    """Count the `leaves` below each node, and give each leaf a bit: the `first` below each node, -1 where no tree is.
+
+    The bits of a tree go from left to right, and begin with a word. Returns how many words each has.
+    """
+    most = 1
+    for node in range(left.size - 1, -1, -1):  # nodes follow those that lead to them
+        leaves[node] = 1 if left[node] < 0 else leaves[left[node]] + leaves[right[node]]
+        first[node] = -1
+    for t in range(roots.size):
+        most = max(most, leaves[roots[t]])
+    n_words = (most + WORD - 1) // WORD
+    for t in range(roots.size):
+        first[roots[t]] = t * n_words * WORD
+    for node in range(left.size):
+        if left[node] >= 0 and first[node] >= 0:
+            first[left[node]] = first[node]
+            first[right[node]] = first[node] + leaves[left[node]]
+    return n_words
+
+
+@kernel
+def strike_out(masks, at, is_first, begins, ends):
+    """For each node, strike the bits between where it `begins` and `ends` out of the mask `at` which it is.
+
+    Nodes come mask by mask; one begins as the mask before it, unless it `is_first` of its column.
+    """
+    done = -1
+    for k in range(at.size):
+        mask = masks[at[k]]
+        if at[k] != done:
+            done = at[k]
+            for w in range(mask.size):
+                mask[w] = ALL if is_first[k] else masks[done - 1, w]
+        for bit in range(begins[k], ends[k]):
+            mask[bit // WORD] &= ~(u32(1) << u32(bit % WORD))
+
+
+@inlined
+def n_below(thresholds, first, end, x):
+    """Where the thresholds below a value end, of those in ascending order."""
+    n = end - first
+    while n > 0:
+        half = (n + 1) >> 1
+        first += half if thresholds[u(first + half - 1)] < x else 0
+        n -= half
+    return first
+
+
+@inlined
+def strike_for(state):
+    """Strike out the leaves that the row in hand does not come to."""
+    row, thresholds, masks, standing = state.row, state.thresholds, state.masks, state.standing
+    for w in range(standing.size):
+        standing[u(w)] = ALL
+    for k in range(state.looked_at.size):
+        own = state.looked_at[k]
+        x = row[u(own.column)]
+        at = own.missing
+        if x == x:
+            at = n_below(thresholds, own.first, own.end, x) - 1
+            at = at if at >= own.first else -1
+        if at >= 0:
+            for w in range(standing.size):
+                standing[u(w)] &= masks[u(at), u(w)]
+
+
+@kernel
+def ask_masked_trees(state, question):
+    """Have trees answer by masks."""
+    values, columns, indptr = question.values, question.columns, question.indptr
+    row, standing, outputs, scores = state.row, state.standing, state.outputs, state.scores
+    n_words = standing.size // max(outputs.size, 1)
+    for i in range(indptr.size - 1):
+        if question.asked[i] == 0:
+            continue
+        begin_scores(state)
+        skip = indptr[i] if question.shared > 0 else 0
+        for k in range(indptr[i], indptr[i + 1]):
+            if columns[k - skip] < row.size:
+                row[u(columns[k - skip])] = values[k]
+        strike_for(state)
+        for t in range(outputs.size):
+            w = t * n_words
+            while standing[u(w)] == 0:
+                w += 1
+            scores[u(outputs[u(t)])] += state.value[u(WORD * w) + lowest_bit(u(standing[u(w)]))]
+        answer_question(state, question, i)
+        for k in range(indptr[i], indptr[i + 1]):  # of wide rows most columns were never touched
+            if columns[k - skip] < row.size:
+                row[u(columns[k - skip])] = math.nan
+
+
+@kernel
 def ask(question, run, model):
     """Have the model at an address answer, by the function at an address."""
     call(run, (model, address_of(question)))
 
 
 # What is called by its address: `run` of `ask`. Each is compiled apart.
-question_at, planes_at = state_at(QUESTION), state_at(PLANES)
-expansion_at, trees_at = state_at(EXPANSION), state_at(TREES)
+question_at, planes_at, expansion_at = state_at(QUESTION), state_at(PLANES), state_at(EXPANSION)
+trees_at, masked_trees_at = state_at(TREES), state_at(MASKED_TREES)
 
 
 def run_planes(model, question):
@@ -260,8 +388,18 @@ def run_trees(model, question):
     ask_trees(trees_at(model), question_at(question))
 
 
+def run_masked_trees(model, question):
+    """`ask_masked_trees` at addresses."""
+    ask_masked_trees(masked_trees_at(model), question_at(question))
+
+
+_INTS = types.int64[::1]
+_RUN = (run_planes, run_expansion, run_trees, run_masked_trees)
+
 ENTRIES = {
-    "order_levels": Entry(order_levels, (types.int64[::1],) * 6),
+    "order_levels": Entry(order_levels, (_INTS,) * 6),
+    "number_leaves": Entry(number_leaves, (_INTS,) * 5),
+    "strike_out": Entry(strike_out, (types.uint32[:, ::1], _INTS, types.boolean[::1], _INTS, _INTS)),
     "ask": Entry(ask, (StateType(QUESTION.name), types.int64, types.int64)),
-    **{run.__name__: Entry(run, (types.int64,) * 2) for run in (run_planes, run_expansion, run_trees)},
+    **{run.__name__: Entry(run, (types.int64,) * 2) for run in _RUN},
 }

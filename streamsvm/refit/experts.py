@@ -21,6 +21,9 @@ from streamsvm.refit.windows import csr_of
 
 logger = logging.getLogger(__name__)
 
+# Trees are masked where that takes at most so many words of four bytes.
+MASK_WORDS = 1 << 21
+
 Floats = NDArray[np.float64]
 
 # Of an archive's models: their arrays, by kind. Scalers of windows have numbers for names, and no more to keep.
@@ -58,7 +61,8 @@ class Expert:
             self.n_columns, self._entry = self.model.vectors.shape[1], "run_expansion"
             self._state = _expansion(self.model)
         elif isinstance(self.model, Trees):
-            self.n_columns, self._state, self._entry = self.model.n_columns, _trees(self.model), "run_trees"
+            self.n_columns = self.model.n_columns
+            self._state, self._entry = _masked_trees(self.model) or (_trees(self.model), "run_trees")
         else:
             self.n_columns, self._entry = int(self.model.n_features_in_), ""
             self._allows_nan, self._has_failed = allows_nan(self.model), False
@@ -287,6 +291,55 @@ def _trees(model: Trees) -> State:
     nodes["next"][:] = np.where(is_leaf, np.arange(len(old)), new[left])
     state.codes[:], state.start[:] = model.classes, model.start
     return state
+
+
+def _masked_trees(model: Trees) -> tuple[State, str] | None:
+    """Trees as `kernels.MASKED_TREES` has them; None where the masks would take too much memory."""
+    leaves, first = np.empty((2, len(model.left)), np.int64)
+    linked = map(np.ascontiguousarray, (model.left, model.right, model.roots))
+    n_words = len(model.roots) * _compiled("number_leaves")(*linked, leaves, first)
+    inner = np.flatnonzero((model.left >= 0) & (first >= 0))
+    nodes = inner[np.lexsort((model.threshold[inner], model.feature[inner]))]
+    column, threshold = model.feature[nodes], model.threshold[nodes]
+    is_column = _differs(column)
+    is_mask = is_column | _differs(threshold)
+    at, n = is_mask.cumsum() - 1, int(is_mask.sum())
+    # Where a value is missing there is one mask more, of the nodes that it goes to the right of.
+    strays = np.flatnonzero(model.missing[nodes] == model.right[nodes])
+    is_stray = _differs(column[strays])
+    n_masks = n + int(is_stray.sum())
+    if n_masks * n_words > MASK_WORDS:
+        return None
+    state = State(
+        kernels.MASKED_TREES,
+        {
+            "own_classes": len(model.classes),
+            "columns": model.n_columns,
+            "looked_at": int(is_column.sum()),
+            "masks": n_masks,
+            "words": n_words,
+            "bits": n_words * kernels.WORD,
+            "trees": len(model.roots),
+        },
+    )
+    state.thresholds[:n] = threshold[is_mask]
+    masked, is_first = np.concatenate([nodes, nodes[strays]]), np.concatenate([is_column, is_stray])
+    at = np.concatenate([at, n + is_stray.cumsum() - 1])
+    _compiled("strike_out")(state.masks, at, is_first, first[masked], first[masked] + leaves[model.left[masked]])
+    own = state.looked_at
+    own["column"][:], own["first"][:] = column[is_column], at[: len(nodes)][is_column]
+    own["end"][:] = np.append(own["first"][1:], n)
+    own["missing"][:] = -1
+    own["missing"][np.searchsorted(own["column"], column[strays][is_stray])] = np.arange(n, n_masks)
+    is_leaf = (model.left < 0) & (first >= 0)
+    state.value[first[is_leaf]] = model.value[is_leaf]
+    state.outputs[:], state.codes[:], state.start[:] = model.outputs, model.classes, model.start
+    return state, "run_masked_trees"
+
+
+def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value is another than the one before it."""
+    return np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
 
 
 def _scale(state: State, scaler: Scaler) -> None:

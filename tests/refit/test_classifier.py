@@ -47,6 +47,7 @@ from streamsvm.refit import (
     OnDrift,
     Since,
     classifier,
+    experts,
     jobs,
 )
 from streamsvm.refit.experts import Expert, question
@@ -339,7 +340,24 @@ def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
         np.testing.assert_allclose(scores, model.decision_function(X))
 
 
-def test_trees_of_all_depths_with_missing_values_and_endless_thresholds():
+def test_trees_of_many_leaves_say_the_same_to_the_bit_walked_and_masked(monkeypatch):
+    rng, said = np.random.default_rng(0), []
+    X = rng.normal(size=(600, 3)).round(1)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=80, min_samples_leaf=2)
+    trees = trees_of(model.fit(X[:400], rng.integers(0, 3, 400)))
+    rows = CPMClassifier()._space.encode(X, np.ones(len(X), bool))
+    for mask_words in (0, experts.MASK_WORDS):
+        monkeypatch.setattr(experts, "MASK_WORDS", mask_words)
+        said.append(np.zeros((len(X), 3)))
+        Expert(Solution(trees, {}), 1).ask(rows, np.ones(len(X), int), said[-1])
+    assert len(np.unique(said[0], axis=0)) > 200
+    np.testing.assert_array_equal(*said)
+
+
+@pytest.mark.parametrize("mask_words", [0, experts.MASK_WORDS], ids=["walked", "masked"])
+def test_trees_of_all_depths_with_missing_values_and_endless_thresholds(mask_words, monkeypatch):
+    monkeypatch.setattr(experts, "MASK_WORDS", mask_words)
     trees = Trees(
         classes=[2, 0],
         n_columns=2,
