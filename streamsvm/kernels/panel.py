@@ -333,11 +333,10 @@ def vote_on_rows(panel, ballot, first):
 
 
 @inlined
-def ask_seat(poll, k, first, end):
-    """Have expert k answer for those of the rows first ... end - 1 for which it has not."""
+def answer_asked(poll, k, first, end):
+    """Have expert k answer for those of the rows first ... end - 1 that are asked about, and no others."""
     answers, asked, said, seat = poll.ballot.answers, poll.question.asked, poll.question.proba, poll.seats[k]
     for i in range(first, end):
-        asked[i] = 1 if math.isnan(answers[k, i, 0]) else 0
         for c in range(said.shape[1]):
             said[i, c] = 0.0
     call(seat.run, (seat.model, address_of(poll.question)))
@@ -345,6 +344,28 @@ def ask_seat(poll, k, first, end):
         for c in range(said.shape[1] if asked[i] != 0 else 0):
             answers[k, i, c] = said[i, c]
         asked[i] = 0
+
+
+@kernel
+def ask_early(panel, poll):
+    """Have compiled models answer for all rows that they are to, by who is asleep before any has been voted on."""
+    labels, asked = poll.ballot.labels, poll.question.asked
+    for k in range(1, poll.seats.size):
+        if poll.seats[k].run == 0:
+            continue
+        turn = int(panel.seen) + k
+        for i in range(labels.size):
+            asked[i] = 1 if panel.experts[k].asleep == 0 or (labels[i] >= 0 and turn % ASLEEP_SAMPLE == 0) else 0
+            turn += 1 if labels[i] >= 0 else 0
+        answer_asked(poll, k, 0, labels.size)
+
+
+@inlined
+def ask_seat(poll, k, first, end):
+    """Have expert k answer for those of the rows first ... end - 1 for which it has not."""
+    for i in range(first, end):
+        poll.question.asked[i] = 1 if math.isnan(poll.ballot.answers[k, i, 0]) else 0
+    answer_asked(poll, k, first, end)
 
 
 @inlined
@@ -398,5 +419,6 @@ _FLOATS = types.float64[::1]
 
 ENTRIES = {
     "note_row": Entry(note_row, (StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
+    "ask_early": Entry(ask_early, (StateType(PANEL.name), StateType(POLL.name))),
     "poll_rows": Entry(poll_rows, (StateType(PANEL.name), StateType(POLL.name), types.int64)),
 }

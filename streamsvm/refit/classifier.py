@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 DELAY_SHARE, DELAY_LEAST, DELAY_MOST = 0.25, 64, 5_000
 _NEVER = 1 << 62
 # Experts are asked about so many labelled events at a time: who wakes among them is asked about the rest.
-MOST_ROWS = 512
+MOST_ROWS = 2_048
 # What is compiled with the learner, rather than in the midst of the stream.
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
 # What is kept of parameters as it is.
@@ -729,7 +729,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             if self._adoption is not None and codes is not None and weights is not None:
                 self._adoption.compete(self._model, rows, codes, weights, found)
             return found, scores, proba, (found != labels).astype(float)
-        found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner, learning=codes is not None)
+        found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner)
         return found, scores, proba[:, :n_proba], errors
 
     # Refits -----------------------------------------------------------------------------------------------------------

@@ -227,6 +227,12 @@ def vars_of(model: Any) -> dict[str, NDArray[Any]]:
 def question(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> State:
     """Rows as experts are asked about them."""
     asking = State(kernels.QUESTION)
+    put(asking, rows, asked, proba)
+    return asking
+
+
+def put(asking: State, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
+    """Have a `question` be one about these rows."""
     asking.shared = rows.shared
     asking.lend(
         values=np.ascontiguousarray(rows.values, np.float64),
@@ -235,7 +241,6 @@ def question(rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> Stat
         asked=asked,
         proba=proba,
     )
-    return asking
 
 
 def _planes(model: LinearModel) -> State:

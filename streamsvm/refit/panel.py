@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import panel as kernels
+from streamsvm.kernels.experts import QUESTION
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import capacity_for
-from streamsvm.refit.experts import Expert, question
+from streamsvm.refit.experts import Expert, put
 
 # Experts are asked on a thread of their own where there are so many rows.
 _THREADED = 16
@@ -95,20 +96,18 @@ class Panel:
     # Voting ------------------------------------------------------------------------------------------------------
 
     def vote(
-        self, rows: EncodedRows, labels: Ints, n_classes: int, learner: Callable[[], Floats], *, learning: bool
+        self, rows: EncodedRows, labels: Ints, n_classes: int, learner: Callable[[], Floats]
     ) -> tuple[Ints, Floats, Floats, Floats]:
         """Have all answer for rows, and vote.
 
         Parameters
         ----------
         rows, labels
-            n rows, and their classes by number, -1 where unknown.
+            n rows, and their classes by number, -1 where unknown: experts are judged by the others.
         n_classes
             How many classes there are.
         learner
             Has the learner run over the rows, and gives its probabilities, shape (n, n_classes).
-        learning
-            Whether experts are judged by the labels.
 
         Returns
         -------
@@ -116,38 +115,37 @@ class Panel:
         """
         n = len(rows)
         self._grow(n_classes)
-        answers = np.full((1 + len(self.experts), n, n_classes), np.nan)
-        before = int(self._state.seen) + np.cumsum(labels >= 0) - (labels >= 0)
-        asking = None
+        answers = np.empty((1 + len(self.experts), n, n_classes))
+        answers[:, :, 0] = np.nan
+        codes, scores, proba, errors = np.full(n, -1), np.full(n, np.nan), np.zeros((n, n_classes)), np.zeros(n)
+        poll, asking = self._new_poll(), None
+        poll.parts["ballot"].lend(
+            labels=labels, answers=answers, codes=codes, scores=scores, proba=proba, errors=errors
+        )
+        put(poll.parts["question"], rows, np.zeros(n, np.int64), np.empty((n, n_classes)))
         if n >= _THREADED and not self.is_empty:
-            asking = _executor().submit(self._ask, self._seated(), rows, before, answers, learning)
+            asking = _executor().submit(self._ask_early, poll, rows, labels, answers)
         answers[0] = learner()
         if asking is not None:
             asking.result()
-        codes, scores, proba, errors = np.full(n, -1), np.full(n, np.nan), np.zeros((n, n_classes)), np.zeros(n)
-        ballot = State(kernels.BALLOT)
-        ballot.lend(
-            labels=labels if learning else np.full(n, -1),
-            answers=answers,
-            codes=codes,
-            scores=scores,
-            proba=proba,
-            errors=errors,
-        )
-        poll, at = self._poll(ballot, question(rows, np.zeros(n, np.int64), np.zeros((n, n_classes)))), 0
+        at = 0
         while (at := _compiled("poll_rows")(self._state, poll, at)) < n:
-            self._ask(self._seated(foreign=True), rows.part(at, n), before[at:], answers[:, at:], learning)
+            self._ask_foreign(rows.part(at, n), labels[at:], answers[:, at:])
         return codes, scores, proba, errors
 
-    def _poll(self, ballot: State, asking: State) -> State:
-        poll = State(kernels.POLL, parts={"ballot": ballot, "question": asking})
+    def _new_poll(self) -> State:
+        """A poll, to be lent rows and memory for answers."""
+        poll = State(kernels.POLL, parts={"ballot": State(kernels.BALLOT), "question": State(QUESTION)})
         poll.lend(seats=self._seats)
         return poll
 
-    def _seated(self, foreign: bool = False) -> list[tuple[int, Expert]]:
-        """The experts, or those whom compiled code cannot ask, and their places."""
-        seated = ((k, expert) for k, expert in enumerate(self.experts, start=1) if expert is not None)
-        return [(k, expert) for k, expert in seated if not (foreign and expert.has_arrays)]
+    def _seated(self) -> list[tuple[int, Expert]]:
+        """The experts, and their places."""
+        return [(k, expert) for k, expert in enumerate(self.experts, start=1) if expert is not None]
+
+    def _foreign(self) -> list[tuple[int, Expert]]:
+        """Those whom compiled code cannot ask, and their places."""
+        return [(k, expert) for k, expert in self._seated() if not expert.has_arrays]
 
     def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
         """Vote on one row with a value in each column, by what the learner says; its label is -1 where unknown.
@@ -159,16 +157,22 @@ class Panel:
         self._grow(len(learner))
         single = self._single
         if single is None or len(single.row) != len(row):
-            single = self._single = Single(self._state, len(row), self._poll, self._seated(foreign=True))
+            single = self._single = Single(self._state, len(row), self._new_poll(), self._foreign())
         return single.vote(row, learner, label)
 
-    def _ask(
-        self, who: list[tuple[int, Expert]], rows: EncodedRows, before: Ints, answers: Floats, learning: bool
-    ) -> None:
-        """Have those answer for rows, before which so many were learned, who are to, as it looks, and have not."""
-        asleep = self._asleep.tolist()
-        for k, expert in who:
-            is_asked = (_is_turn_of(k, before) & learning) | (not asleep[k])
+    def _ask_early(self, poll: State, rows: EncodedRows, labels: Ints, answers: Floats) -> None:
+        """Have all answer for rows who are to, as it looks before any has been voted on."""
+        _compiled("ask_early")(self._state, poll)
+        self._ask_foreign(rows, labels, answers)
+
+    def _ask_foreign(self, rows: EncodedRows, labels: Ints, answers: Floats) -> None:
+        """Have those whom compiled code cannot ask answer for the next rows, who are to and have not."""
+        if not (foreign := self._foreign()):
+            return
+        is_learned, asleep = labels >= 0, self._asleep.tolist()
+        before = int(self._state.seen) + np.cumsum(is_learned) - is_learned
+        for k, expert in foreign:
+            is_asked = (_is_turn_of(k, before) & is_learned) | (not asleep[k])
             if (lacking := is_asked & np.isnan(answers[k, :, 0])).any():
                 answers[k, lacking] = 0.0
                 expert.ask(rows, lacking.astype(np.int64), answers[k])
@@ -242,7 +246,7 @@ class Single:
     n_columns
         The columns of the row.
     poll
-        Makes a poll of a ballot and a question.
+        What the row is asked about in.
     foreign
         Whom compiled code cannot ask, and their places.
     """
@@ -251,7 +255,7 @@ class Single:
         self,
         state: State,
         n_columns: int,
-        poll: Callable[[State, State], State],
+        poll: State,
         foreign: list[tuple[int, Expert]],
     ) -> None:
         n_experts, n_classes = state.dims["experts"], state.dims["classes"]
@@ -261,8 +265,8 @@ class Single:
         self._answers, self._proba = np.full((n_experts, 1, n_classes), np.nan), np.zeros((1, n_classes))
         self._answers[0] = 0.0
         self._codes, self._errors = np.zeros(1, np.int64), np.zeros(1)
-        self._panel, ballot = state, State(kernels.BALLOT)
-        ballot.lend(
+        self._panel, self._poll = state, poll
+        poll.parts["ballot"].lend(
             labels=np.zeros(1, np.int64),
             answers=self._answers,
             codes=self._codes,
@@ -270,7 +274,7 @@ class Single:
             proba=self._proba,
             errors=self._errors,
         )
-        self._poll = poll(ballot, question(self._rows, np.zeros(1, np.int64), np.zeros((1, n_classes))))
+        put(poll.parts["question"], self._rows, np.zeros(1, np.int64), np.zeros((1, n_classes)))
 
     def seat(self, k: int, expert: Expert) -> None:
         """Give an expert a place."""

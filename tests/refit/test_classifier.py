@@ -523,7 +523,7 @@ def test_no_event_has_to_wait_for_all_who_are_asleep(at_once):
     rows, learner = np.random.default_rng(0).normal(size=(8, 2)), np.array([0.9, 0.1])
     if at_once:
         eight = EncodedRows(rows.ravel(), np.arange(2), np.arange(0, 17, 2), True)
-        panel.vote(eight, np.zeros(8, int), 2, lambda: np.tile(learner, (8, 1)), learning=True)
+        panel.vote(eight, np.zeros(8, int), 2, lambda: np.tile(learner, (8, 1)))
     else:
         for n, row in enumerate(rows, start=1):
             panel.vote_on_one(row, learner, 0)
