@@ -32,8 +32,8 @@ from streamsvm.refit.triggers import seconds_of
 _MAX_BYTES = 256 << 20
 _SLOT_BYTES = windows.WINDOW.own_arrays["slots"].element.itemsize
 _CLASS_BYTES = windows.WINDOW.own_arrays["classes"].element.itemsize
-# The words of an arena at first, and the fewest it may be confined to.
-_FIRST_WORDS, _LEAST_WORDS = 1 << 10, 1 << 13
+# The words of an arena at first, and the fewest it may be confined to; and the classes there is memory for at first.
+_FIRST_WORDS, _LEAST_WORDS, _FIRST_CLASSES = 1 << 10, 1 << 13, 16
 _MOST_EVENTS_HELD = 1 << 31
 _MOST_COLUMNS = 1 << 31
 # In place of the arrays of a copy that is whole.
@@ -383,12 +383,12 @@ class WindowMemory:
     n_dropped_for_memory
         How many were forgotten, or not taken in, because their rows exceeded the capacity.
     n_bytes
-        The memory allocated.
+        The memory allocated. Where nothing has been written yet it takes none of the machine's.
     """
 
     def __init__(self, settings: Window) -> None:
         self.settings = settings
-        self._use(self._new_state(2), _FIRST_WORDS)
+        self._use(self._new_state(_FIRST_CLASSES), _FIRST_WORDS)
 
     def _new_state(self, n_classes: int) -> State:
         settings = self.settings
@@ -508,9 +508,14 @@ class WindowMemory:
                 self._grow_arena()
 
     def _grow_arena(self) -> None:
-        """See that there is capacity for as many words as are asked for, or as many as there may be."""
-        asked = int(self._state.asked)
-        self._resize(max(2 * len(self._state.values), asked + asked // 7 + 8))
+        """See that there is capacity for as many words as are asked for, or as many as there may be.
+
+        There is at once for as many rows of their mean length as are ever held: to grow is to move all, and some event
+        waits for it.
+        """
+        asked, n_rows = int(self._state.asked), len(self) + 1
+        expected = asked * max(self.settings.n, n_rows) // n_rows
+        self._resize(max(2 * len(self._state.values), expected + expected // 7 + 8))
 
     def _grow_classes(self, n: int) -> None:
         self.copy_on()  # its arrays are lent to the old state
