@@ -398,7 +398,7 @@ def poll_rows(panel, poll, first):
     return first
 
 
-@kernel
+@inlined
 def note_row(poll, row, learner, label):
     """Have a single row to be voted on, and what the learner says of it.
 
@@ -415,10 +415,18 @@ def note_row(poll, row, learner, label):
     poll.ballot.labels[0] = label
 
 
+@kernel
+def poll_row(panel, poll, row, learner, label):
+    """Vote on a single row, of which the learner says this; returns the class, -1 where there is none."""
+    note_row(poll, row, learner, label)
+    poll_rows(panel, poll, 0)
+    return poll.ballot.codes[0]
+
+
 _FLOATS = types.float64[::1]
 
 ENTRIES = {
-    "note_row": Entry(note_row, (StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
+    "poll_row": Entry(poll_row, (StateType(PANEL.name), StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
     "ask_early": Entry(ask_early, (StateType(PANEL.name), StateType(POLL.name))),
     "poll_rows": Entry(poll_rows, (StateType(PANEL.name), StateType(POLL.name), types.int64)),
 }

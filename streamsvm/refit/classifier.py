@@ -375,16 +375,16 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             predicted = model._test_packed(code)
             if predicted < -1:
                 return False
-            error = 0.0 if predicted == code else 1.0
         else:
             proba = model._learn_packed(code)
             if proba is None:
                 return False
             if self._is_empty:
-                error = 0.0 if len(proba) and int(proba.argmax()) == code else 1.0
+                predicted = int(proba.argmax()) if len(proba) else -1
             else:
-                _, proba, error = self._panel.vote_on_one(event.row, proba, code)
+                predicted, proba = self._panel.vote_on_one(event.row, proba, code)
             self._sets.learn_one(proba, code)
+        error = 0.0 if predicted == code else 1.0
         event.fill(code, time, error)
         if self._is_copying:
             self._copy(self._n_copied)
@@ -446,8 +446,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         model = self._model
         n = int(model._n_classes[()])
         if self._pack(x) and model._predict_packed():
-            code, proba, _ = self._panel.vote_on_one(self._event_at_hand().row, model._proba[:n], -1)
-            return code, proba
+            return self._panel.vote_on_one(self._event_at_hand().row, model._proba[:n], -1)
         rows = one_row(*model._space.encode_event(x, learn=False))
         codes, _, probabilities, _ = self._run_part(rows, None, None, True, n)
         return int(codes[0]), probabilities[0]
@@ -763,6 +762,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._seen += n
         if self._seen < self._next:
             return
+        if self._seen < self._due:  # experts may have fallen asleep, or woken, and no more
+            self._look_around()
+            return
         if self._seen % DELAY_LEAST == 0:
             self._judge()
         if self._refit is not None and self._seen >= self._refit.due:
@@ -774,10 +776,14 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _look_ahead(self) -> None:
         """Note until when nothing happens, and whether there is nobody but the learner, or nobody else is heard."""
         self._due = self._next = self._seen + self._n_until_something()
-        self._is_empty = self._panel.is_empty
+        self._is_empty = self._is_alone = self._panel.is_empty
         if not self._is_empty:
-            self._next = min(self._due, self._seen + self._panel.to_block)
-        self._is_alone = self._is_empty or self._panel.is_alone
+            self._look_around()
+
+    def _look_around(self) -> None:
+        """See whether nobody but the learner is heard, and note until when that stays so."""
+        self._next = min(self._due, self._seen + self._panel.to_block)
+        self._is_alone = self._panel.is_alone
 
     def _begin(self) -> None:
         """Begin to solve the window, unless one is being solved, or what was found is being tried."""

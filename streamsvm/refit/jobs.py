@@ -19,9 +19,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamsvm.refit.solvers import Solution, Solver, Task
 
 logger = logging.getLogger(__name__)
+
+Bytes = NDArray[np.uint8]
 
 # What a process writes when it is ready for windows.
 _READY = b"ready"
@@ -304,12 +309,12 @@ def _read(pipe: IO[bytes]) -> Any:
     return _understood(_read_parts(pipe))
 
 
-def _understood(parts: list[bytearray]) -> Any:
+def _understood(parts: list[Bytes]) -> Any:
     """The message that `_write` was given."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def _read_parts(pipe: IO[bytes]) -> list[bytearray]:
+def _read_parts(pipe: IO[bytes]) -> list[Bytes]:
     lengths = [_read_number(pipe) for _ in range(_read_number(pipe))]
     return [_read_bytes(pipe, length) for length in lengths]
 
@@ -318,8 +323,8 @@ def _read_number(pipe: IO[bytes]) -> int:
     return int.from_bytes(_read_bytes(pipe, 8), "little")
 
 
-def _read_bytes(pipe: IO[bytes], length: int) -> bytearray:
-    content = bytearray(length)
+def _read_bytes(pipe: IO[bytes], length: int) -> Bytes:
+    content = np.empty(length, np.uint8)  # a `bytearray` would be cleared, and the interpreter's lock held so long
     if pipe.readinto(content) < length:  # type: ignore[attr-defined]
         raise EOFError
     return content
@@ -336,7 +341,7 @@ def main() -> None:
 def _solve_what_comes() -> None:
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[bytearray]]]()
+    answers, questions = os.fdopen(os.dup(sys.stdout.fileno()), "wb"), SimpleQueue[tuple[list[str], list[Bytes]]]()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a solver prints is no answer
     warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)  # a window may have many
     threading.Thread(target=_listen, args=(questions,), daemon=True).start()
@@ -359,7 +364,7 @@ def _solve_what_comes() -> None:
             _write(answers, RuntimeError(f"{found!r} cannot be handed over: {error}"))
 
 
-def _listen(questions: SimpleQueue[tuple[list[str], list[bytearray]]]) -> None:
+def _listen(questions: SimpleQueue[tuple[list[str], list[Bytes]]]) -> None:
     """Take down what is asked; where nobody is left to ask, whoever was killed wants no answer either."""
     asked = sys.stdin.buffer
     while True:

@@ -147,12 +147,12 @@ class Panel:
         """Those whom compiled code cannot ask, and their places."""
         return [(k, expert) for k, expert in self._seated() if not expert.has_arrays]
 
-    def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
+    def vote_on_one(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats]:
         """Vote on one row with a value in each column, by what the learner says; its label is -1 where unknown.
 
         Returns
         -------
-        code, probabilities, error
+        code, probabilities
         """
         self._grow(len(learner))
         single = self._single
@@ -264,15 +264,14 @@ class Single:
         self._asked = np.ones(1, np.int64)
         self._answers, self._proba = np.full((n_experts, 1, n_classes), np.nan), np.zeros((1, n_classes))
         self._answers[0] = 0.0
-        self._codes, self._errors = np.zeros(1, np.int64), np.zeros(1)
         self._panel, self._poll = state, poll
         poll.parts["ballot"].lend(
             labels=np.zeros(1, np.int64),
             answers=self._answers,
-            codes=self._codes,
+            codes=np.zeros(1, np.int64),
             scores=np.zeros(1),
             proba=self._proba,
-            errors=self._errors,
+            errors=np.zeros(1),
         )
         put(poll.parts["question"], self._rows, np.zeros(1, np.int64), np.zeros((1, n_classes)))
 
@@ -283,13 +282,12 @@ class Single:
         if not expert.has_arrays:
             self._foreign[k] = expert
 
-    def vote(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats, float]:
+    def vote(self, row: Floats, learner: Floats, label: int) -> tuple[int, Floats]:
         """Ask who is to answer for a row, take the votes, and learn from a label."""
         if self._foreign:
             self._ask_foreign(row, label >= 0)
-        _compiled("note_row")(self._poll, row, learner, label)
-        _compiled("poll_rows")(self._panel, self._poll, 0)
-        return int(self._codes[0]), self._proba[0, : len(learner)], float(self._errors[0])
+        code = _compiled("poll_row")(self._panel, self._poll, row, learner, label)
+        return code, self._proba[0, : len(learner)]
 
     def _ask_foreign(self, row: Floats, learning: bool) -> None:
         """As compiled code has the others answer."""
