@@ -57,6 +57,7 @@ PANEL = Declaration(
         "seen": Number("labelled events", saved=True, within=(0.0, MOST_EVENTS)),
         "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "window": Number("leads are of about so many events", start=500.0),
+        "n_places": Number("whoever is present sits in one of the first so many places", i64),
         "first_right": Number("how often the first vote was right, of late", saved=True, within=_SHARE),
         "second_right": Number("how often the second was", saved=True, within=_SHARE),
         "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
@@ -128,8 +129,10 @@ SEAT = dict(POLL.of(Array))["seats"].element
 @inlined
 def is_asked(panel, k, label):
     """Whether expert k is to answer for the next row: who is asleep does at its turn, where the row is learned."""
-    is_turn = label >= 0 and (int(panel.seen) + k) % ASLEEP_SAMPLE == 0
-    return panel.experts[k].present > 0 and (panel.experts[k].asleep == 0 or is_turn)
+    expert = panel.experts[k]
+    if expert.asleep > 0 and (label < 0 or (int(panel.seen) + k) % ASLEEP_SAMPLE != 0):
+        return False
+    return expert.present > 0
 
 
 @inlined
@@ -141,7 +144,7 @@ def speaks(panel, ballot, k, i):
 @inlined
 def is_lacking(panel, ballot, i):
     """Whether somebody is to answer for row i, and has not."""
-    for k in range(1, panel.experts.size):
+    for k in range(1, panel.n_places):
         if is_asked(panel, k, ballot.labels[i]) and math.isnan(ballot.answers[k, i, 0]):
             return True
     return False
@@ -173,11 +176,11 @@ def take_votes(panel, ballot, i, n):
     top, total, shares, n_heard = 0.0, 0.0, 0.0, 0
     for c in range(n):
         first[c] = second[c] = 0.0
-    for k in range(experts.size):
+    for k in range(panel.n_places):
         if speaks(panel, ballot, k, i) and experts[k].asleep == 0:
             top = max(top, experts[k].lead)
             n_heard += 1
-    for k in range(experts.size):
+    for k in range(panel.n_places):
         if not speaks(panel, ballot, k, i):
             continue
         hear(panel, ballot, k, i, n)
@@ -210,7 +213,7 @@ def count_votes(panel, ballot, i, n, label):
     learner_right, mixed, n_present = is_right(said[0], n, label), 0.0, 0
     panel.learner_right += max(1.0 / panel.window, 1.0 / (panel.seen + 1.0)) * (learner_right - panel.learner_right)
     at_label = max(panel.second[label], LEAST_PROBABILITY) if label < n else LEAST_PROBABILITY
-    for k in range(experts.size):
+    for k in range(panel.n_places):
         if experts[k].present == 0:
             continue
         n_present += 1
@@ -224,7 +227,7 @@ def count_votes(panel, ballot, i, n, label):
             share = at_label  # who is not asked neither gains nor loses
         experts[k].share *= share
         mixed += experts[k].share
-    for k in range(experts.size):
+    for k in range(panel.n_places):
         if experts[k].present > 0:
             experts[k].share = (1.0 - SHARE) * experts[k].share / mixed + SHARE / n_present
 
@@ -311,6 +314,9 @@ def vote_on_rows(panel, ballot, first):
     Returns how many are done: all, or those before one about which somebody is to be asked who was not.
     """
     proba = ballot.proba
+    for k in range(panel.experts.size):
+        if panel.experts[k].present > 0:
+            panel.n_places = k + 1
     for i in range(first, ballot.codes.size):
         if i > first and is_lacking(panel, ballot, i):
             return i
