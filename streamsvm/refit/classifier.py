@@ -671,7 +671,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         learned, at = np.flatnonzero(codes >= 0), 0
         n_done = 0
         while at < n:
-            n_next = self._due - self._seen
+            n_next = self._due - self._seen if self._is_empty else min(self._due - self._seen, MOST_ROWS)
             end = n if n_done + n_next > len(learned) else int(learned[n_done + n_next - 1]) + 1
             part = slice(at, end)
             found[part], scores[part], proba[part], errors = self._run_part(
@@ -690,8 +690,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """After how many labelled events something may happen at the earliest."""
         due = self._trigger.due_in()
         until = [_NEVER if due is None else due]
-        if not self._panel.is_empty:
-            until.append(MOST_ROWS)
         if self._refit is not None:
             until.append(self._refit.due - self._seen)
         if self._waits_for_block or (self._adoption is not None and self._adoption.is_running):
