@@ -43,6 +43,7 @@ TABLES = {
     experts.PLANES: "A linear model of a refit (`kernels/experts.py`)",
     experts.EXPANSION: "A kernel machine of a refit (`kernels/experts.py`)",
     experts.TREES: "The trees of a refit (`kernels/experts.py`)",
+    experts.MASKED_TREES: "Such trees by masks of their leaves (`kernels/experts.py`)",
     experts.QUESTION: "Rows that models of refits are asked about (`kernels/experts.py`)",
     sets.SETS: "Sets of labels of one coverage (`kernels/sets.py`)",
     sets.COVERING: "Events for which there are to be sets (`kernels/sets.py`)",

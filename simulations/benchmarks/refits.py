@@ -332,6 +332,7 @@ def ways() -> dict[str, dict[str, Any] | None]:
         "trees, growing": {"trigger": Growing(500, 2.0), "window": Latest(20_000)},
         "trees, growing, long delay": {"trigger": Growing(500, 2.0), "window": Latest(20_000), "delay": 0.5},
         "trees, patient": {"trigger": Growing(30_000, 5.0), "window": Latest(10_000), "delay": 0.9},
+        "trees, more patient": {"trigger": Growing(60_000, 4.0), "window": Latest(10_000), "delay": 0.9},
         "trees": {},
     }
 

@@ -311,7 +311,7 @@ def _read(pipe: IO[bytes]) -> Any:
 
 def _understood(parts: list[Bytes]) -> Any:
     """The message that `_write` was given."""
-    return pickle.loads(parts[0], buffers=parts[1:])
+    return pickle.loads(parts[0].data, buffers=parts[1:])
 
 
 def _read_parts(pipe: IO[bytes]) -> list[Bytes]:
