@@ -823,5 +823,7 @@ def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
     """A column as an array, as it is held where it is one."""
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         return _objects(series.to_list())
+    if series.dtype in (nw.Int128, nw.UInt128):  # of which numpy has none
+        series = series.cast(nw.Float64)
     values: NDArray[Any] = series.to_numpy()
     return values if _is_numeric(values) else series.cast(nw.Float64).to_numpy().astype(float)

@@ -583,6 +583,7 @@ FRAMES = {
     "polars with categories": lambda: pl.DataFrame(CELLS).with_columns(
         pl.col("c").cast(pl.Categorical), pl.col("s").cast(pl.Enum(["x", "y"])), pl.col("i").cast(pl.UInt8)
     ),
+    "polars with wide integers": lambda: pl.DataFrame(CELLS).with_columns(pl.col("i").cast(pl.Int128)),
     "pyarrow": lambda: pa.table(CELLS),
     "pyarrow with dictionaries": lambda: pa.table({**CELLS, "c": pa.array(CELLS["c"]).dictionary_encode()}),
     "table of lists": lambda: dict(CELLS),
