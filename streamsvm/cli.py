@@ -71,6 +71,7 @@ def _guarded(arguments: list[str], started: float) -> int:
 
 
 def _warmup(args: argparse.Namespace) -> int:
+    from streamsvm.kernels.compiler import is_kept
     from streamsvm.online import warmup
 
     folder = warmup(args.jobs, args.all)
@@ -79,7 +80,7 @@ def _warmup(args: argparse.Namespace) -> int:
 
         warm_solver()
     print(folder)
-    return 0
+    return 0 if is_kept() else 1
 
 
 def _watch(args: argparse.Namespace) -> NoReturn:
