@@ -309,6 +309,8 @@ class FeatureSpace:
         TypeError, ValueError
             For a value that is neither a number nor a string nor missing, or is infinite.
         """
+        if not hasattr(x, "items"):
+            raise TypeError(f"{_what_is_wrong(x)}; rows at once go to `learn_many` or `predict_many`")
         entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
         if entries is None:
             entries = self._encode_any(x, learn)
