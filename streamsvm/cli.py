@@ -491,7 +491,7 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="also write, in a field `reasons`, the N features that speak most for or against each prediction, with "
         "what they add to the log-odds of the predicted label against the next; takes about as long as two predictions "
-        "for each feature (CPMClassifier: as one)",
+        "for each feature (CPMClassifier: as one), and a millisecond or more with --label-source or --refit",
     )
     group.add_argument(
         "--rejected",
