@@ -71,6 +71,7 @@ def _guarded(arguments: list[str], started: float) -> int:
 
 
 def _warmup(args: argparse.Namespace) -> int:
+    from streamsvm.kernels.compiler import is_kept
     from streamsvm.online import warmup
 
     folder = warmup(args.jobs, args.all)
@@ -79,7 +80,7 @@ def _warmup(args: argparse.Namespace) -> int:
 
         warm_solver()
     print(folder)
-    return 0
+    return 0 if is_kept() else 1
 
 
 def _watch(args: argparse.Namespace) -> NoReturn:
@@ -490,7 +491,7 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         metavar="N",
         help="also write, in a field `reasons`, the N features that speak most for or against each prediction, with "
         "what they add to the log-odds of the predicted label against the next; takes about as long as two predictions "
-        "for each feature (CPMClassifier: as one)",
+        "for each feature (CPMClassifier: as one), and a millisecond or more with --label-source or --refit",
     )
     group.add_argument(
         "--rejected",

@@ -309,6 +309,8 @@ class FeatureSpace:
         TypeError, ValueError
             For a value that is neither a number nor a string nor missing, or is infinite.
         """
+        if not hasattr(x, "items"):
+            raise TypeError(f"{_what_is_wrong(x)}; rows at once go to `learn_many` or `predict_many`")
         entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
         if entries is None:
             entries = self._encode_any(x, learn)
@@ -823,5 +825,7 @@ def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
     """A column as an array, as it is held where it is one."""
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         return _objects(series.to_list())
+    if series.dtype in (nw.Int128, nw.UInt128):  # of which numpy has none
+        series = series.cast(nw.Float64)
     values: NDArray[Any] = series.to_numpy()
     return values if _is_numeric(values) else series.cast(nw.Float64).to_numpy().astype(float)

@@ -14,6 +14,7 @@ from typing import Any
 from numba.core import event
 
 from streamsvm.kernels import cache_folder
+from streamsvm.kernels.compiler import can_keep
 from streamsvm.kernels.entries import Entry, Listener
 
 logger = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
 
 
 def _compile(cold: Sequence[Entry], jobs: int | None) -> None:
-    shares = _shares(cold, jobs or _jobs())
+    shares = _shares(cold, (jobs or _jobs()) if can_keep() else 1)  # what others compile is found on disk
     progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
     others = [_Other(share, progress) for share in shares[1:]]
     try:
@@ -90,7 +91,8 @@ def _say(total: int | None = None) -> None:
     if not _is_said:
         _is_said = True
         what = "some functions" if total is None else f"{total} functions"
-        logger.info("compiling %s, once on this machine; they are kept in %s", what, cache_folder())
+        if can_keep():
+            logger.info("compiling %s, once on this machine; they are kept in %s", what, cache_folder())
 
 
 class _Other:

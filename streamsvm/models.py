@@ -22,7 +22,7 @@ import struct
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, Self
@@ -843,15 +843,39 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
     text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1, sort_keys=True, allow_nan=False)
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
+        for name in sorted(arrays):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy", _TIME), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(arrays[name], order="C"), allow_pickle=False)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` once it is whole and on disk; after an error all is as it was.
+
+    A symbolic link is followed. What is no regular file, such as a device, cannot be replaced, and is written to.
+
+    Parameters
+    ----------
+    path
+        What is to be written.
+
+    Raises
+    ------
+    OSError
+        Where the file system refuses.
+    """
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:
+            yield device
+        return
     clear_halfway(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with _locked(temporary) as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                archive.writestr(zipfile.ZipInfo(_HEADER, _TIME), text)
-                for name in sorted(arrays):
-                    with archive.open(zipfile.ZipInfo(f"{name}.npy", _TIME), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, np.asarray(arrays[name], order="C"), allow_pickle=False)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -865,12 +889,12 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
 
 
 def clear_halfway(path: Path) -> None:
-    """Remove what processes left beside an archive that were killed while they wrote it: nobody holds it any more.
+    """Remove what processes left beside a file that were killed while they wrote it: nobody holds it any more.
 
     Parameters
     ----------
     path
-        The archive.
+        The file.
     """
     for halfway in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with contextlib.suppress(OSError), halfway.open("rb") as file:

@@ -154,6 +154,8 @@ def test_values_of_no_use_are_refused_by_name_and_nothing_is_taken_in(value, err
 def test_rows_that_are_no_mappings_are_refused():
     with pytest.raises(BadRows, match="row 1: a row must be a mapping of names to values, got tuple"):
         FeatureSpace(9).encode([{"a": 1.0}, (1.0, 2.0)], [True, True])
+    with pytest.raises(TypeError, match="got ndarray; rows at once go to `learn_many`"):
+        CPMClassifier().learn_one(np.ones(2), 0)
 
 
 def test_all_bad_rows_are_told_at_once():
@@ -583,6 +585,7 @@ FRAMES = {
     "polars with categories": lambda: pl.DataFrame(CELLS).with_columns(
         pl.col("c").cast(pl.Categorical), pl.col("s").cast(pl.Enum(["x", "y"])), pl.col("i").cast(pl.UInt8)
     ),
+    "polars with wide integers": lambda: pl.DataFrame(CELLS).with_columns(pl.col("i").cast(pl.Int128)),
     "pyarrow": lambda: pa.table(CELLS),
     "pyarrow with dictionaries": lambda: pa.table({**CELLS, "c": pa.array(CELLS["c"]).dictionary_encode()}),
     "table of lists": lambda: dict(CELLS),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from streamsvm.kernels import (
     blend,
     budgeted,
     cache_folder,
+    compiler,
     costs,
     experts,
     linear,
@@ -59,6 +61,30 @@ def test_what_several_processes_compiled_is_kept(tmp_path):
     assert prepare(tmp_path) == ("[] [True, True]", "")
 
 
+def halved(x):
+    return x / 2.0
+
+
+def doubled(x):
+    return x * 2.0
+
+
+def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiler._Keeping, "failed", False)
+    assert compiler.kernel(halved)(4.0) == 2.0
+    before = set(tmp_path.rglob("*"))
+    monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK)
+    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=PermissionError))  # by which numba tries
+    kept, other = compiler.kernel(halved), compiler.kernel(doubled)
+    assert (kept(4.0), sum(kept.stats.cache_hits.values())) == (2.0, 1)
+    assert caplog.text == ""
+    assert (other(4.0), other(4)) == (8.0, 8.0)
+    assert not compiler.is_kept()
+    assert caplog.text.count(f"cannot be kept in {tmp_path}: it cannot be written to") == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
 def test_shares_are_about_equal_and_whole():
     entries = [
         entry for module in (blend, budgeted, maintenance, linear, polytope) for entry in module.ENTRIES.values()
@@ -99,3 +125,5 @@ def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
     assert cli.main(["warmup", "--jobs", "1"]) == 0
     assert capsys.readouterr().out.strip() == str(cache_folder())
+    monkeypatch.setattr(compiler._Keeping, "failed", True)
+    assert cli.main(["warmup", "--jobs", "1"]) == 1

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core import caching
 from numba.extending import intrinsic
 
 try:
@@ -28,6 +29,9 @@ except ImportError:  # numba's inside has changed: all works as before, but take
     _EXPORTED: dict[str, Any] = {}
 else:
     _EXPORTED = {"pipeline_class": Exported}
+
+# Its name has lost an underscore on the way from one version to another.
+_Given: Any = getattr(caching, "UserProvidedCacheLocator", None) or caching._UserProvidedCacheLocator
 
 logger = logging.getLogger(__name__)
 
@@ -73,29 +77,60 @@ def is_kept() -> bool:
     return not _Keeping.failed
 
 
-def _cannot_keep(error: OSError) -> None:
+def can_keep() -> bool:
+    """Whether what is compiled now can be kept on disk, as far as can be told."""
+    if not os.access(cache_folder(), os.W_OK):
+        _cannot_keep("it cannot be written to")
+    return is_kept()
+
+
+def _cannot_keep(reason: object) -> None:
     """Say so once: this run goes on."""
     if not _Keeping.failed:
         _Keeping.failed = True
         logger.warning(
-            "compiled code cannot be kept in %s: %s; it is compiled anew each time until there is space, or "
+            "compiled code cannot be kept in %s: %s; it is compiled anew each time until that is mended, or "
             "NUMBA_CACHE_DIR names another place",
             cache_folder(),
-            error.strerror or error,
+            reason,
         )
 
 
+class _Locator(_Given):  # type: ignore[misc]
+    """Where compiled code is kept: a folder that is there may be one that can only be read, as in an image.
+
+    Numba takes none that cannot be written to, and goes on to places where it does not notice that a function which is
+    called by another has changed.
+    """
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        found = cls(py_func, py_file)
+        if os.access(found.get_cache_path(), os.R_OK | os.X_OK):
+            return found
+        return super().from_function(py_func, py_file)
+
+
+class _Cached(caching.CompileResultCacheImpl):
+    """What numba keeps of a function."""
+
+    _locator_classes = [_Locator]  # noqa: RUF012 - as numba has it
+
+    def check_cachable(self, cres: Any) -> bool:
+        return can_keep() and bool(super().check_cachable(cres))
+
+
 def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder())
+    before = numba.config.CACHE_DIR, caching.FunctionCache._impl_class
+    numba.config.CACHE_DIR, caching.FunctionCache._impl_class = str(cache_folder()), _Cached
     try:
         return compiler(*arguments, cache=True, **options)(function)
     except OSError as error:
-        _cannot_keep(error)
-    except RuntimeError:  # the folder cannot be written
+        _cannot_keep(error.strerror or error)
+    except RuntimeError:  # the folder can neither be read nor made
         pass
     finally:
-        numba.config.CACHE_DIR = before
+        numba.config.CACHE_DIR, caching.FunctionCache._impl_class = before
     return compiler(*arguments, **options)(function)
 
 
@@ -109,7 +144,7 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         try:
             return compile_and_keep(signature)
         except OSError as error:
-            _cannot_keep(error)
+            _cannot_keep(error.strerror or error)
             return compile_and_keep(signature)  # it is compiled by now
 
     exported.compile = compile_function

@@ -101,6 +101,10 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     """
     names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.kernels.{name}") for name in names)
-    prepare([entry for module in modules for entry in module.ENTRIES.values()], jobs)
+    entries = [entry for module in modules for entry in module.ENTRIES.values()]
+    prepare(entries, jobs)
+    for entry in entries:
+        if not entry.is_compiled:  # the process that was to do so could not keep it
+            entry.compile()
     merging.table()
     return cache_folder()

@@ -62,7 +62,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
-    them. Predicting while another thread learns is not safe: copy the model, or take turns.
+    them. Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
 
     A subclass names its kernel file, `_kernels`, with `event` and `run_rows`, and gives `_new_state`.
     """

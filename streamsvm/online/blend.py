@@ -80,7 +80,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     A member ten points less accurate than the best becomes dormant: it has no say, and learns from one event in eight,
     until it has come nearer, or the blend becomes less accurate than it was.
 
-    Predicting while another thread learns is not safe.
+    Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class CPMClassifier(base.OnlineClassifier):
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused.
 
-    Predicting while another thread learns is not safe.
+    Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
 
     Parameters
     ----------

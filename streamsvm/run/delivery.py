@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TextIO
 
 from connectors.options import split_url
+from streamsvm.models import replacing
 from streamsvm.run.errors import RunError
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text
@@ -50,7 +50,8 @@ def _encodable(shown: str, stream: TextIO) -> str:
 def _write_summary(args: argparse.Namespace, report: Report) -> None:
     if args.summary:
         figures = json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n"
-        Path(args.summary).write_text(figures, encoding="utf-8", errors="backslashreplace")
+        with replacing(args.summary) as file:
+            file.write(figures.encode("utf-8", errors="backslashreplace"))
 
 
 def _draw(args: argparse.Namespace, report: Report) -> None:

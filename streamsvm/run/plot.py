@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.models import replacing
 from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
 from streamsvm.run.measures import COLUMNS, TIMED
@@ -101,7 +102,8 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     last.set_xlim(0, max(report.metrics.judged, 1))
     last.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10], integer=True))
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    figure.savefig(path, dpi=150)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=150, format=Path(path).suffix[1:].lower())
 
 
 def _draw_accuracy(axes: Any, report: Report) -> None:

@@ -65,7 +65,7 @@ def check(args: argparse.Namespace) -> None:
         check_plot(args.plot)
     for name in ("save", "summary", "plot"):
         if getattr(args, name):
-            check_writable(f"--{name}", getattr(args, name))
+            check_writable(f"--{name}", getattr(args, name), replaced=True)
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise SetupError(f"--save {args.save}: is not a regular file")
     _check_distinct(args)
@@ -236,11 +236,15 @@ def _labels_itself(path: str, given: str | None, query: dict[str, Any]) -> bool:
     return connector_of(path, Options(path, {"format": given} | query)).labelled
 
 
-def check_writable(option: str, path: str) -> None:
-    """Refuse a file that could not be written."""
+def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
+    """Refuse a file that could not be written, or replaced by another in its directory."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise SetupError(f"{option} {path}: there is no directory {folder}")
+    if replaced and os.path.isfile(path):
+        folder = os.path.dirname(os.path.realpath(path))
+        if not os.access(folder, os.W_OK):
+            raise SetupError(f"{option} {path}: cannot be replaced, since nothing can be written to {folder}")
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise SetupError(f"{option} {path}: cannot be written")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.kafka.conftest import Run, fill
-from tests.kafka.test_run import MODEL, marked
+from tests.kafka.test_run import MODEL, marked, nothing_left_to_ask  # noqa: F401 - a fixture
 
 N = 1_000_000
 KILLS = 20

@@ -352,9 +352,18 @@ def test_what_was_learned_survives_an_error(streamsvm: Streamsvm, tmp_path: Path
 
 def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
-    result = streamsvm("run", "in.csv", "--label", "y", "--summary", "/dev/full", "--save", "m")
+    asked = ("run", "in.csv", "--label", "y", "--model", "cpm")
+    result = streamsvm(*asked, "--summary", "/dev/full", "--save", "m")
     assert error(result, 1) == "summary: /dev/full: cannot be written: No space left on device"
     assert (tmp_path / "m").exists()
+    for name in ("s.json", "p.png"):
+        (tmp_path / name).write_text("of an earlier run")
+    result = streamsvm(*asked, "--summary", "s.json", "--plot", "p.png", most_bytes=1000)
+    assert result.returncode == 1
+    for name, option in (("s.json", "summary"), ("p.png", "plot")):
+        assert f"{option}: {name}: cannot be written: File too large" in result.stderr
+        assert (tmp_path / name).read_text() == "of an earlier run"
+    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_a_run_refused_leaves_everything_as_it_was(streamsvm: Streamsvm, tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from connectors import open_sink, open_source
 from connectors.events import Batch
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.errors import SetupError
 from streamsvm.run.runner import Runner, run
+from streamsvm.run.settings import check_writable
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error, rows
 from tests.run.test_runner import Collected, Numbers
@@ -42,6 +44,15 @@ def test_a_stream_and_what_to_predict_are_named(
     (tmp_path / "c.toml").write_text("window = 10\n")
     write_stream(tmp_path / "in.csv", 10)
     assert message in error(streamsvm("run", *arguments, *CPM, input="x,y\n"))
+
+
+def test_what_cannot_be_replaced_at_the_end_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.touch()
+    monkeypatch.setattr("os.access", lambda place, mode: Path(place) == path)  # its directory may not be written to
+    check_writable("--summary", str(path))
+    with pytest.raises(SetupError, match=f"nothing can be written to {tmp_path}"):
+        check_writable("--summary", str(path), replaced=True)
 
 
 def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsvm, tmp_path: Path) -> None:
