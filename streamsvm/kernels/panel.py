@@ -5,7 +5,9 @@ than the learner it was right of late; it begins behind, so that a model must sh
 nothing where models are worse, but is slow to turn. The second is the fixed share: weights are multiplied with the
 probability an expert gave to the label, and a small share of all is dealt out anew at each event. It turns within a few
 events, as where a concept comes back that an older model knows, and is heard while it is right more often than the
-first. The learner is expert 0, and what it says is taken as it is.
+first. Where models are hardly worse than the learner, chance makes now one, now another of them look better, and
+several that are alike outvote it: so it answers alone where votes have been right less often, over longer. The learner
+is expert 0, and what it says is taken as it is.
 
 An expert that has next to no say, or less than AWAKE_MOST others, falls asleep: it answers for one event in
 ASLEEP_SAMPLE, each at its turn, so that no event has to wait for all of them. It wakes when it has come nearer, and all
@@ -39,6 +41,8 @@ CAUTION, CAUTION_EVENTS = 0.05, 30.0
 SHARE, LEAST_PROBABILITY, FIRST_SHARE = 0.01, 0.01, math.exp(-6.0)
 # The second vote is heard where it is right more often by the margin, of some 1 / rate events.
 RATE, MARGIN = 0.002, 0.002
+# Votes are heard while they have not been right less often than the learner, of some 1 / rate events.
+GAIN_RATE = 1.0 / 4096.0
 # Whoever has less than this of both votes, or than so many others, falls asleep, but not among its first events, nor
 # soon after a change.
 LEAST_SAY, AWAKE_MOST, AWAKE_LEAST, AWAKE_AGAIN, ASLEEP_SAMPLE = 1e-3, 3, 512.0, 128.0, 8
@@ -60,6 +64,7 @@ PANEL = Declaration(
         "n_places": Number("whoever is present sits in one of the first so many places", i64),
         "first_right": Number("how often the first vote was right, of late", saved=True, within=_SHARE),
         "second_right": Number("how often the second was", saved=True, within=_SHARE),
+        "gain": Number("how much more often than the learner the votes were right", saved=True, within=(-1.0, 1.0)),
         "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
         "right_long": Number("the same over longer", saved=True, within=_SHARE),
         "learner_right": Number("the learner's decayed share of right predictions", saved=True, within=_SHARE),
@@ -199,9 +204,16 @@ def take_votes(panel, ballot, i, n):
 
 
 @inlined
-def is_second_heard(panel):
-    """Whether the second vote is right more often, of late."""
-    return panel.second_right > panel.first_right + MARGIN
+def heard_vote(panel):
+    """The vote that was right more often, of late."""
+    return panel.second if panel.second_right > panel.first_right + MARGIN else panel.first
+
+
+@inlined
+def count_gain(panel, n, label):
+    """Take whether the vote that is heard was right, and whether the learner was."""
+    gain = is_right(heard_vote(panel), n, label) - is_right(panel.said[0], n, label)
+    panel.gain += max(GAIN_RATE, 1.0 / (panel.seen + 1.0)) * (gain - panel.gain)
 
 
 @kernel
@@ -323,12 +335,13 @@ def vote_on_rows(panel, ballot, first):
         label, n, best = ballot.labels[i], panel.n_classes, -1
         if n > 0:
             take_votes(panel, ballot, i, n)
-            chosen = panel.second if is_second_heard(panel) else panel.first
+            chosen = heard_vote(panel) if panel.gain >= 0.0 else panel.said[0]
             for c in range(n):
                 proba[i, c] = chosen[c]
             best = best_class(chosen, 0, n)
             ballot.scores[i] = chosen[best]
             if label >= 0:
+                count_gain(panel, n, label)
                 count_votes(panel, ballot, i, n, label)
         ballot.codes[i] = best
         ballot.errors[i] = 0.0 if best == label else 1.0

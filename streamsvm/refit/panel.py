@@ -190,12 +190,14 @@ class Panel:
         The accuracy is None as long as there has been nobody to vote with the learner.
         """
         state, places = self._state, self._state.experts
-        is_second = state.second_right > state.first_right + kernels.MARGIN
-        weights = np.where(places.present > 0, np.where(places.asleep > 0, 0.0, places.share), 0.0)
-        if not is_second:
+        awake = (places.present > 0) & (places.asleep == 0)
+        if state.gain < 0.0:
+            weights = np.eye(1, len(places))[0]
+        elif state.second_right > state.first_right + kernels.MARGIN:
+            weights = np.where(awake, places.share, 0.0)
+        else:
             top = places.lead[places.present > 0].max()
-            votes = np.exp(kernels.VOTE_SHARPNESS * (places.lead - top))
-            weights = np.where((places.present > 0) & (places.asleep == 0), votes, 0.0)
+            weights = np.where(awake, np.exp(kernels.VOTE_SHARPNESS * (places.lead - top)), 0.0)
         weights = weights / max(weights.sum(), 1e-300)
         return [
             {

@@ -51,7 +51,7 @@ class Twin:
         self.asleep = dict.fromkeys(self.present, False)
         self.until = {k: 0.0 if k == 0 else kernels.AWAKE_LEAST for k in self.present}
         self.heard = dict.fromkeys(self.present, 0)
-        self.first_right = self.second_right = self.now = self.long = 0.0
+        self.first_right = self.second_right = self.gain = self.now = self.long = 0.0
         self.seen = 0
 
     def step(self, answers: Floats, label: int) -> Floats:
@@ -63,7 +63,10 @@ class Twin:
         first = sum(math.exp(kernels.VOTE_SHARPNESS * self.lead[k]) * said[k] for k in awake)
         second = sum(self.share[k] * said[k] for k in awake)
         first, second = first / first.sum(), second / second.sum()
-        chosen = second if self.second_right > self.first_right + kernels.MARGIN else first
+        heard = second if self.second_right > self.first_right + kernels.MARGIN else first
+        chosen = heard if self.gain >= 0.0 else answers[0]
+        gain = float(heard.argmax() == label) - float(answers[0].argmax() == label)
+        self.gain += max(kernels.GAIN_RATE, 1.0 / (self.seen + 1)) * (gain - self.gain)
         self.learn(said, first, second, chosen, label)
         return np.asarray(chosen)
 
@@ -171,3 +174,15 @@ def test_it_stops_before_a_row_about_which_somebody_is_to_be_asked():
     assert kernels.vote_on_rows(panel, ballot, 0) == 5
     panel.experts[1].asleep = 1
     assert kernels.vote_on_rows(panel, ballot, 5) == 7  # the turn of who is asleep
+
+
+def test_experts_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
+    n, rng = 20_000, np.random.default_rng(0)
+    labels, answers = rng.integers(0, CLASSES, n), np.full((PLACES, n, CLASSES), 0.05)
+    learner = np.where(rng.random(n) < 0.64, labels, rng.integers(0, CLASSES, n))
+    alike = np.where(rng.random(n) < 0.62, labels, rng.integers(0, CLASSES, n))
+    said = np.where(rng.random((PLACES, n)) < 0.02, rng.integers(0, CLASSES, (PLACES, n)), alike)
+    said[0] = learner
+    np.put_along_axis(answers, said[:, :, None], 0.9, axis=2)
+    _, proba = vote(new_panel((1, 2, 3)), answers, labels)
+    assert (proba.argmax(axis=1) == labels).mean() > (learner == labels).mean() - 0.001
