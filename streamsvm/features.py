@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 from streamsvm.first_use import prepare
-from streamsvm.kernels.encoding import ENTRIES
+from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
 
 logger = logging.getLogger(__name__)
@@ -556,9 +556,10 @@ class FeatureSpace:
             first, counts = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
             _call("meet", names, values, indptr, np.ascontiguousarray(learn, bool), table, first, counts)
             met = np.flatnonzero(counts)
-            unknown: list[int] = (met if distinct is None else distinct[met]).tolist()
-            self._arrive(first[met], counts[met], unknown)
-            table[met] = [self._numbers.get(name, -1) for name in unknown]
+            met = met[first[met].argsort(kind="stable")]  # those of one row by size
+            table[met] = self._add_numbers((met if distinct is None else distinct[met]).tolist(), counts[met])
+            if distinct is None:
+                self._n_tabled = len(self)
             columns = table[names]
         return _in_order(columns, values, indptr)
 
@@ -580,9 +581,21 @@ class FeatureSpace:
 
         names[i] was met counts[i] times, first in row rows[i].
         """
-        for _, _, i in sorted((int(rows[i]), _name_key(name), i) for i, name in enumerate(names) if counts[i] > 0):
-            if self._add(names[i], None) < 0:
-                self.n_refused += int(counts[i])
+        order = sorted(np.flatnonzero(counts).tolist(), key=lambda i: (int(rows[i]), _name_key(names[i])))
+        self._add_numbers([names[i] for i in order], counts[order])
+
+    def _add_numbers(self, names: Sequence[Any], counts: Ints) -> Ints:
+        """Columns for names of numbers, -1 where they are refused; names[i] was met counts[i] times."""
+        before, n_taken = len(self), min(len(names), max(self.max_features - len(self), 0))
+        self._numbers.update(zip(names[:n_taken], range(before, before + n_taken), strict=True))
+        self.names += names[:n_taken]
+        self.is_indicator += [False] * n_taken
+        if n_taken > 0:
+            self.plain_length = -1
+        for name in names[n_taken : n_taken + 1]:
+            self._add(name, None)  # which warns
+        self.n_refused += int(counts[n_taken:].sum())
+        return np.where(np.arange(len(names)) < n_taken, before + np.arange(len(names)), -1)
 
 
 # What packing an event raises where it has other names, or values that are no numbers.
@@ -751,7 +764,9 @@ def _side_by_side(columns: list[NDArray[Any]], n: int) -> Floats:
 def _in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
     """Entries of rows in ascending order of columns, without those whose column is negative."""
     rows = EncodedRows(np.empty_like(values), np.empty_like(columns), np.empty_like(indptr), False)
-    _call("order", columns, values, indptr, rows.columns, rows.values, rows.indptr)
+    longest = int(np.diff(indptr).max(initial=0))
+    spare = np.empty(longest, np.int64), np.empty(longest), np.empty(DIGITS + 1, np.int64)
+    _call("order", columns, values, indptr, rows.columns, rows.values, rows.indptr, *spare)
     n = int(rows.indptr[-1])
     rows.values, rows.columns = rows.values[:n], rows.columns[:n]
     return rows

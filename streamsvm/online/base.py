@@ -231,10 +231,9 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             state.take(self._state)
             self._use(state)
         if n_columns > self._n_prepared:
+            indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
             for rows in self._scaled_rows():
-                for j in range(self._n_prepared, n_columns):
-                    if self._space.is_indicator[j]:
-                        rows.due[j], rows.scale[j] = -1.0, 1.0
+                rows.due[indicators], rows.scale[indicators] = -1.0, 1.0
             self._n_prepared = n_columns
             self._follow_space()
 
