@@ -45,14 +45,14 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1
     return rows
 
 
-def unscaled(rows: State, columns: Ints, values: Floats) -> list[float]:
-    """Scaled values of columns in the units of the stream; of ranks, the values that have these."""
-    scale, shift = rows.scale[columns], rows.shift[columns]
+def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[float]:
+    """Scaled values of columns in the units of the stream, by statistics of `by`; of ranks, the values that have these."""
+    scale, shift = by.scale[columns], by.shift[columns]
     found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
     if rows.scaling == kernels.RANK:
         for i, (j, z) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
-            if j < len(rows.ranks) and rows.centred[j] > 0.0:
-                held = rows.ranks[j, : int(min(rows.present[j], rows.window))]
+            if j < len(rows.ranks) and by.centred[j] > 0.0:
+                held = rows.ranks[j, : int(min(by.present[j], rows.window))]
                 place = min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0) * (len(held) - 1)
                 low = int(place)
                 high = min(low + 1, len(held) - 1)
