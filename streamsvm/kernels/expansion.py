@@ -44,6 +44,8 @@ SMALLEST = 1e-9
 # Where an average is longer than the memory of the coefficients, mean_v V and mean_u U grow and cancel each other: they
 # are brought together when mean_v is so many times the scale.
 MOST_CANCELLED = 100.0
+# Up to so many pairs sums stay in registers; of more, so many runs go along the slots together.
+NARROW, RUNS = 64, 16
 # Without scaling values are cut here, so that their squares do not overflow in float32.
 LARGEST_UNSCALED = 1e15
 # Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
@@ -194,13 +196,12 @@ def dot(coefs, c, row, n):
 
 
 @inlined
-def dots(vectors, b, rows, values, m):
-    """The sums over the pairs 1 ... m - 1 of value * vectors[row - 1], in the slots from b on that are one lane each.
+def dots(vectors, b, rows, values, start, end, sums):
+    """Add to sums value * vectors[row - 1] of the pairs start ... end - 1, in the slots from b on that are a lane each.
 
     One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
     """
-    sums = lanes(ZERO)
-    for i in range(1, m):
+    for i in range(start, end):
         sums = times_plus(values[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
     return sums
 
@@ -267,10 +268,21 @@ def distances(state, m, out):
     """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = in_hand(state.rows)
-    norm = weighted[0]
-    for b in range(0, state.n_vectors, LANES):
-        square = (norm + lanes_at(norms, u(b))) - TWO * dots(vectors, b, rows, weighted, m)
-        put_lanes(gamma * larger(square, lanes(ZERO)), out, u(b))
+    norm, at_once = weighted[0], pairs_at_once(m)
+    for start in range(1, max(m, 2), at_once):
+        end = min(start + at_once, m)
+        for b in range(0, state.n_vectors, LANES):
+            sums = lanes(ZERO) if start == 1 else lanes_at(out, u(b))
+            sums = dots(vectors, b, rows, weighted, start, end, sums)
+            if end == m:
+                sums = gamma * larger((norm + lanes_at(norms, u(b))) - TWO * sums, lanes(ZERO))
+            put_lanes(sums, out, u(b))
+
+
+@inlined
+def pairs_at_once(m):
+    """Of how many pairs sums go along the slots together: the processor fetches runs ahead where these are not many."""
+    return m if m <= NARROW else RUNS
 
 
 @inlined
