@@ -44,8 +44,9 @@ SMALLEST = 1e-9
 # Where an average is longer than the memory of the coefficients, mean_v V and mean_u U grow and cancel each other: they
 # are brought together when mean_v is so many times the scale.
 MOST_CANCELLED = 100.0
-# Up to so many pairs sums stay in registers; of more, so many runs go along the slots together.
-NARROW, RUNS = 64, 16
+# Where an event meets so many numbers of vectors, sums stay in registers; where more, so many runs go along the slots
+# together.
+NEAR, RUNS = 24_576, 24
 # Without scaling values are cut here, so that their squares do not overflow in float32.
 LARGEST_UNSCALED = 1e15
 # Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
@@ -268,7 +269,7 @@ def distances(state, m, out):
     """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = in_hand(state.rows)
-    norm, at_once = weighted[0], pairs_at_once(m)
+    norm, at_once = weighted[0], pairs_at_once(m, state.n_vectors)
     for start in range(1, max(m, 2), at_once):
         end = min(start + at_once, m)
         for b in range(0, state.n_vectors, LANES):
@@ -280,9 +281,9 @@ def distances(state, m, out):
 
 
 @inlined
-def pairs_at_once(m):
-    """Of how many pairs sums go along the slots together: the processor fetches runs ahead where these are not many."""
-    return m if m <= NARROW else RUNS
+def pairs_at_once(m, n):
+    """Of how many of m pairs sums go along n slots together: what is not near is fetched ahead of a few runs alone."""
+    return m if m * n <= NEAR else RUNS
 
 
 @inlined

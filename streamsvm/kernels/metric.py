@@ -84,7 +84,7 @@ def relearn_metric(state, m):
         relevance[j] = MOST_RELEVANCE * exp_below(theta[j] - MOST_THETA)
         more[u(i)] = f32(relevance[j]) - before
     state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
-    at_once = pairs_at_once(m)
+    at_once = pairs_at_once(m, slots)
     for start in range(1, m, at_once):
         for b in range(0, slots, LANES):
             sums = lanes_at(norms, u(b))
