@@ -197,7 +197,7 @@ def load_whole(rows, values, start, n):
 
 @kernel
 def load_pairs(rows, by, values, columns, start, end, shared):
-    """`load` for any row: missing entries are left out. Statistics are those of `by`, which has seen the same events."""
+    """`load` for any row: missing entries are left out. Statistics are those of `by`, which sees the same events."""
     shift, scale, out, limit = by.shift, by.scale, rows.scaled, rows.limit
     out_rows = rows.own_rows
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0

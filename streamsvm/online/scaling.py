@@ -46,7 +46,7 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1
 
 
 def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[float]:
-    """Scaled values of columns in the units of the stream, by statistics of `by`; of ranks, the values that have these."""
+    """Scaled values in the units of the stream, by statistics in `by`; of ranks, the values that have these."""
     scale, shift = by.scale[columns], by.shift[columns]
     found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
     if rows.scaling == kernels.RANK:
