@@ -226,7 +226,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         block = self._new_block(n_columns, n_classes, kinds, list(members.values()))
         own = {
             "rows": rows,
-            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING),
+            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True),
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),
             "block": block,

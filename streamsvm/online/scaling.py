@@ -19,15 +19,18 @@ RANKED_MOST = 512
 MAPPED = 1_000.0
 
 
-def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1) -> State:
-    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work."""
+def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1, *, by_others: bool = False) -> State:
+    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work.
+
+    Where they go by the statistics of others there is no room for their own.
+    """
     ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
     rows = State(
         kernels.ROWS,
         {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
-            "scaled": n_columns if kind is not None else 0,
+            "scaled": n_columns if kind is not None and not by_others else 0,
             "ranked": ranked,
             "window": window if kind == "rank" else 0,
         },
