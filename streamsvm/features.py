@@ -557,7 +557,9 @@ class FeatureSpace:
             _call("meet", names, values, indptr, np.ascontiguousarray(learn, bool), table, first, counts)
             met = np.flatnonzero(counts)
             met = met[first[met].argsort(kind="stable")]  # those of one row by size
-            table[met] = self._add_numbers((met if distinct is None else distinct[met]).tolist(), counts[met])
+            before = len(self)
+            self._add_numbers((met if distinct is None else distinct[met]).tolist(), counts[met])
+            table[met[: len(self) - before]] = np.arange(before, len(self))
             if distinct is None:
                 self._n_tabled = len(self)
             columns = table[names]
@@ -584,18 +586,17 @@ class FeatureSpace:
         order = sorted(np.flatnonzero(counts).tolist(), key=lambda i: (int(rows[i]), _name_key(names[i])))
         self._add_numbers([names[i] for i in order], counts[order])
 
-    def _add_numbers(self, names: Sequence[Any], counts: Ints) -> Ints:
-        """Columns for names of numbers, -1 where they are refused; names[i] was met counts[i] times."""
-        before, n_taken = len(self), min(len(names), max(self.max_features - len(self), 0))
-        self._numbers.update(zip(names[:n_taken], range(before, before + n_taken), strict=True))
-        self.names += names[:n_taken]
-        self.is_indicator += [False] * n_taken
-        if n_taken > 0:
+    def _add_numbers(self, names: list[Any], counts: Ints) -> None:
+        """Columns for names of numbers, as far as there is room; names[i] was met counts[i] times."""
+        before, room = len(self), max(self.max_features - len(self), 0)
+        self.names += names[:room]
+        self.is_indicator += [False] * (len(self) - before)
+        self._numbers.update(zip(names, range(before, len(self)), strict=False))
+        if before < len(self):
             self.plain_length = -1
-        for name in names[n_taken : n_taken + 1]:
-            self._add(name, None)  # which warns
-        self.n_refused += int(counts[n_taken:].sum())
-        return np.where(np.arange(len(names)) < n_taken, before + np.arange(len(names)), -1)
+        if len(names) > room:
+            self._add(names[room], None)  # which warns
+            self.n_refused += int(counts[room:].sum())
 
 
 # What packing an event raises where it has other names, or values that are no numbers.

@@ -322,10 +322,8 @@ def rank(rows, by, j):
 def observe(rows, values, columns, start, end, shared):
     """Take a learned row into the statistics of its columns."""
     rows.seen += 1.0
-    if rows.scaling == RANK:
-        observe_ranks(rows, rows, values, columns, start, end, shared)
     if rows.scaling != NONE:
-        if is_whole(columns, start, end, shared):
+        if is_whole(columns, start, end, shared) and rows.scaling != RANK:
             observe_whole(rows, values, start, end - start)
         else:
             observe_pairs(rows, values, columns, start, end, shared)
@@ -365,6 +363,8 @@ def observe_pairs(rows, values, columns, start, end, shared):
     decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
     present, due = rows.present, rows.due
     skip = start if shared else 0
+    if rows.scaling == RANK:
+        observe_ranks(rows, rows, values, columns, start, end, shared)
     for i in range(start, end):
         x = values[u(i)]
         if math.isnan(x):

@@ -232,7 +232,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             self._use(state)
         if n_columns > self._n_prepared:
             indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
-            self._rows.due[indicators], self._rows.scale[indicators] = -1.0, 1.0
+            if indicators.size > 0:
+                self._rows.due[indicators], self._rows.scale[indicators] = -1.0, 1.0
             self._n_prepared = n_columns
             self._follow_space()
 
