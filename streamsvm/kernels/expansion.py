@@ -269,15 +269,15 @@ def distances(state, m, out):
     """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = in_hand(state.rows)
-    norm, at_once = weighted[0], pairs_at_once(m, state.n_vectors)
-    for start in range(1, max(m, 2), at_once):
-        end = min(start + at_once, m)
+    norm, at_once, start = weighted[0], pairs_at_once(m, state.n_vectors), 1
+    while m - start > at_once:
         for b in range(0, state.n_vectors, LANES):
             sums = lanes(ZERO) if start == 1 else lanes_at(out, u(b))
-            sums = dots(vectors, b, rows, weighted, start, end, sums)
-            if end == m:
-                sums = gamma * larger((norm + lanes_at(norms, u(b))) - TWO * sums, lanes(ZERO))
-            put_lanes(sums, out, u(b))
+            put_lanes(dots(vectors, b, rows, weighted, start, start + at_once, sums), out, u(b))
+        start += at_once
+    for b in range(0, state.n_vectors, LANES):
+        sums = dots(vectors, b, rows, weighted, start, m, lanes(ZERO) if start == 1 else lanes_at(out, u(b)))
+        put_lanes(gamma * larger((norm + lanes_at(norms, u(b))) - TWO * sums, lanes(ZERO)), out, u(b))
 
 
 @inlined
