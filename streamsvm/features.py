@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from connectors.events import SparseRows
 from streamsvm.first_use import prepare
-from streamsvm.kernels.encoding import ENTRIES
+from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
 
 logger = logging.getLogger(__name__)
@@ -556,9 +556,12 @@ class FeatureSpace:
             first, counts = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
             _call("meet", names, values, indptr, np.ascontiguousarray(learn, bool), table, first, counts)
             met = np.flatnonzero(counts)
-            unknown: list[int] = (met if distinct is None else distinct[met]).tolist()
-            self._arrive(first[met], counts[met], unknown)
-            table[met] = [self._numbers.get(name, -1) for name in unknown]
+            met = met[first[met].argsort(kind="stable")]  # those of one row by size
+            before = len(self)
+            self._add_numbers((met if distinct is None else distinct[met]).tolist(), counts[met])
+            table[met[: len(self) - before]] = np.arange(before, len(self))
+            if distinct is None:
+                self._n_tabled = len(self)
             columns = table[names]
         return _in_order(columns, values, indptr)
 
@@ -580,9 +583,20 @@ class FeatureSpace:
 
         names[i] was met counts[i] times, first in row rows[i].
         """
-        for _, _, i in sorted((int(rows[i]), _name_key(name), i) for i, name in enumerate(names) if counts[i] > 0):
-            if self._add(names[i], None) < 0:
-                self.n_refused += int(counts[i])
+        order = sorted(np.flatnonzero(counts).tolist(), key=lambda i: (int(rows[i]), _name_key(names[i])))
+        self._add_numbers([names[i] for i in order], counts[order])
+
+    def _add_numbers(self, names: list[Any], counts: Ints) -> None:
+        """Columns for names of numbers, as far as there is room; names[i] was met counts[i] times."""
+        before, room = len(self), max(self.max_features - len(self), 0)
+        self.names += names[:room]
+        self.is_indicator += [False] * (len(self) - before)
+        self._numbers.update(zip(names, range(before, len(self)), strict=False))
+        if before < len(self):
+            self.plain_length = -1
+        if len(names) > room:
+            self._add(names[room], None)  # which warns
+            self.n_refused += int(counts[room:].sum())
 
 
 # What packing an event raises where it has other names, or values that are no numbers.
@@ -751,7 +765,9 @@ def _side_by_side(columns: list[NDArray[Any]], n: int) -> Floats:
 def _in_order(columns: Ints, values: Floats, indptr: Ints) -> EncodedRows:
     """Entries of rows in ascending order of columns, without those whose column is negative."""
     rows = EncodedRows(np.empty_like(values), np.empty_like(columns), np.empty_like(indptr), False)
-    _call("order", columns, values, indptr, rows.columns, rows.values, rows.indptr)
+    longest = int(np.diff(indptr).max(initial=0))
+    spare = np.empty(longest, np.int64), np.empty(longest), np.empty(DIGITS + 1, np.int64)
+    _call("order", columns, values, indptr, rows.columns, rows.values, rows.indptr, *spare)
     n = int(rows.indptr[-1])
     rows.values, rows.columns = rows.values[:n], rows.columns[:n]
     return rows

@@ -548,6 +548,16 @@ def test_columns_of_sparse_rows_stay_ascending_whatever_the_order_of_arrival():
     ]
 
 
+def test_long_rows_are_laid_out_in_order_of_columns():
+    names = np.random.default_rng(0).permutation(70_000)
+    space = FeatureSpace(len(names))
+    space.encode(SparseRows(np.arange(len(names) + 1), names, np.ones(len(names))), np.ones(len(names), bool))
+    row = np.sort(names[::500])
+    rows = space.encode(SparseRows(np.array([0, len(row)]), row, row.astype(float)))
+    assert (np.diff(rows.columns) > 0).all()
+    assert names[rows.columns].tolist() == rows.values.tolist()
+
+
 # Tables and frames -----------------------------------------------------------------------------------------------
 
 CELLS: dict[str, list[Any]] = {

@@ -53,7 +53,19 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, logs_of, moved
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
-from streamsvm.kernels.rows import LOOK, MOST_EVENTS, ROWS, follow, is_followed, load, observe, single_event, u
+from streamsvm.kernels.rows import (
+    LOOK,
+    MOST_EVENTS,
+    ROWS,
+    follow,
+    is_followed,
+    load,
+    load_pairs,
+    observe,
+    observe_ranks,
+    single_event,
+    u,
+)
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, is_heard, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, i64, records
 
@@ -102,7 +114,7 @@ BLEND = Declaration(
     "blend",
     {
         "rows": Part(ROWS, "rows on their way, standardised"),
-        "ranks": Part(ROWS, "rows on their way, by ranks"),
+        "ranks": Part(ROWS, "rows on their way, by ranks; what these are among alone: statistics are those of `rows`"),
         "whole": Part(REQUEST, "what is asked of a single event that has all columns"),
         "listed": Part(REQUEST, "what is asked of one that lists its columns"),
         "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
@@ -189,7 +201,7 @@ def load_event(state, values, columns, start, end, shared, k, at):
     keep_pairs(block, 0, at, rows, m)
     if state.is_ranking:
         ranks = state.ranks
-        m = load(ranks, values, columns, start, end, shared)
+        m = load_pairs(ranks, rows, values, columns, start, end, shared)
         row.n_ranked = m
         keep_pairs(block, 1, at, ranks, m)
     if state.uses_autocorrelation:
@@ -226,9 +238,9 @@ def keep_at_hand(state, row, columns, n, shared):
 @kernel
 def observe_event(state, values, columns, start, end, shared):
     """Take a learned row into the statistics."""
-    observe(state.rows, values, columns, start, end, shared)
     if state.is_ranking:
-        observe(state.ranks, values, columns, start, end, shared)
+        observe_ranks(state.ranks, state.rows, values, columns, start, end, shared)
+    observe(state.rows, values, columns, start, end, shared)
 
 
 # Votes ------------------------------------------------------------------------------------------------------------

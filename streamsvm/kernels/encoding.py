@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from numba import types
 
-from streamsvm.kernels import kernel
+from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.rows import borrow, u
 
-# So few entries are sorted by insertion alone.
+# So few entries are sorted by insertion; more by digits of so many bits.
 INSERTED_MOST = 32
+DIGIT_BITS = 8
+DIGITS = 1 << DIGIT_BITS
 
 
 @kernel
@@ -32,46 +34,67 @@ def meet(names, values, indptr, learn, table, rows, counts):
 
 
 @kernel
-def order(columns, values, indptr, out_columns, out_values, out_indptr):
-    """Lay out rows with their entries in ascending order of columns, without those whose column is negative."""
+def order(columns, values, indptr, out_columns, out_values, out_indptr, spare_columns, spare_values, counts):
+    """Lay out rows with their entries in ascending order of columns, without those whose column is negative.
+
+    There is room in `spare_columns` and `spare_values` for the longest row.
+    """
     columns, values, indptr = borrow(columns), borrow(values), borrow(indptr)
     out_columns, out_values, out_indptr = borrow(out_columns), borrow(out_values), borrow(out_indptr)
+    spare_columns, spare_values, counts = borrow(spare_columns), borrow(spare_values), borrow(counts)
     at = out_indptr[0] = 0
     for i in range(indptr.size - 1):
-        first, ascending = at, True
+        first, largest, ascending = at, -1, True
         for k in range(indptr[i], indptr[i + 1]):
             column = columns[u(k)]
             if column >= 0:
-                ascending &= at == first or out_columns[u(at - 1)] < column
+                ascending &= column > largest
+                largest = max(largest, column)
                 out_columns[u(at)], out_values[u(at)] = column, values[u(k)]
                 at += 1
-        if not ascending:
-            sort(out_columns, out_values, first, at)
+        if not ascending and at - first <= INSERTED_MOST:
+            insert(out_columns, out_values, first, at)
+        elif not ascending:
+            sort(out_columns, out_values, first, at - first, largest, spare_columns, spare_values, counts)
         out_indptr[u(i + 1)] = at
 
 
-@kernel
-def sort(columns, values, first, end):
-    """Sort the entries from `first` to before `end`, mostly nearly in order: by insertion, from afar at first.
+@inlined
+def insert(columns, values, first, end):
+    """Sort the few entries from `first` to before `end` by insertion."""
+    for k in range(first + 1, end):
+        column, value, j = columns[u(k)], values[u(k)], k
+        while j > first and columns[u(j - 1)] > column:
+            columns[u(j)], values[u(j)] = columns[u(j - 1)], values[u(j - 1)]
+            j -= 1
+        columns[u(j)], values[u(j)] = column, value
 
-    By Shell's method with Knuth's steps: NumPy's takes five seconds to compile.
-    """
-    step = 1
-    while step < (end - first) // INSERTED_MOST:
-        step = 3 * step + 1
-    while step > 0:
-        for k in range(first + step, end):
-            column, value, j = columns[u(k)], values[u(k)], k
-            while j - step >= first and columns[u(j - step)] > column:
-                columns[u(j)], values[u(j)] = columns[u(j - step)], values[u(j - step)]
-                j -= step
-            columns[u(j)], values[u(j)] = column, value
-        step //= 3
+
+@inlined
+def sort(columns, values, first, n, largest, spare_columns, spare_values, counts):
+    """Sort the n entries from `first` on by the digits of their columns, the lowest first."""
+    shift = 0
+    while largest >> shift > 0:
+        for digit in range(counts.size):
+            counts[u(digit)] = 0
+        for k in range(n):
+            counts[u((columns[u(first + k)] >> shift & (DIGITS - 1)) + 1)] += 1
+        for digit in range(DIGITS):
+            counts[u(digit + 1)] += counts[u(digit)]
+        for k in range(n):
+            column = columns[u(first + k)]
+            digit = u(column >> shift & (DIGITS - 1))
+            to = u(counts[digit])
+            counts[digit] += 1
+            spare_columns[to], spare_values[to] = column, values[u(first + k)]
+        for k in range(n):
+            columns[u(first + k)], values[u(first + k)] = spare_columns[u(k)], spare_values[u(k)]
+        shift += DIGIT_BITS
 
 
 _INTS, _FLOATS, _FLAGS = types.int64[::1], types.float64[::1], types.boolean[::1]
 
 ENTRIES = {
     "meet": Entry(meet, (_INTS, _FLOATS, _INTS, _FLAGS, _INTS, _INTS, _INTS)),
-    "order": Entry(order, (_INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS)),
+    "order": Entry(order, (_INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS)),
 }

@@ -44,6 +44,9 @@ SMALLEST = 1e-9
 # Where an average is longer than the memory of the coefficients, mean_v V and mean_u U grow and cancel each other: they
 # are brought together when mean_v is so many times the scale.
 MOST_CANCELLED = 100.0
+# Where an event meets so many numbers of vectors, sums stay in registers; where more, so many runs go along the slots
+# together.
+NEAR, RUNS = 24_576, 24
 # Without scaling values are cut here, so that their squares do not overflow in float32.
 LARGEST_UNSCALED = 1e15
 # Larger coefficients, which only a damaged archive has, would overflow in float32 when they are summed.
@@ -194,13 +197,12 @@ def dot(coefs, c, row, n):
 
 
 @inlined
-def dots(vectors, b, rows, values, m):
-    """The sums over the pairs 1 ... m - 1 of value * vectors[row - 1], in the slots from b on that are one lane each.
+def dots(vectors, b, rows, values, start, end, sums):
+    """Add to sums value * vectors[row - 1] of the pairs start ... end - 1, in the slots from b on that are a lane each.
 
     One pair after the other: those of value 0 change nothing, so dense and sparse rows give the same.
     """
-    sums = lanes(ZERO)
-    for i in range(1, m):
+    for i in range(start, end):
         sums = times_plus(values[u(i)], lanes_at(vectors, (u(rows[u(i)] - 1), u(b))), sums)
     return sums
 
@@ -267,10 +269,21 @@ def distances(state, m, out):
     """gamma times the weighted square distance of the pairs taken to the vector in each slot."""
     vectors, norms, weighted, gamma = state.vectors, state.norms, state.weighted, f32(state.gamma_now)
     rows, _ = in_hand(state.rows)
-    norm = weighted[0]
+    norm, at_once, start = weighted[0], pairs_at_once(m, state.n_vectors), 1
+    while m - start > at_once:
+        for b in range(0, state.n_vectors, LANES):
+            sums = lanes(ZERO) if start == 1 else lanes_at(out, u(b))
+            put_lanes(dots(vectors, b, rows, weighted, start, start + at_once, sums), out, u(b))
+        start += at_once
     for b in range(0, state.n_vectors, LANES):
-        square = (norm + lanes_at(norms, u(b))) - TWO * dots(vectors, b, rows, weighted, m)
-        put_lanes(gamma * larger(square, lanes(ZERO)), out, u(b))
+        sums = dots(vectors, b, rows, weighted, start, m, lanes(ZERO) if start == 1 else lanes_at(out, u(b)))
+        put_lanes(gamma * larger((norm + lanes_at(norms, u(b))) - TWO * sums, lanes(ZERO)), out, u(b))
+
+
+@inlined
+def pairs_at_once(m, n):
+    """Of how many of m pairs sums go along n slots together: what is not near is fetched ahead of a few runs alone."""
+    return m if m * n <= NEAR else RUNS
 
 
 @inlined

@@ -15,6 +15,7 @@ from streamsvm.kernels.expansion import (
     ZERO,
     first_class,
     padded,
+    pairs_at_once,
     vector_norm,
 )
 from streamsvm.kernels.exponential import exp_below
@@ -83,12 +84,14 @@ def relearn_metric(state, m):
         relevance[j] = MOST_RELEVANCE * exp_below(theta[j] - MOST_THETA)
         more[u(i)] = f32(relevance[j]) - before
     state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
-    for b in range(0, slots, LANES):
-        sums = lanes_at(norms, u(b))
-        for i in range(1, m):
-            v = lanes_at(vectors, (u(rows[u(i)] - 1), u(b)))
-            sums = times_plus(more[u(i)] * v, v, sums)
-        put_lanes(sums, norms, u(b))
+    at_once = pairs_at_once(m, slots)
+    for start in range(1, m, at_once):
+        for b in range(0, slots, LANES):
+            sums = lanes_at(norms, u(b))
+            for i in range(start, min(start + at_once, m)):
+                v = lanes_at(vectors, (u(rows[u(i)] - 1), u(b)))
+                sums = times_plus(more[u(i)] * v, v, sums)
+            put_lanes(sums, norms, u(b))
     state.n_relearned += 1
     if state.n_relearned >= state.n_known + 64:
         state.n_relearned = 0

@@ -35,7 +35,7 @@ from streamsvm.kernels.calibration import is_heard as is_noise_heard
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import TWO, ZERO, bsgd_at, dots, padded, score_heads
 from streamsvm.kernels.exponential import exp32, log_of
-from streamsvm.kernels.lanes import LANES, lanes_at, put_lanes, times_plus
+from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, times_plus
 from streamsvm.kernels.linear import average_scores, linear_at
 from streamsvm.kernels.losses import best_class, inverse_temperature, largest
 from streamsvm.kernels.polytope import cpm_at
@@ -295,7 +295,7 @@ def walk_vectors(state, walk, first, averaging):
     for c in range(size):
         walk.kept_scores[c], walk.kept_scores[size + c] = state.scores[c], state.mean_scores[c]
     for b in range(0, n, LANES):
-        put_lanes(dots(state.vectors, b, rows, state.weighted, m), walk.dots[1], u(b))
+        put_lanes(dots(state.vectors, b, rows, state.weighted, 1, m, lanes(ZERO)), walk.dots[1], u(b))
     walk.norms[0], walk.norms[1] = ZERO, state.weighted[0]
     score_coalition(state, walk, 0, 0, first, averaging)
     for step in range(walk.n_steps):

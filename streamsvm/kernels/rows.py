@@ -170,7 +170,7 @@ def load(rows, values, columns, start, end, shared):
     """
     if is_whole(columns, start, end, shared) and rows.scaling != RANK:
         return load_whole(rows, values, start, end - start)
-    return load_pairs(rows, values, columns, start, end, shared)
+    return load_pairs(rows, rows, values, columns, start, end, shared)
 
 
 @inlined
@@ -196,14 +196,14 @@ def load_whole(rows, values, start, n):
 
 
 @kernel
-def load_pairs(rows, values, columns, start, end, shared):
-    """`load` for any row: missing entries are left out."""
-    shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
+def load_pairs(rows, by, values, columns, start, end, shared):
+    """`load` for any row: missing entries are left out. Statistics are those of `by`, which sees the same events."""
+    shift, scale, out, limit = by.shift, by.scale, rows.scaled, rows.limit
     out_rows = rows.own_rows
     n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
     if n_ranked > 0:
-        find_ranks(rows, values, columns, start, end, skip)
+        find_ranks(rows, by, values, columns, start, end, skip)
     rows.in_order = 0
     out_rows[0] = 0
     out[0] = 1.0
@@ -215,8 +215,8 @@ def load_pairs(rows, values, columns, start, end, shared):
                 continue
             return start - i - 1
         j = columns[u(i - skip)]
-        if j < n_ranked and rows.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
-            z = rank(rows, j)
+        if j < n_ranked and by.centred[j] > 0.0:  # sparse columns and indicators have nothing to rank among
+            z = rank(rows, by, j)
         else:
             z = (x - shift[u(j)]) * scale[u(j)]
             z = z if z < limit else limit
@@ -229,7 +229,7 @@ def load_pairs(rows, values, columns, start, end, shared):
 
 
 @kernel
-def find_ranks(rows, values, columns, start, end, skip):
+def find_ranks(rows, by, values, columns, start, end, skip):
     """How many of the recent values of each column are smaller than that of a row, in `entering`; how many not larger.
 
     Where one is equal, those not larger are those below the next number.
@@ -237,8 +237,10 @@ def find_ranks(rows, values, columns, start, end, skip):
     n_ranked, entering, upto, n = rows.ranks.shape[0], rows.entering, rows.upto, 0
     for i in range(start, end):
         x, column = values[u(i)], columns[u(i - skip)]
-        if column < n_ranked and rows.centred[u(column)] > 0.0 and x == x:
-            ordered, held = rows.ranks[u(column)], int(rows.present[u(column)])
+        if column >= n_ranked:
+            break
+        if by.centred[u(column)] > 0.0 and x == x:
+            ordered, held = rows.ranks[u(column)], int(by.present[u(column)])
             if held < rows.window:
                 entering[u(column)] = count_below(ordered, x, held)
                 upto[u(column)] = count_upto(ordered, x, held, entering[u(column)])
@@ -299,7 +301,7 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
     out_rows, out_values, out_starts = borrow(out_rows), borrow(out_values), borrow(out_starts)
     at = 0
     for i in range(indptr.size - 1):
-        m = load_pairs(rows, values, columns, indptr[i], indptr[i + 1], shared)
+        m = load_pairs(rows, rows, values, columns, indptr[i], indptr[i + 1], shared)
         event_rows, scaled = in_hand(rows)
         out_starts[i] = at
         for k in range(m):
@@ -310,9 +312,9 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
 
 
 @inlined
-def rank(rows, j):
+def rank(rows, by, j):
     """The mid-rank found among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
-    held = min(rows.present[u(j)], float(rows.window))
+    held = min(by.present[u(j)], float(rows.window))
     return ((rows.entering[u(j)] + rows.upto[u(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
 
 
@@ -360,18 +362,15 @@ def observe_pairs(rows, values, columns, start, end, shared):
     """`observe` for any row."""
     decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
     present, due = rows.present, rows.due
-    n_ranked = rows.ranks.shape[0] if rows.scaling == RANK else 0
     skip = start if shared else 0
-    if n_ranked > 0:
-        find_places(rows, values, columns, start, end, skip)
+    if rows.scaling == RANK:
+        observe_ranks(rows, rows, values, columns, start, end, shared)
     for i in range(start, end):
         x = values[u(i)]
         if math.isnan(x):
             continue
         column = columns[u(i - skip)]
         j = u(column)
-        if column < n_ranked and due[j] >= 0.0 and rows.leaving[j] >= 0:
-            replace(rows.ranks[j], rows.leaving[j], rows.entering[j], x)
         delta = x - shift[j]
         count[j] = count[j] * decay + 1.0
         present[j] += 1.0
@@ -416,15 +415,31 @@ def renew(rows, j):
 
 
 @kernel
-def find_places(rows, values, columns, start, end, skip):
+def observe_ranks(rows, by, values, columns, start, end, shared):
+    """Take a learned row into the recent values, before it is taken into the statistics of `by`."""
+    n_ranked, leaving, skip = rows.ranks.shape[0], rows.leaving, start if shared else 0
+    find_places(rows, by, values, columns, start, end, skip)
+    for i in range(start, end):
+        x, column = values[u(i)], columns[u(i - skip)]
+        if column >= n_ranked:
+            break
+        j = u(column)
+        if x == x and by.due[j] >= 0.0 and leaving[j] >= 0:
+            replace(rows.ranks[j], leaving[j], rows.entering[j], x)
+
+
+@kernel
+def find_places(rows, by, values, columns, start, end, skip):
     """Where each value of a row takes the place of the oldest of the recent values of its column, if it is another."""
     n_ranked, window, spacing, n = rows.ranks.shape[0], rows.window, rows.spacing, 0
     for i in range(start, end):
         x, column = values[u(i)], columns[u(i - skip)]
-        if not (column < n_ranked and x == x and rows.due[u(column)] >= 0.0):
+        if column >= n_ranked:
+            break
+        if not (x == x and by.due[u(column)] >= 0.0):
             continue
         j = u(column)
-        index = int(rows.present[j])
+        index = int(by.present[j])
         after = index - window
         if after > 0 and after & (spacing - 1) != 0:
             rows.leaving[j] = -1

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import FeatureSpace
+from streamsvm.features import FeatureSpace, Floats
 from streamsvm.kernels.rows import MOST_EVENTS
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, decode_label, encode_label
@@ -29,7 +29,12 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     n = len(space)
     if (rows.due[:n] < 0.0).tolist() != list(space.is_indicator) or (rows.due[n:] != 0.0).any():
         raise ArchiveError("statistics take other columns for indicators than the header does")
-    for j, present in enumerate(rows.present[: len(rows.ranks)]):
+    check_ranks(rows, rows.present)
+
+
+def check_ranks(rows: State, counts: Floats) -> None:
+    """Refuse recent values from an archive that columns with so many values cannot have left."""
+    for j, present in enumerate(counts[: len(rows.ranks)]):
         held = min(int(present), rows.ranks.shape[1])
         alike = np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held])
         if not alike or rows.ring[j, held:].any() or rows.ranks[j, held:].any():

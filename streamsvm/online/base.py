@@ -231,16 +231,11 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             state.take(self._state)
             self._use(state)
         if n_columns > self._n_prepared:
-            for rows in self._scaled_rows():
-                for j in range(self._n_prepared, n_columns):
-                    if self._space.is_indicator[j]:
-                        rows.due[j], rows.scale[j] = -1.0, 1.0
+            indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
+            if indicators.size > 0:
+                self._rows.due[indicators], self._rows.scale[indicators] = -1.0, 1.0
             self._n_prepared = n_columns
             self._follow_space()
-
-    def _scaled_rows(self) -> list[State]:
-        """All ways in which rows are scaled."""
-        return [self._rows]
 
     def _code(self, label: Any) -> int:
         """The number of a class, which begins if it is new."""

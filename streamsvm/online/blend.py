@@ -24,7 +24,7 @@ from streamsvm.kernels.requests import one_event
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, public
 from streamsvm.online import base
-from streamsvm.online.archive import check_statistics, within
+from streamsvm.online.archive import check_ranks, within
 from streamsvm.online.budgeted import BSGDClassifier, nearest_vectors
 from streamsvm.online.polytope import CPMClassifier
 from streamsvm.online.scaling import new_rows
@@ -226,7 +226,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         block = self._new_block(n_columns, n_classes, kinds, list(members.values()))
         own = {
             "rows": rows,
-            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING),
+            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True),
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),
             "block": block,
@@ -274,14 +274,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
             member.way, member.state, member.run = kind.on_ranks, state.address, kind.entries[0].compile().address
         return block
 
-    def _scaled_rows(self) -> list[State]:
-        return [self._rows, self._state.ranks]
-
     def _member_states(self) -> list[State]:
         return _members_of(self._state)
 
     def _check_restored(self, state: State) -> None:
-        check_statistics(state.ranks, self._space)
+        check_ranks(state.ranks, state.rows.present)
         for kind, member in zip(self._kinds(), _members_of(state), strict=True):
             kind.check_restored(member)
         labels = state.autocorrelation
@@ -491,7 +488,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         heads = member.heads
         weights = (heads.weight + 1e-6) * heads.scale / heads.rate
         rows = self._state.ranks if kind.on_ranks else self._rows
-        return nearest_vectors(member, rows, self._space, self._answers, n, weights)
+        return nearest_vectors(member, rows, self._rows, self._space, self._answers, n, weights)
 
     @property
     def autocorrelation_trust(self) -> float:

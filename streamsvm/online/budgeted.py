@@ -353,7 +353,7 @@ class BSGDClassifier(base.OnlineClassifier):
         self._event(self._state, PREDICT, 1.0)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
-        return nearest_vectors(self._state, self._rows, self._space, self._answers, n, weights)
+        return nearest_vectors(self._state, self._rows, self._rows, self._space, self._answers, n, weights)
 
     def _new_explainer(self) -> Explainer:
         from streamsvm.online.reasons import Explainer  # what is compiled for it is, where it is asked for
@@ -529,7 +529,7 @@ def class_coefs(state: State, name: str, slots: Ints | None = None) -> Floats:
 
 
 def nearest_vectors(
-    state: State, rows: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
+    state: State, rows: State, by: State, space: FeatureSpace, classes: Sequence[Any], n: int, weights: Floats
 ) -> list[dict[str, Any]]:
     """At most n vectors, the most like the event in hand first, as `StreamSVMClassifier.nearest` has them.
 
@@ -539,6 +539,8 @@ def nearest_vectors(
         Those of a kernel machine, with the kernel values of the event at hand.
     rows
         How its values are scaled.
+    by
+        The statistics of its columns.
     space
         The names of its columns.
     classes
@@ -555,7 +557,7 @@ def nearest_vectors(
     for b, code in zip(slots.tolist(), spoken_for(state, slots, weights), strict=True):
         vector = state.vectors[: len(space), b]
         columns = np.flatnonzero(vector)
-        values = zip(columns.tolist(), unscaled(rows, columns, vector[columns].astype(float)), strict=True)
+        values = zip(columns.tolist(), unscaled(rows, by, columns, vector[columns].astype(float)), strict=True)
         features = {space.names[j]: value for j, value in values if not (space.left_out and space.is_dead(j))}
         found.append({"similarity": float(state.kernel[b]), "label": classes[code], "features": features})
     return found

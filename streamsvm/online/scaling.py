@@ -19,15 +19,18 @@ RANKED_MOST = 512
 MAPPED = 1_000.0
 
 
-def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1) -> State:
-    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work."""
+def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1, *, by_others: bool = False) -> State:
+    """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work.
+
+    Where they go by the statistics of others there is no room for their own.
+    """
     ranked = min(n_columns, RANKED_MOST) if kind == "rank" else 0
     rows = State(
         kernels.ROWS,
         {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
-            "scaled": n_columns if kind is not None else 0,
+            "scaled": n_columns if kind is not None and not by_others else 0,
             "ranked": ranked,
             "window": window if kind == "rank" else 0,
         },
@@ -45,14 +48,14 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1
     return rows
 
 
-def unscaled(rows: State, columns: Ints, values: Floats) -> list[float]:
-    """Scaled values of columns in the units of the stream; of ranks, the values that have these."""
-    scale, shift = rows.scale[columns], rows.shift[columns]
+def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[float]:
+    """Scaled values in the units of the stream, by statistics in `by`; of ranks, the values that have these."""
+    scale, shift = by.scale[columns], by.shift[columns]
     found: list[float] = (values / np.where(scale > 0.0, scale, np.inf) + shift).tolist()
     if rows.scaling == kernels.RANK:
         for i, (j, z) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
-            if j < len(rows.ranks) and rows.centred[j] > 0.0:
-                held = rows.ranks[j, : int(min(rows.present[j], rows.window))]
+            if j < len(rows.ranks) and by.centred[j] > 0.0:
+                held = rows.ranks[j, : int(min(by.present[j], rows.window))]
                 place = min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0) * (len(held) - 1)
                 low = int(place)
                 high = min(low + 1, len(held) - 1)

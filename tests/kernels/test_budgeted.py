@@ -476,6 +476,20 @@ def test_norms_stay_right_as_the_metric_moves():
     assert model._state.norms[: len(vectors)] == pytest.approx((vectors**2 @ relevance), rel=1e-4)
 
 
+def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
+    X, _ = blobs(400, 2, 200, seed=14)
+    y = np.arange(400) // 2 % 2  # says nothing, so that every event becomes a vector
+    model = BSGDClassifier(budget=150, metric_rate=0.2, scaling="none", absorb=1.0)
+    model.learn_many(X[:-1], y[:-1].tolist())
+    relevance, vectors, n = np.array(list(model.relevance.values())), model.model.vectors, model.n_support_vectors
+    assert relevance.std() > 0.01
+    assert n * X.shape[1] > expansion.NEAR
+    assert model._state.norms[:n] == pytest.approx(vectors**2 @ relevance, rel=1e-4)
+    model.predict_many(X[-1:])
+    far = (X[-1] - vectors) ** 2 @ relevance
+    assert model._state.kernel[:n] == pytest.approx(np.exp(-model._state.gamma_now * far), rel=1e-3)
+
+
 def test_gamma_follows_the_data():
     X, y = blobs(500, 2, 5, seed=15)
     model = BSGDClassifier(scaling="none", gamma_factor=2.0)

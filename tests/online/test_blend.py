@@ -591,9 +591,9 @@ def test_a_dormant_member_that_has_not_met_the_latest_class_is_saved_and_loaded(
 DAMAGES = [
     ("inverse_temperature", (), 1e100, "inverse_temperature"),
     ("experts.accuracy", 0, -1e300, "experts.accuracy"),
-    ("ranks.present", 0, -1e300, "ranks.present"),
-    ("ranks.present", 0, 0.0, "statistics"),
-    ("ranks.due", 0, -1.0, "indicators"),
+    ("rows.present", 0, -1e300, "rows.present"),
+    ("rows.present", 0, 0.0, "statistics"),
+    ("rows.due", 0, -1.0, "indicators"),
     ("ranks.ring", (0, 0), 1e9, "sorted values"),
     ("ranks.ring", (0, 240), 1e9, "sorted values"),
     ("1.heads.scale", 0, 0.0, "heads.scale"),
