@@ -175,7 +175,7 @@ def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_
     assert result.returncode == 0, result.stderr
     assert "30 events" in result.stdout
     assert result.stderr.count(f"compiled code cannot be kept in {tmp_path}/cache/") == 1
-    assert ": File too large; it is compiled anew each time until there is space" in result.stderr
+    assert ": File too large; it is compiled anew each time until that is mended" in result.stderr
     assert not list(tmp_path.rglob("*.compiled"))
 
 
