@@ -102,9 +102,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
     threads
         On how many threads members run where rows come in batches (`learn_many`, `predict_many`, `test_then_train`,
-        `run_batch`), a few tens or more; the results are the same. Members wait for one another every 32 events, so two
-        pay where an event takes some 30 us on one, as with hundreds of columns or wide sparse rows; below that they
-        take longer. More threads than members are of no use.
+        `run_batch`), a few tens or more; the results are the same. Members wait for one another every 32 events: two
+        threads have gained a tenth on wide sparse rows, and took longer than one on most streams. Measure before you
+        ask for more. More threads than members are of no use.
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
         out with a warning (see `FeatureSpace`).
