@@ -146,6 +146,33 @@ class Coded(Sequence[Any]):
         return values if isinstance(values, cls) else cls(np.arange(len(values)), values)
 
     @classmethod
+    def by_value(cls, values: Sequence[Any]) -> Coded:
+        """Any hashable values, each different one held once; those that are held by codes already as they are.
+
+        >>> Coded.by_value(["up", "down", "up"]).codes
+        array([0, 1, 0])
+        """
+        if isinstance(values, cls):
+            return values
+        n, numbers = len(values), dict[Any, int]()
+        # Mostly a few objects come again and again: they are told apart at once, before any is hashed.
+        objects, codes = _identities(values), np.full(n, -1)
+        for _ in range(min(n // 64, 16)):
+            first = int(codes.argmin())
+            if codes[first] >= 0:
+                return cls(codes, list(numbers))
+            codes[objects == objects[first]] = numbers.setdefault(values[first], len(numbers))
+        numbers = {value: code for code, value in enumerate(dict.fromkeys(values))}
+        return cls(np.fromiter(map(numbers.__getitem__, values), np.int64, n), list(numbers))
+
+    def different(self) -> list[Any]:
+        """Those that occur, in order of their first occurrence."""
+        found = dict.fromkeys(self.codes[:256].tolist())  # mostly all that there are
+        if len(found) < len(self.values):
+            found = dict.fromkeys(self.codes.tolist())
+        return [self.values[code] for code in found]
+
+    @classmethod
     def one_after_the_other(cls, parts: Sequence[Coded]) -> Coded:
         """The values of several; their codes stay as they are where all are of the same values."""
         parts = [part for part in parts if len(part)] or parts[:1]
@@ -162,6 +189,11 @@ class Coded(Sequence[Any]):
     def tolist(self) -> list[Any]:
         """As Python has them."""
         return list(self)
+
+
+def _identities(values: Sequence[Any]) -> Ints:
+    """The `id` of each, which an array of objects holds already."""
+    return np.frombuffer(np.fromiter(values, object, len(values)).tobytes(), np.int64)
 
 
 def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:

@@ -112,10 +112,11 @@ cpm_at, block_at = state_at(CPM), state_at(BLOCK)
 
 @inlined
 def dot_faces(weights, n_faces, rows, values, m, out):
-    """out[f] = sum over the pairs of value * weights[row, f]."""
+    """out[f] = sum over the pairs, of which the first is the bias, of value * weights[row, f]."""
+    j0, x0 = u(rows[0]), values[0]
     for f in range(n_faces):
-        out[u(f)] = 0.0
-    i = 0
+        out[u(f)] = x0 * weights[j0, u(f)]
+    i = 1
     while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
         j0, j1, j2, j3 = u(rows[u(i)]), u(rows[u(i + 1)]), u(rows[u(i + 2)]), u(rows[u(i + 3)])
         x0, x1, x2, x3 = values[u(i)], values[u(i + 1)], values[u(i + 2)], values[u(i + 3)]

@@ -100,6 +100,11 @@ class Array:
         return tuple(tuple(dim.split("*")) for dim in self.dims)
 
     @cached_property
+    def is_joined(self) -> bool:
+        """Whether a dimension that compiled code sees is several named ones."""
+        return any(len(names) > 1 for names in self.factors)
+
+    @cached_property
     def addresses(self) -> frozenset[str]:
         """The fields of records that are addresses."""
         return frozenset(name for name, number in (self.fields or {}).items() if number.is_address)
@@ -414,7 +419,8 @@ class State:
         """An array with each named dimension by itself."""
         entry = self.declaration.entries[name]
         assert isinstance(entry, Array)
-        return self._array(name).reshape(_split(entry, self.dims))
+        found = self._array(name)
+        return found.reshape(_split(entry, self.dims)) if entry.is_joined else found
 
     @property
     def n_bytes(self) -> int:
@@ -426,9 +432,10 @@ class State:
         taken = self.declaration.taken
         self._words[taken] = other._words[taken]
         for name, array in self.declaration.own_arrays.items():
-            if self._layout.spans[name].shape == other._layout.spans[name].shape and not array.addresses:
-                self._array(name)[...] = other._array(name)
-            else:
+            mine, theirs = self._array(name), other._array(name)
+            if mine.shape == theirs.shape and not array.addresses:
+                mine[...] = theirs
+            elif theirs.size:
                 _copy_common(array, self.split(name), other.split(name))
         for name, part in self.parts.items():
             part.take(other.parts[name])
@@ -512,7 +519,7 @@ def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, St
 
 
 def _copy_common(array: Array, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
-    common = tuple(slice(0, min(a, b)) for a, b in zip(mine.shape, theirs.shape, strict=True))
+    common = tuple(map(slice, map(min, mine.shape, theirs.shape)))
     if not array.addresses:
         mine[common] = theirs[common]
         return

@@ -7,8 +7,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
-from itertools import compress, repeat
-from operator import is_
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -73,6 +71,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     max_features: int
     categories: tuple[Hashable, ...] | None
 
+    _first_columns = 16  # there is room for, before any has come
     _shares_space = False  # with other learners
 
     @property
@@ -121,7 +120,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._sets = AllSets()
-        self._capacity = (min(16, self.max_features), 2)
+        self._capacity = (min(self._first_columns, self.max_features), 2)
         self._use(self._new_state(*self._capacity))
 
     @property
@@ -722,35 +721,19 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
         Where `unlabelled`, None and NaN are no labels.
         """
-        labels = labels_of(y)
+        labels = Coded.by_value(labels_of(y))
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
-        learn = weights > 0.0
-        numbers = self._numbers_of(labels)
-        all_known = bool(self._codes) and not (unlabelled and None in self._codes)
-        all_known = all_known and self._are_known(labels, numbers, unlabelled)
-        if not all_known:
-            learn &= _are_labels(labels, unlabelled)
-        else:
-            learn &= numbers >= 0
+        learn = (weights > 0.0) & _are_labels(labels, unlabelled)
         rows = self._own_space().encode(X, learn)
-        if not all_known:
-            n_classes, learned = len(self._codes), list(labels if learn.all() else compress(labels, learn.tolist()))
-            for label in dict.fromkeys(learned):
+        if not all(map(self._codes.__contains__, labels.values)):
+            n_classes, learned = len(self._codes), labels.take(learn)
+            for label in learned.different():
                 self._code(label)
             self._doubt_labels(n_classes, learned)
-            numbers = self._numbers_of(labels)
+        numbers = numbers_of(labels, self._codes)
         numbers[~learn] = -1
         self._grow()
         return rows, numbers, weights
-
-    def _are_known(self, labels: Sequence[Any], numbers: Ints, unlabelled: bool) -> bool:
-        """Whether all labels are of classes there are, or None where that is none."""
-        n_others = np.count_nonzero(numbers < 0)
-        return not n_others or (unlabelled and n_others == np.count_nonzero(_are_none(labels)))
-
-    def _numbers_of(self, labels: Sequence[Any]) -> Ints:
-        """The classes of labels by number, -1 for those that are none yet."""
-        return numbers_of(labels, self._codes)
 
     def _run(
         self,
@@ -979,19 +962,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         adopt_statistics(scaler, self._rows)
 
 
-def _are_none(labels: Sequence[Any]) -> NDArray[np.bool_]:
-    """Which labels are not there."""
-    if isinstance(labels, Coded):
-        return _are_none(list(labels.values))[labels.codes]
-    return np.fromiter(map(is_, labels, repeat(None)), np.bool_, len(labels))
-
-
-def _are_labels(labels: Sequence[Any], unlabelled: bool) -> NDArray[np.bool_]:
+def _are_labels(labels: Coded, unlabelled: bool) -> NDArray[np.bool_]:
     """Which labels name a class; where `unlabelled`, None does not."""
-    if not any(is_nan(label) or (unlabelled and label is None) for label in set(labels)):
-        return np.ones(len(labels), bool)
-    found = np.array([not is_nan(label) and (label is not None or not unlabelled) for label in labels])
-    if not unlabelled:
+    values = labels.values
+    names = np.array([not is_nan(label) and (label is not None or not unlabelled) for label in values], bool)
+    found = names[labels.codes]
+    if not (unlabelled or found.all()):
         raise ValueError(f"the label of row {int(found.argmin())} is NaN: leave the row out, or use test_then_train")
     return found
 

@@ -118,6 +118,7 @@ class CPMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
+    _first_columns = 32
 
     def __init__(
         self,
