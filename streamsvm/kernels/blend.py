@@ -20,8 +20,8 @@ It wakes when it has come nearer, or when the blend is wrong more often than it 
 
 What an event looks like to the members follows from the events before it, and what a member learns from it does not
 depend on the others, nor on the votes. So rows go through in blocks: all are scaled, then each member runs over the
-block, one beside another on threads of their own, then the votes are taken. Who is dormant changes only between blocks,
-after every BLOCK events learned. A member is called by the address of its `run_member`, whatever its kind.
+block, then the votes are taken. Who is dormant changes only between blocks, after every BLOCK events learned. A member
+is called by the address of its `run_member`, whatever its kind. Several threads do so in a `pipeline`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,6 @@ from streamsvm.kernels.rows import (
 )
 from streamsvm.kernels.stacking import LEAST, STACK, first_logs, forget_stack, is_heard, learn_stack, stack
 from streamsvm.kernels.state import Array, Declaration, Number, Part, address, f32, i64, records
-
-# What is asked of rows: to do all, or a block one part after another; members learn on one thread each, the t-th asks
-# for LEARN + t.
-ALL, SCALE, VOTE_ON, LEARN = range(4)
 
 VOTE_INVERSE_TEMPERATURE = 100.0
 # Accuracies begin as if an expert had been wrong on so many events.
@@ -177,7 +173,7 @@ BLEND = Declaration(
 )
 
 
-blend_at, request_at = state_at(BLEND), state_at(REQUEST)
+blend_at, block_at, request_at = state_at(BLEND), state_at(BLOCK_OF_ROWS), state_at(REQUEST)
 
 
 @inlined
@@ -190,9 +186,9 @@ def padded(n):
 
 
 @kernel
-def load_event(state, values, columns, start, end, shared, k, at):
+def load_event(state, block, values, columns, start, end, shared, k, at):
     """Make a row the k-th of the block, its pairs from `at` on; returns 0, or -1 - i where entry i cannot be used."""
-    rows, block = state.rows, state.block
+    rows = state.rows
     m = load(rows, values, columns, start, end, shared)
     if m < 0:
         return m
@@ -247,31 +243,31 @@ def observe_event(state, values, columns, start, end, shared):
 
 
 @kernel
-def find_proba(state, k):
-    """The probabilities of all classes, from the scores for row k of members that are awake."""
+def find_proba(state, block, k):
+    """The probabilities of all classes, from the scores for row k of the block of members that are awake."""
     n, proba = state.n_classes, state.proba
     if n == 0:
         return
     if n > FEW:
-        name_classes(state, k)
-        vote_on_named(state, k)
+        name_classes(state, block, k)
+        vote_on_named(state, block, k)
         proba = state.votes
     else:
-        vote_on_all(state, k)
+        vote_on_all(state, block, k)
     settle_votes(state, n_voted(state), proba)
     if n > FEW:
         spread_votes(state)
 
 
 @inlined
-def vote_on_all(state, k):
+def vote_on_all(state, block, k):
     """The first vote, where classes are few: the softmax of each expert's scores, times its weight.
 
     The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
     """
-    n, proba, block, experts, logs = state.n_classes, state.proba, state.block, state.experts, state.stack.logs
+    n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.stack.logs
     if state.n_softened != n:
-        soften(state, k)
+        soften(state, block, k)
     terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
     for c in range(n):
         proba[c] = 0.0
@@ -291,16 +287,16 @@ def vote_on_all(state, k):
 
 
 @inlined
-def soften(state, first):
+def soften(state, block, first):
     """The terms of all experts' softmax, and their sums, for the rows of the block from one on.
 
     All rows at a time: there is nothing they would wait for, and the loops over experts vectorise.
     """
-    n, n_experts, rows = state.n_classes, state.experts.size, range(first, state.block.n_rows)
+    n, n_experts, rows = state.n_classes, state.experts.size, range(first, block.n_rows)
     terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
     state.n_softened = n
     for k in rows:
-        find_terms(state, k)
+        find_terms(state, block, k)
     for k in rows:
         for j in range(padded(n_experts * n)):
             powers[u(k), u(j)] = exp32(terms[u(k), u(j)])
@@ -316,9 +312,9 @@ def soften(state, first):
 
 
 @inlined
-def find_terms(state, k):
+def find_terms(state, block, k):
     """The classes that experts find likeliest for row k, and beta times how far the scores of all are below."""
-    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, state.block.scores[k]
+    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, block.scores[k]
     terms, bests = state.terms[k], state.bests[k]
     for h in range(experts.size):
         at, beta = h * capacity, experts[h].inverse_temperature
@@ -409,9 +405,9 @@ def name_class(state, c):
 
 
 @kernel
-def name_classes(state, k):
+def name_classes(state, block, k):
     """Choose the classes that are voted on by name for row k; the first vote on all is left in `proba`."""
-    n, block, place, logs, proba = state.n_classes, state.block, state.place, state.stack.logs, state.proba
+    n, place, logs, proba = state.n_classes, state.place, state.stack.logs, state.proba
     for c in range(n):
         proba[u(c)] = 0.0
     labels = state.autocorrelation
@@ -442,9 +438,9 @@ def name_classes(state, k):
 
 
 @kernel
-def vote_on_named(state, k):
+def vote_on_named(state, block, k):
     """The first vote, on the classes that are named and, the last, all others together."""
-    labels, n, votes, block = state.autocorrelation, n_voted(state), state.votes, state.block
+    labels, n, votes = state.autocorrelation, n_voted(state), state.votes
     m, named, others = labels.n_named, labels.named, n_others(labels, n)
     capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
     for c in range(n):
@@ -489,13 +485,13 @@ def spread_votes(state):
 
 
 @kernel
-def count(state, request, label, k):
+def count(state, block, request, label, k):
     """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
-    n, row, late = state.n_classes, state.block.rows[k], late_at(request, request.first + k)
+    n, row, late = state.n_classes, block.rows[k], late_at(request, block.first + k)
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
         right = 1.0 if best_named(state) == label else 0.0
-        count_votes(state, request, label, k, place)
+        count_votes(state, block, request, label, k, place)
         follow_classes(state, label, row.seen)
         detect_drift(state, right, row.seen)
         if label < n:
@@ -515,13 +511,13 @@ def count(state, request, label, k):
 
 
 @kernel
-def count_votes(state, request, label, k, place):
+def count_votes(state, block, request, label, k, place):
     """Take the predictions of all experts for row k into their accuracies and log losses, and weigh them anew.
 
     An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
     """
-    n, block, experts, row = state.n_classes, state.block, state.experts, state.block.rows[k]
-    is_late, late = row.late > 0, late_at(request, request.first + k)
+    n, experts, row = state.n_classes, state.experts, block.rows[k]
+    is_late, late = row.late > 0, late_at(request, block.first + k)
     if is_late:
         judge_kept(state, request.memories[late], label)
     # At first accuracies are means, a little below what they will be.
@@ -658,13 +654,13 @@ def best_accuracy(state, i):
 
 
 @inlined
-def add_to_block(state, values, columns, start, end, shared, label, weight, k, at, at_hand):
+def add_to_block(state, block, values, columns, start, end, shared, label, weight, k, at, at_hand):
     """Make a row the k-th of a block, scaled already if `at_hand`; returns 0, or -1 - i where entry i is of no use."""
     if not at_hand:
-        bad = load_event(state, values, columns, start, end, shared, k, at)
+        bad = load_event(state, block, values, columns, start, end, shared, k, at)
         if bad < 0:
             return bad
-    row = state.block.rows[k]
+    row = block.rows[k]
     row.seen, row.weight = state.rows.seen, weight
     row.label = label if weight > 0.0 else -1
     if row.label >= 0:
@@ -681,13 +677,13 @@ def follow_memory(row, memory):
 
 
 @inlined
-def scale_block(state, request, first):
-    """Scale rows from `first` on, each with the statistics of those learned before it, as far as a block goes.
+def scale_block(state, block, request):
+    """Scale rows from `block.first` on, each with the statistics of those learned before it, as far as a block goes.
 
     Returns how many rows it has, or -1 - i if entry i of the first cannot be used.
     """
     values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
-    rows, block = state.rows, state.block
+    rows, first = state.rows, block.first
     capacity, at, n_block = block.scaled.shape[1], 0, 0
     for i in range(first, min(first + block.rows.size, indptr.size - 1)):
         start, end = indptr[i], indptr[i + 1]
@@ -695,7 +691,7 @@ def scale_block(state, request, first):
             break
         seen, label = rows.seen, request.labels[i]
         weight, at_hand = request.weights[i], request.at_hand > 0
-        bad = add_to_block(state, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
+        bad = add_to_block(state, block, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
         if bad < 0:
             return bad if n_block == 0 else n_block
         late = late_at(request, i)
@@ -707,16 +703,15 @@ def scale_block(state, request, first):
     return n_block
 
 
-def scale_rows(address, request_address):
-    """`scale_block` of the rows from `request.first` on, compiled apart: how many is left in `request.n_block`."""
-    request = request_at(request_address)
-    request.n_block = scale_block(blend_at(address), request, request.first)
+def scale_rows(address, block_address, request_address):
+    """`scale_block`, compiled apart: how many rows there are is left in `block.n_rows`."""
+    block = block_at(block_address)
+    block.n_rows = scale_block(blend_at(address), block, request_at(request_address))
 
 
 @inlined
-def call_member(block, i, n_rows, at_hand):
-    """Let a member score the rows of the block, and learn those with a label; it may have its scores `at_hand`."""
-    block.n_rows = n_rows
+def call_member(block, i, at_hand):
+    """Let a member score the rows of a block, and learn those with a label; it may have its scores `at_hand`."""
     member = block.members[i]
     call(member.run, (member.state, address_of(block), i, int(at_hand)))
 
@@ -734,11 +729,11 @@ def remember_votes(state, memory):
 
 
 @inlined
-def vote_on(state, request, k, at_hand):
-    """Predict row k of the block from the scores of all members; returns the class."""
-    row, i = state.block.rows[k], request.first + k
+def vote_on(state, block, request, k, at_hand):
+    """Predict row k of a block from the scores of all members; returns the class."""
+    row, i = block.rows[k], block.first + k
     if not at_hand:
-        find_proba(state, k)
+        find_proba(state, block, k)
     late = late_at(request, i)
     if late >= 0 and row.label < 0:
         remember_votes(state, request.memories[late])
@@ -748,27 +743,26 @@ def vote_on(state, request, k, at_hand):
 
 
 @inlined
-def vote_on_block(state, request, first, n_block):
+def vote_on_block(state, block, request):
     """Predict the rows of a block, say so where that is asked for, and count how well it went."""
     at_hand = request.at_hand > 0
     state.n_softened = 0
-    for k in range(n_block):
-        label = state.block.rows[k].label
-        best = vote_on(state, request, k, at_hand)
+    for k in range(block.n_rows):
+        label, i = block.rows[k].label, block.first + k
+        best = vote_on(state, block, request, k, at_hand)
         if request.answering > 0:
-            request.codes[first + k] = best
+            request.codes[i] = best
             if best >= 0:
-                answer(request, first + k, best, state.proba, state.n_classes)
+                answer(request, i, best, state.proba, state.n_classes)
         if request.following > 0:
-            follow(state.rows, label, first + k)
+            follow(state.rows, label, i)
         if label >= 0:
-            count(state, request, label, k)
+            count(state, block, request, label, k)
 
 
-def vote_on_rows(address, request_address):
-    """`vote_on_block` of the block in hand, compiled apart."""
-    request = request_at(request_address)
-    vote_on_block(blend_at(address), request, request.first, request.n_block)
+def vote_on_rows(address, block_address, request_address):
+    """`vote_on_block`, compiled apart."""
+    vote_on_block(blend_at(address), block_at(block_address), request_at(request_address))
 
 
 # Entry points -----------------------------------------------------------------------------------------------------
@@ -781,19 +775,20 @@ def event(state, label, weight):
     It is a request for one row: what that takes is compiled already.
     """
     row, columns, n, shared = single_event(state.rows)
-    request = state.whole if shared else state.listed
+    request, block = state.whole if shared else state.listed, state.block
     at_hand = is_at_hand(state, row, columns, n, shared)
     state.at_hand = 0
     request.shared, request.at_hand = int(shared), int(at_hand)
     request.predicting, request.answering = int(LOOK < label < 0), int(label < 0)
     request.following = int(is_followed(state.rows, label))
     request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
-    addresses = address_of(state), address_of(request)
+    addresses = address_of(state), address_of(block), address_of(request)
+    block.first = 0
     call(state.scale, addresses)
-    if request.n_block < 0:
-        return request.n_block - 1
-    for i in range(state.block.members.size):
-        call_member(state.block, i, 1, at_hand)
+    if block.n_rows < 0:
+        return block.n_rows - 1
+    for i in range(block.members.size):
+        call_member(block, i, at_hand)
     call(state.vote, addresses)
     if label < 0:
         keep_at_hand(state, row, columns, n, shared)
@@ -802,32 +797,19 @@ def event(state, label, weight):
 
 
 @kernel
-def run_rows(state, request, what):
-    """Do what is asked of rows.
-
-    To do ALL returns how many rows were done. To SCALE returns how many rows from `request.first` on make a block (of
-    `request.n_block` rows, then), LEARN lets the members of a thread run over it, VOTE_ON returns where the next
-    begins.
-    """
-    block, n_rows, addresses = state.block, request.indptr.size - 1, (address_of(state), address_of(request))
-    if what < LEARN:
-        state.at_hand = 0
-    while request.first < n_rows:
-        if what in (ALL, SCALE):
-            call(state.scale, addresses)
-            if what == SCALE:
-                return request.n_block
-            if request.n_block < 0:
-                return request.first
-        if what == ALL or what >= LEARN:
-            for i in range(block.members.size):
-                if what == ALL or block.members[i].thread == what - LEARN:
-                    call_member(block, i, request.n_block, False)
-        if what in (ALL, VOTE_ON):
-            call(state.vote, addresses)
-        if what != ALL:
-            return request.first + request.n_block
-        request.first += request.n_block
+def run_rows(state, request):
+    """Predict and learn rows, a block after the other; returns how many were done, all but for one of no use."""
+    block, n_rows = state.block, request.indptr.size - 1
+    addresses = address_of(state), address_of(block), address_of(request)
+    state.at_hand = block.first = 0
+    while block.first < n_rows:
+        call(state.scale, addresses)
+        if block.n_rows < 0:
+            return block.first
+        for i in range(block.members.size):
+            call_member(block, i, False)
+        call(state.vote, addresses)
+        block.first += block.n_rows
     return n_rows
 
 
@@ -835,7 +817,7 @@ _STATE = StateType(BLEND.name)
 
 ENTRIES = {
     "event": Entry(event, (_STATE, types.int64, types.float64)),
-    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name), types.int64)),
-    "scale_rows": Entry(scale_rows, (types.int64,) * 2),
-    "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 2),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "scale_rows": Entry(scale_rows, (types.int64,) * 3),
+    "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 3),
 }

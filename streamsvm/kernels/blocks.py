@@ -13,7 +13,8 @@ from streamsvm.kernels.state import Array, Declaration, Number, address, i64, re
 BLOCK = Declaration(
     "block",
     {
-        "n_rows": Number("how many rows there are", i64),
+        "first": Number("the first of the rows, among all that are asked for", i64),
+        "n_rows": Number("how many there are; negative where the first cannot be used", i64),
         "seed": Number("settles which events dormant members learn", i64),
         "rows": records(
             ("block",),
@@ -39,7 +40,6 @@ BLOCK = Declaration(
             way=Number("0 where it sees standardised values, 1 where it sees ranks", i64),
             first=Number("its first expert", i64),
             n_heads=Number("how many experts are its heads", i64),
-            thread=Number("the thread it runs on where rows come in batches", i64),
             dormant=Number("whether it is", saved=True, within=(0.0, 1.0)),
             restless=Number("it may become so when so many events have been learned", saved=True),
         ),

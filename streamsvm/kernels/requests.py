@@ -16,8 +16,6 @@ REQUEST = Declaration(
         "answering": Number("whether codes, and what else is asked for, are wanted", i64),
         "following": Number("whether what follows events is told of these", i64),
         "at_hand": Number("whether the first row is scaled already, and members have its scores", i64),
-        "first": Number("the first row of the block in hand", i64),
-        "n_block": Number("how many rows it has", i64),
         "values": Array(("entries",), "the entries of all rows; row i has those of indptr[i]:indptr[i + 1]", lent=True),
         "columns": Array(("entries",), "their columns", i64, lent=True),
         "indptr": Array(("ends",), "where rows begin and end", i64, lent=True),

@@ -114,23 +114,27 @@ def bound(n_bytes: float, n_products: float) -> float:
 
 
 class _Staged(StreamSVMClassifier):
-    """The same, which takes the time of each stage as threads would share them: a member is a thread of its own."""
+    """The same, which takes the time of each stage."""
 
     seconds: dict[str, float]
 
     def _run_request(self, request: State) -> None:
-        self._state.block.members.thread[:] = range(len(self._members()))
-        learns = {f"member {i + 1}, {name}": kernels.LEARN + i for i, name in enumerate(self._members())}
-        asked = {"rows": kernels.SCALE} | learns | {"votes": kernels.VOTE_ON}
-        self.seconds = dict.fromkeys(asked, 0.0)
-        while request.first < request.indptr.size - 1:
-            for name, what in asked.items():
+        state, block = self._state, self._state.block
+        addresses = state.address, block.address, request.address
+        scale, vote = (kernels.ENTRIES[name].compile().ctypes for name in ("scale_rows", "vote_on_rows"))
+        stages: dict[str, tuple[Any, tuple[int, ...]]] = {"rows": (scale, addresses)}
+        for i, (name, kind, member) in enumerate(zip(self._members(), self._kinds(), block.members, strict=True)):
+            learn = kind.entries[0].compile().ctypes
+            stages[f"member {i + 1}, {name}"] = learn, (int(member.state), block.address, i, 0)
+        stages["votes"] = vote, addresses
+        self.seconds = dict.fromkeys(stages, 0.0)
+        state.at_hand = block.first = 0
+        while block.first < request.indptr.size - 1:
+            for name, (do, arguments) in stages.items():
                 start = time.process_time()
-                end = kernels.run_rows(self._state, request, what)
+                do(*arguments)
                 self.seconds[name] += time.process_time() - start
-                if what == kernels.SCALE:
-                    request.n_block = end
-            request.first = end
+            block.first += block.n_rows
 
 
 def run(streams: list[Stream], keeping: bool) -> None:
