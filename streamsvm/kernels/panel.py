@@ -41,8 +41,10 @@ CAUTION, CAUTION_EVENTS = 0.05, 30.0
 SHARE, LEAST_PROBABILITY, FIRST_SHARE = 0.01, 0.01, math.exp(-6.0)
 # The second vote is heard where it is right more often by the margin, of some 1 / rate events.
 RATE, MARGIN = 0.002, 0.002
-# Votes are heard while they have not been right less often than the learner, of some 1 / rate events.
+# Votes are heard until they have been right less often than the learner, of some 1 / rate events by more than two; then
+# again once they have been right as often.
 GAIN_RATE = 1.0 / 4096.0
+LEAST_GAIN = -2.0 * GAIN_RATE
 # Whoever has less than this of both votes, or than so many others, falls asleep, but not among its first events, nor
 # soon after a change.
 LEAST_SAY, AWAKE_MOST, AWAKE_LEAST, AWAKE_AGAIN, ASLEEP_SAMPLE = 1e-3, 3, 512.0, 128.0, 8
@@ -65,6 +67,7 @@ PANEL = Declaration(
         "first_right": Number("how often the first vote was right, of late", saved=True, within=_SHARE),
         "second_right": Number("how often the second was", saved=True, within=_SHARE),
         "gain": Number("how much more often than the learner the votes were right", saved=True, within=(-1.0, 1.0)),
+        "is_mute": Number("whether the learner answers alone", i64, saved=True, within=_SHARE),
         "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
         "right_long": Number("the same over longer", saved=True, within=_SHARE),
         "learner_right": Number("the learner's decayed share of right predictions", saved=True, within=_SHARE),
@@ -213,7 +216,9 @@ def heard_vote(panel):
 def count_gain(panel, n, label):
     """Take whether the vote that is heard was right, and whether the learner was."""
     gain = is_right(heard_vote(panel), n, label) - is_right(panel.said[0], n, label)
-    panel.gain += max(GAIN_RATE, 1.0 / (panel.seen + 1.0)) * (gain - panel.gain)
+    panel.gain += GAIN_RATE * (gain - panel.gain)
+    if panel.gain < LEAST_GAIN or panel.gain >= 0.0:
+        panel.is_mute = 1 if panel.gain < 0.0 else 0
 
 
 @kernel
@@ -335,7 +340,7 @@ def vote_on_rows(panel, ballot, first):
         label, n, best = ballot.labels[i], panel.n_classes, -1
         if n > 0:
             take_votes(panel, ballot, i, n)
-            chosen = heard_vote(panel) if panel.gain >= 0.0 else panel.said[0]
+            chosen = heard_vote(panel) if panel.is_mute == 0 else panel.said[0]
             for c in range(n):
                 proba[i, c] = chosen[c]
             best = best_class(chosen, 0, n)

@@ -191,7 +191,7 @@ class Panel:
         """
         state, places = self._state, self._state.experts
         awake = (places.present > 0) & (places.asleep == 0)
-        if state.gain < 0.0:
+        if state.is_mute:
             weights = np.eye(1, len(places))[0]
         elif state.second_right > state.first_right + kernels.MARGIN:
             weights = np.where(awake, places.share, 0.0)

@@ -52,6 +52,7 @@ class Twin:
         self.until = {k: 0.0 if k == 0 else kernels.AWAKE_LEAST for k in self.present}
         self.heard = dict.fromkeys(self.present, 0)
         self.first_right = self.second_right = self.gain = self.now = self.long = 0.0
+        self.is_mute = False
         self.seen = 0
 
     def step(self, answers: Floats, label: int) -> Floats:
@@ -64,9 +65,10 @@ class Twin:
         second = sum(self.share[k] * said[k] for k in awake)
         first, second = first / first.sum(), second / second.sum()
         heard = second if self.second_right > self.first_right + kernels.MARGIN else first
-        chosen = heard if self.gain >= 0.0 else answers[0]
+        chosen = answers[0] if self.is_mute else heard
         gain = float(heard.argmax() == label) - float(answers[0].argmax() == label)
-        self.gain += max(kernels.GAIN_RATE, 1.0 / (self.seen + 1)) * (gain - self.gain)
+        self.gain += kernels.GAIN_RATE * (gain - self.gain)
+        self.is_mute = self.gain < (0.0 if self.is_mute else kernels.LEAST_GAIN)
         self.learn(said, first, second, chosen, label)
         return np.asarray(chosen)
 
@@ -177,7 +179,13 @@ def test_it_stops_before_a_row_about_which_somebody_is_to_be_asked():
 
 
 def test_experts_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
-    n, rng = 20_000, np.random.default_rng(0)
+    # Without the look at whether votes gain, they cost four times as much.
+    assert np.mean([lost_to_experts_that_are_alike(seed) for seed in range(5)]) < 0.0015
+
+
+def lost_to_experts_that_are_alike(seed: int) -> float:
+    """The accuracy lost by votes, where experts are right less often by two points, and nearly always all at once."""
+    n, rng = 20_000, np.random.default_rng(seed)
     labels, answers = rng.integers(0, CLASSES, n), np.full((PLACES, n, CLASSES), 0.05)
     learner = np.where(rng.random(n) < 0.64, labels, rng.integers(0, CLASSES, n))
     alike = np.where(rng.random(n) < 0.62, labels, rng.integers(0, CLASSES, n))
@@ -185,4 +193,4 @@ def test_experts_that_are_alike_and_hardly_worse_do_not_outvote_the_learner():
     said[0] = learner
     np.put_along_axis(answers, said[:, :, None], 0.9, axis=2)
     _, proba = vote(new_panel((1, 2, 3)), answers, labels)
-    assert (proba.argmax(axis=1) == labels).mean() > (learner == labels).mean() - 0.001
+    return float((learner == labels).mean() - (proba.argmax(axis=1) == labels).mean())
