@@ -52,6 +52,8 @@ class ArrayLines(ByteStream):
 
     @property
     def damage(self) -> str | None:
+        if self._stream.damage is None and self.is_array and self._end is None:
+            return "the array is cut short: the ] that closes it is missing"
         return self._stream.damage
 
     def read(self, wait_s: float) -> bytes | None:

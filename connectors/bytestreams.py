@@ -15,12 +15,18 @@ from connectors.events import ConnectorError
 
 _CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"
+_PACKED_OTHERWISE = {
+    ".bz2": "packed by bzip2: unpack it first, or pipe it in: bzcat FILE | streamsvm run -",
+    ".xz": "packed by xz: unpack it first, or pipe it in: xzcat FILE | streamsvm run -",
+    ".zst": "packed by zstd: unpack it first, or pipe it in: zstdcat FILE | streamsvm run -",
+}
+"""What files are that no one unpacks here, by their suffixes."""
 _NO_TEXT = {
     b"PAR1\x15": "Parquet: say format=parquet",
     b"PK\x03\x04": "a ZIP archive, as spreadsheets are too: unpack it, or save it as CSV",
-    b"BZh91AY&SY": "packed by bzip2: unpack it first, or pipe it in: bzcat FILE | streamsvm run -",
-    b"\xfd7zXZ\x00": "packed by xz: unpack it first, or pipe it in: xzcat FILE | streamsvm run -",
-    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it first, or pipe it in: zstdcat FILE | streamsvm run -",
+    b"BZh91AY&SY": _PACKED_OTHERWISE[".bz2"],
+    b"\xfd7zXZ\x00": _PACKED_OTHERWISE[".xz"],
+    b"\x28\xb5\x2f\xfd": _PACKED_OTHERWISE[".zst"],
 }
 """What files begin with that hold no text."""
 _POLL_S = 0.2
@@ -53,6 +59,13 @@ class ByteStream(Protocol):
 def is_packed(path: str) -> bool:
     """Whether a file is gzip by its name."""
     return path.lower().endswith(".gz")
+
+
+def refuse_unknown_packing(path: str) -> None:
+    """Miss what unpacks, or packs, a file of this name: gzip alone is known."""
+    what = _PACKED_OTHERWISE.get(os.path.splitext(path)[1].lower())
+    if what is not None:
+        raise ConnectorError(f"{path}: is {what}")
 
 
 def open_bytes(path: str, *, packed: bool, follow: bool) -> ByteStream:

@@ -109,8 +109,6 @@ class TextSource(Source):
         if any(i < size for i in bad):
             raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}; set encoding=")
         self._begun = True
-        if last and not lines:
-            logger.warning("%s: is empty", self.name)
         reader.consume(size)
         self._start = reader.position
         if not self._stream.live:
@@ -189,6 +187,8 @@ class TextSource(Source):
         """At the end: nothing, or, once, the report of a stream cut short."""
         self._done = True
         damage = self._reader.damage
+        if damage is None and not self._reader.offset:
+            logger.warning("%s: is empty", self.name)
         if damage is None or self._cut:
             return None
         self._cut = True

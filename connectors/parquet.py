@@ -90,7 +90,8 @@ class ParquetSource(Source):
     def _kind(self, kind: Any) -> str | None:
         types = self._pa.types
         kind = kind.value_type if types.is_dictionary(kind) else kind
-        if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind):
+        numeric = types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null
+        if any(is_kind(kind) for is_kind in numeric):
             return "number"
         return "category" if types.is_string(kind) or types.is_large_string(kind) else None
 
@@ -130,11 +131,11 @@ class ParquetSource(Source):
         label, keys, times = (None if name is None else rows.column(name) for name in self._others())
         batch = Batch(
             table,
-            [None] * len(rows) if label is None else self._known(label.to_pylist()),
+            [None] * len(rows) if label is None else self._known(_plain(label)),
             Origins({"file": self.name}, {"row": range(start, self._row)}),
             self.position,
-            keys=None if keys is None else keys.to_pylist(),
-            times=None if times is None else times_of(str(self._roles.time), times.to_pylist(), bad),
+            keys=None if keys is None else _plain(keys),
+            times=None if times is None else times_of(str(self._roles.time), _plain(times), bad),
         )
         return batch.without(bad) if bad else batch
 
@@ -191,6 +192,15 @@ class ParquetSource(Source):
         """Let go of the files."""
         for file in self._files:
             file.close()
+
+
+def _plain(column: Any) -> list[Any]:
+    """Values of Python's plain types: decimals as whole numbers where they have no places, else as floats."""
+    values: list[Any] = column.to_pylist()
+    if not str(column.type).startswith("decimal"):
+        return values
+    kind = float if column.type.scale > 0 else int
+    return [None if value is None else kind(value) for value in values]
 
 
 class ParquetSink(Sink):

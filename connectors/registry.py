@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from connectors.bytestreams import is_packed
+from connectors.bytestreams import is_packed, refuse_unknown_packing
 from connectors.events import ConnectorError, Sink, Source
 from connectors.options import Options
 
@@ -133,6 +133,7 @@ def _format_of(path: str, options: Options) -> Connector:
     suffix = os.path.splitext(path[:-3] if is_packed(path) else path)[1].lower()
     default = "csv" if path == "-" else suffixes.get(suffix, "")
     if not default and not options.has("format"):
+        refuse_unknown_packing(path)
         raise ConnectorError(
             f"{path}: the suffix names no known format; say format= one of {', '.join(sorted(formats))}"
         )

@@ -497,7 +497,7 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         "--rejected",
         type=_text,
         metavar="SINK",
-        help="where events go that could not be read or learned, with the reason; null: only counts them (default: "
+        help="where events go that could not be read or learned, with the reason; 'null:' counts them only (default: "
         "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory, or rejected-2.jsonl while another run "
         "writes that; made when the first one comes, and that of an earlier run to the same --out removed)",
     )

@@ -389,6 +389,11 @@ class TestHints:
         with pytest.raises(ConnectorError, match=message):
             open_source(write(tmp_path / "a.csv", head))
 
+    @pytest.mark.parametrize(("suffix", "how"), [("zst", "zstdcat"), ("bz2", "bzcat"), ("xz", "xzcat")])
+    def test_so_are_suffixes_of_what_is_not_unpacked(self, suffix: str, how: str) -> None:
+        with pytest.raises(ConnectorError, match=f"is packed by .*, or pipe it in: {how} FILE"):
+            open_source(f"a.csv.{suffix}")
+
     @pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
     @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
     def test_utf_16(self, tmp_path: Path, suffix: str, encoding: str) -> None:
@@ -413,7 +418,8 @@ class TestHints:
 
     @pytest.mark.parametrize("suffix", ["jsonl", "libsvm"])
     def test_an_empty_file(self, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture) -> None:
-        assert rows(url := write(tmp_path / f"a.{suffix}", "")) == []
+        open_source(url := write(tmp_path / f"a.{suffix}", "")).close()  # a look at it says nothing
+        assert rows(url) == []
         assert caplog.messages == [f"{url}: is empty"]
 
     def test_until_end(self, tmp_path: Path) -> None:

@@ -169,6 +169,17 @@ class TestJsonArrays:
             (5, "not JSON"),
         ]
 
+    def test_one_that_is_not_closed_is_cut_short(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectorError, match=r"cut short: the \] that closes it is missing: nothing can be read"):
+            open_source(write(tmp_path / "a.json", "["))
+        source = open_source(url := write(tmp_path / "a.json", '[{"x": 1},\n{"x": 2}'))
+        batches = list(source)
+        assert [row for row, *_ in events(batches)] == [{"x": 1}]
+        assert [(one.origin["element"], one.raw) for batch in batches for one in batch.rejected] == [(2, ' {"x": 2}')]
+        write(tmp_path / "a.json", '[{"x": 1},\n{"x": 2}]')  # whole after all
+        (resumed := open_source(url)).seek(source.position)
+        assert [row for row, *_ in events(resumed)] == [{"x": 2}]
+
     def test_an_empty_one_has_no_events(self, tmp_path: Path) -> None:
         assert read(write(tmp_path / "a.json", " [ ]\n")) == ([], [])
 

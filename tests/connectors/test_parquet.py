@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,15 @@ def test_columns_by_their_types(path: str) -> None:
     assert (batch.labels, batch.times) == ([0, 1, None], [0, 1, 2])
     assert batch.origins[2] == {"file": path, "row": 2}
     assert all(column.flags.writeable for column in batch.features.values())
+
+
+def test_decimals_are_numbers(tmp_path: Path) -> None:
+    price = pa.array([Decimal("1.25"), None, Decimal("-3.00")])
+    number = pa.array([Decimal(7), Decimal(10**20 + 1), None], pa.decimal128(38, 0))
+    pyarrow.parquet.write_table(pa.table({"price": price, "y": price, "id": number}), tmp_path / "a.parquet")
+    (batch,) = open_source(str(tmp_path / "a.parquet"), label="y", key="id")
+    assert (batch.rows(), batch.labels) == ([{"price": 1.25}, {}, {"price": -3.0}], [1.25, None, -3.0])
+    assert batch.keys == [7, 10**20 + 1, None]
 
 
 def test_types_may_be_declared(path: str) -> None:
