@@ -203,6 +203,7 @@ class FeatureSpace:
 
     def _add(self, name: Hashable, string: str | None) -> int:
         """A column for a name or, unless `string` is None, for a string under that name; -1 where refused."""
+        _check_name(name)
         column = len(self.names)
         if column >= self.max_features:
             if not self._warned:
@@ -588,6 +589,8 @@ class FeatureSpace:
 
     def _add_numbers(self, names: list[Any], counts: Ints) -> None:
         """Columns for names of numbers, as far as there is room; names[i] was met counts[i] times."""
+        for name in names:
+            _check_name(name)
         before, room = len(self), max(self.max_features - len(self), 0)
         self.names += names[:room]
         self.is_indicator += [False] * (len(self) - before)
@@ -648,6 +651,12 @@ def _notice(name: Hashable, kind: str) -> str:
         f"feature {name!r} is left out: {why}{instead}; --types {name}:category "
         f"(in Python categories=({name!r},)) keeps it"
     )
+
+
+def _check_name(name: Any) -> None:
+    """Refuse the one name that could not be found again."""
+    if name != name:
+        raise ValueError("a feature is named NaN, which equals nothing, itself neither: give it another name")
 
 
 def is_nan(value: Any) -> bool:
