@@ -39,6 +39,10 @@ NONE, STANDARD, RANK = 0, 1, 2
 LARGEST = 1e100
 # Scaled values are cut here, so that a single outlier cannot take over a model.
 CLIP = 10.0
+# Nor may it take over what is known of a column: once there are KNOWN values, the next enters the sums as if it were at
+# most FAR deviations off, or as many as count as much as all before it together. What came before is never farther off
+# than that, and what goes on makes the variance about twice as large each time.
+KNOWN, FAR = 64.0, 30.0
 # Shift and scale follow their sums when the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
@@ -323,10 +327,28 @@ def observe(rows, values, columns, start, end, shared):
     """Take a learned row into the statistics of its columns."""
     rows.seen += 1.0
     if rows.scaling != NONE:
-        if is_whole(columns, start, end, shared) and rows.scaling != RANK:
+        whole = is_whole(columns, start, end, shared) and rows.scaling != RANK
+        if whole and not has_far(rows, values, start, end - start):
             observe_whole(rows, values, start, end - start)
         else:
             observe_pairs(rows, values, columns, start, end, shared)
+
+
+@inlined
+def has_far(rows, values, start, n):
+    """Whether a row with an entry in each of the first n columns has one that may not enter their sums as it is."""
+    shift, scale, n_far = rows.shift, rows.scale, 0
+    for j in range(n):
+        n_far += abs((values[u(start + j)] - shift[u(j)]) * scale[u(j)]) > FAR
+    return n_far > 0
+
+
+@inlined
+def bounded(rows, j, delta):
+    """A value's distance from the shift of column j, as far as it may enter the sums."""
+    if abs(delta) * rows.scale[j] <= FAR or rows.present[j] < KNOWN:
+        return delta
+    return math.copysign(min(max(math.sqrt(rows.count[j]), FAR) / rows.scale[j], abs(delta)), delta)
 
 
 @inlined
@@ -371,12 +393,13 @@ def observe_pairs(rows, values, columns, start, end, shared):
             continue
         column = columns[u(i - skip)]
         j = u(column)
-        delta = x - shift[j]
+        distance = x - shift[j]
+        delta = bounded(rows, j, distance)
         count[j] = count[j] * decay + 1.0
         present[j] += 1.0
         total[j] = total[j] * decay + delta
         squares[j] = squares[j] * decay + delta * delta
-        if present[j] >= due[j]:
+        if present[j] >= due[j] or delta != distance:
             renew(rows, column)
 
 

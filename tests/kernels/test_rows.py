@@ -362,3 +362,30 @@ def test_a_flag_that_is_there_only_when_set_keeps_its_one():
         kernel.observe([rng.normal(), 1.0 if rng.random() < 0.8 else NAN])
     assert kernel.scaled([0.0, 1.0])[1] == pytest.approx(1.0)
     assert kernel.scaled([0.0, NAN])[1] == 0.0
+
+
+class TestFarValues:
+    """A value far beyond what a column is known for."""
+
+    RNG = np.random.default_rng(0)
+
+    @pytest.mark.parametrize("whole", [True, False])
+    @pytest.mark.parametrize("scaling", ["standard", "decayed"])
+    def test_one_hardly_moves_mean_and_deviation(self, whole: bool, scaling: str) -> None:
+        kernel = Kernel(scaling, 1_000, [False, False], whole)
+        for row in self.RNG.normal(5.0, 2.0, (1_000, 2)).tolist():
+            kernel.observe(row)
+        kernel.observe([1e90, 5.0])
+        for row in self.RNG.normal(5.0, 2.0, (70, 2)).tolist():
+            kernel.observe(row)
+        assert 0.3 < kernel.rows.scale[0] < 0.5
+        assert kernel.rows.shift[0] == pytest.approx(5.0, abs=0.2)
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_what_goes_on_is_followed(self, whole: bool) -> None:
+        kernel = Kernel("standard", 0, [False], whole)
+        for row in self.RNG.normal(0.0, 1.0, (1_000, 1)).tolist():
+            kernel.observe(row)
+        for row in self.RNG.normal(1e6, 1e5, (100, 1)).tolist():
+            kernel.observe(row)
+        assert abs(kernel.scaled([1e6])[0]) < rows.CLIP
