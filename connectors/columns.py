@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -341,7 +342,8 @@ class TextColumns:
         label, key, time = others = self._others()
         used = dict.fromkeys([*self._features, *filter(None, others)], LISTED)
         roles = [name for name in others if name is not None]
-        alone = {name for name in used if roles.count(name) + (name in self._features) == 1}
+        uses = Counter([*dict.fromkeys(self._features), *roles])
+        alone = {name for name in used if uses[name] == 1}
         used |= {name: NUMBERS for name in self._features if name in alone and self.types.get(name) == "number"}
         own = ((key, APART), (time, TIMES), *(((label, CODED),) if not self._features else ()))
         return used | {name: kind for name, kind in own if name in alone}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,8 +58,9 @@ class ParquetSource(Source):
         self._roles.check(path, schema.names)
         self._features = self._roles.features(schema.names)
         self._batch_size = min(self._batch_size, max(1, BATCH_BYTES // (8 * max(len(self._features), 1))))
+        counts = Counter(schema.names)
         for name in (*self._features, *self._others()):
-            if schema.names.count(name) > 1:
+            if counts[name] > 1:
                 raise ConnectorError(f"{path}: column {name!r} appears twice; name it in ignore=")
         for name in (*self._features, self._roles.label):
             if name is not None:
@@ -90,8 +92,9 @@ class ParquetSource(Source):
     def _kind(self, kind: Any) -> str | None:
         types = self._pa.types
         kind = kind.value_type if types.is_dictionary(kind) else kind
-        numeric = types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null
-        if any(is_kind(kind) for is_kind in numeric):
+        if types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind):
+            return "number"
+        if types.is_decimal(kind) or types.is_null(kind):
             return "number"
         return "category" if types.is_string(kind) or types.is_large_string(kind) else None
 
@@ -126,9 +129,10 @@ class ParquetSource(Source):
         bad: Bad = {}
         start, self._row = self._row, self._row + len(rows)
         table: Table = {}
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))  # to ask for each by name looks at all names
         for name in self._features:
-            table |= self._column(name, rows.column(name), bad)
-        label, keys, times = (None if name is None else rows.column(name) for name in self._others())
+            table |= self._column(name, columns[name], bad)
+        label, keys, times = (None if name is None else columns[name] for name in self._others())
         batch = Batch(
             table,
             [None] * len(rows) if label is None else self._known(_plain(label)),
