@@ -42,7 +42,7 @@ CLIP = 10.0
 # Nor may it take over what is known of a column: once there are KNOWN values, the next enters the sums as if it were at
 # most FAR deviations off, or as many as count as much as all before it together. What came before is never farther off
 # than that, and what goes on makes the variance about twice as large each time.
-KNOWN, FAR = 64.0, 30.0
+KNOWN, FAR = 64.0, 100.0
 # Shift and scale follow their sums when the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0

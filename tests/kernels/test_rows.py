@@ -378,8 +378,8 @@ class TestFarValues:
         kernel.observe([1e90, 5.0])
         for row in self.RNG.normal(5.0, 2.0, (70, 2)).tolist():
             kernel.observe(row)
-        assert 0.3 < kernel.rows.scale[0] < 0.5
-        assert kernel.rows.shift[0] == pytest.approx(5.0, abs=0.2)
+        assert 0.1 < kernel.rows.scale[0] < 0.5
+        assert kernel.rows.shift[0] == pytest.approx(5.0, abs=0.5)
 
     @pytest.mark.parametrize("whole", [True, False])
     def test_what_goes_on_is_followed(self, whole: bool) -> None:
