@@ -62,9 +62,10 @@ def main() -> None:
         except EOFError:
             return
         if isinstance(asked, str):
-            pickle.dump(WAYS[asked](stream), sys.stdout.buffer)
+            answer = WAYS[asked](stream)
+            gc.collect()  # before another is timed
+            pickle.dump(answer, sys.stdout.buffer)
             sys.stdout.buffer.flush()
-            gc.collect()
         else:
             stream = asked
 
