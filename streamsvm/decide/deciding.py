@@ -12,7 +12,7 @@ from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities
-from streamsvm.decide.wrapped import Shares, model_from, state_of
+from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
@@ -47,6 +47,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         class_weight: dict[Any, float] | str | None = None,
         abstain: float | None = None,
     ) -> None:
+        check_model(model)
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
         self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}

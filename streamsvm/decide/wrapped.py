@@ -19,6 +19,19 @@ from streamsvm.models import LOADABLE, LOADABLE_LATER, public
 _UNDER = "model."
 
 
+def check_model(model: Any) -> None:
+    """See that it is a classifier that knows probabilities, before any event comes.
+
+    Raises
+    ------
+    TypeError
+        Where it is not.
+    """
+    is_one = all(callable(getattr(model, name, None)) for name in ("predict_proba_one", "learn_one"))
+    if isinstance(model, type) or not is_one:
+        raise TypeError(f"`model` must be a classifier with `predict_proba_one` and `learn_one`, got {model!r}")
+
+
 class Shares:
     """The probabilities of known labels, out of the dicts of a classifier.
 

@@ -10,7 +10,7 @@ from river import base
 
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets
-from streamsvm.decide.wrapped import Shares, model_from, state_of
+from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
 
 
@@ -41,6 +41,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
     """
 
     def __init__(self, model: base.Classifier) -> None:
+        check_model(model)
         self.model = model
         self._sets = AllSets()
         self._codes: dict[Hashable, int] = {}

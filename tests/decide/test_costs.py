@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from river import naive_bayes
+from river import linear_model, naive_bayes
 
-from streamsvm import CPMClassifier, DecidingClassifier, StreamSVMClassifier, load
+from streamsvm import (
+    CoveringClassifier,
+    CPMClassifier,
+    DecidingClassifier,
+    KeyedClassifier,
+    StreamSVMClassifier,
+    load,
+)
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.costs import Costs, LiveCosts
 from tests.learners import dicts, ring
@@ -186,3 +193,10 @@ def test_alarms_are_the_same_however_a_stream_is_cut_and_resumed(kind: str) -> N
         alarms.restore(state)
     np.testing.assert_array_equal(np.concatenate(found), whole)
     assert 0 < whole.sum() < 3_000
+
+
+@pytest.mark.parametrize("around", [DecidingClassifier, CoveringClassifier])
+def test_what_knows_no_probabilities_is_refused_before_any_event(around: Any) -> None:
+    for model in (KeyedClassifier(CPMClassifier()), linear_model.LinearRegression(), CPMClassifier):
+        with pytest.raises(TypeError, match="must be a classifier with `predict_proba_one`"):
+            around(model)
