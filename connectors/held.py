@@ -191,9 +191,9 @@ class Coded(Sequence[Any]):
         return list(self)
 
 
-def _identities(values: Sequence[Any]) -> Ints:
+def _identities(values: Sequence[Any]) -> NDArray[np.intp]:
     """The `id` of each, which an array of objects holds already."""
-    return np.frombuffer(np.fromiter(values, object, len(values)).tobytes(), np.int64)
+    return np.frombuffer(np.fromiter(values, object, len(values)).tobytes(), np.intp)
 
 
 def numbers_of(values: Sequence[Any], numbers: Mapping[Any, int]) -> Ints:

@@ -92,9 +92,8 @@ class ParquetSource(Source):
     def _kind(self, kind: Any) -> str | None:
         types = self._pa.types
         kind = kind.value_type if types.is_dictionary(kind) else kind
-        if types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind):
-            return "number"
-        if types.is_decimal(kind) or types.is_null(kind):
+        numbers = types.is_floating, types.is_integer, types.is_boolean, types.is_decimal, types.is_null
+        if any(is_one(kind) for is_one in numbers):
             return "number"
         return "category" if types.is_string(kind) or types.is_large_string(kind) else None
 

@@ -655,7 +655,7 @@ def _notice(name: Hashable, kind: str) -> str:
 
 def _check_name(name: Any) -> None:
     """Refuse the one name that could not be found again."""
-    if name != name:
+    if is_nan(name):
         raise ValueError("a feature is named NaN, which equals nothing, itself neither: give it another name")
 
 
