@@ -533,7 +533,9 @@ def test_unsorted_and_repeated_entries_are_put_in_order_and_summed_without_touch
     assert X.indices.tolist() == [2, 0, 2, 1]
 
 
-@pytest.mark.parametrize("rows", [[{NAN: 1.0}], pd.DataFrame({np.nan: [1.0]})], ids=["events", "frame"])
+@pytest.mark.parametrize(
+    "rows", [[{NAN: 1.0}], [{pd.NA: 1.0}], pd.DataFrame({np.nan: [1.0]})], ids=["events", "NA", "frame"]
+)
 def test_a_name_that_equals_nothing_is_refused(rows):
     with pytest.raises(ValueError, match="a feature is named NaN, which equals nothing"):
         FeatureSpace(9).encode(rows, learn=[True])
