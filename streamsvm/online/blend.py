@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HEADS = (("hinge", 0.1), ("hinge", 1.0), ("log", 0.2))
 LINEAR_RATES = (0.003, 0.03, 0.3)
 # What the large members hold, in budgets.
-LARGE = 4
+LARGE = 5
 # Kernel members see at most so many columns: their memory and cost are by the column.
 KERNEL_COLUMNS = 4_096
 # So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
@@ -103,7 +103,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     threads
         On how many threads rows are worked on that come in batches (`learn_many`, `predict_many`, `test_then_train`,
         `run_batch`) of 128 or more, better of a thousand; the results are the same, to the bit. Two take two thirds of
-        the time of one (.51 to .79 on 23 streams), and up to a fifth more of the processor's. Beside other work that
+        the time of one (.55 to .83 on 23 streams), and up to a fifth more of the processor's. Beside other work that
         keeps all cores busy they may take longer than one. More threads than members and two are of no use.
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
