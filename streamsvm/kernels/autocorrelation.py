@@ -42,7 +42,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.exponential import log_of, moved
+from streamsvm.kernels.exponential import log_of, most_loss, moved
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.rows import MOST_EVENTS, u
 from streamsvm.kernels.state import Array, Declaration, Number, i64
@@ -72,7 +72,7 @@ LARGE = 1e100
 # Where the labels known at the prediction of an event are noted; or now, or nobody knows.
 NOW, UNKNOWN = -1, -2
 
-_LOSS = (0.0, -math.log(LEAST_PROBABILITY))
+_LOSS = (0.0, most_loss(LEAST_PROBABILITY))
 _LABEL = (-1.0, MOST_EVENTS)
 
 AUTOCORRELATION = Declaration(

@@ -50,7 +50,7 @@ from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
 from streamsvm.kernels.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, logs_of, moved
+from streamsvm.kernels.exponential import exp32, exp_below, log32, log_of, logs_of, most_loss, moved
 from streamsvm.kernels.losses import FEW, best_class, fast_softmax_terms, scale_terms, sum_of
 from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import (
@@ -145,7 +145,7 @@ BLEND = Declaration(
             ("experts",),
             "the heads of all members",
             accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
-            loss=Number("the decayed log loss", saved=True, within=(0.0, -LEAST_LOG)),
+            loss=Number("the decayed log loss", saved=True, within=(0.0, most_loss(LEAST))),
             weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
             inverse_temperature=Number("how many f its probabilities are the softmax of"),
             best=Number("the class it finds likeliest for the event in hand", i64),

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from streamsvm.kernels import inlined, kernel
-from streamsvm.kernels.exponential import log_of, moved
+from streamsvm.kernels.exponential import log_of, most_loss, moved
 from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number, State
 
@@ -48,7 +48,7 @@ LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
 _INFORMATION = 1e9
 LEAST_LIKELY_LOG = math.log(LEAST_LIKELY)
-_GAIN = -LEAST_LIKELY_LOG
+_GAIN = most_loss(LEAST_LIKELY)
 
 CALIBRATION = Declaration(
     "calibration",

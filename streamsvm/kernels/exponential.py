@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import config, types
 from numba.extending import intrinsic
@@ -105,6 +107,11 @@ def log32(x):
 def log_of(x):
     """ln(x) as float64, to what `log32` has: where a probability is all that comes of it."""
     return float(log32(f32(x)))
+
+
+def most_loss(least):
+    """The most that -log_of gives of what is taken for no less than this: it rounds, upwards too."""
+    return -math.log(least) + 1e-6
 
 
 @inlined

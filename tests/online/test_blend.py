@@ -569,6 +569,14 @@ def test_refuses_states_that_do_not_fit():
             StreamSVMClassifier.from_state(header, arrays)
 
 
+def test_a_model_that_finds_none_of_a_thousand_classes_likely_is_saved_and_loaded(tmp_path):
+    rng = np.random.default_rng(0)
+    model = StreamSVMClassifier(members=("linear",))
+    model.learn_many(rng.normal(size=(12_000, 1)), rng.integers(1_000, size=12_000))
+    model.save(tmp_path / "model")
+    assert_same_knowledge(streamsvm.load(tmp_path / "model"), model)
+
+
 def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
     model = StreamSVMClassifier()
     model.predict_one({"a": 1.0})
