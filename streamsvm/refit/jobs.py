@@ -32,6 +32,8 @@ Bytes = NDArray[np.uint8]
 _READY = b"ready"
 # How much a process of solvers stands back where cores are few: the stream goes first, and may have to wait for it.
 _NICENESS = 5
+# A stream that stands still for a solver says so after so many seconds.
+PATIENCE_S = 30.0
 
 
 @dataclass(slots=True)
@@ -158,7 +160,15 @@ class Job:
         """
         if self._owner != os.getpid() and self._found is None and self._error is None:
             self._begin()  # a child process has the job of its parent, but not the thread
-        self._over.wait(timeout)
+        patience = PATIENCE_S if timeout is None else min(timeout, PATIENCE_S)
+        if not self._over.wait(patience) and (timeout is None or patience < timeout):
+            logger.warning(
+                "the refit after %d events by %s is late, and the stream stands still until it is done: other solvers "
+                "and smaller windows are quicker, and rarer refits less often waited for",
+                self.refit.event,
+                self._solver.name,
+            )
+            self._over.wait(None if timeout is None else timeout - patience)
         if self.is_running:
             self._give_up()
             raise TimeoutError(f"it took longer than {timeout:g} s")

@@ -6,6 +6,7 @@ import copy
 import gc
 import logging
 import pickle
+import threading
 import time
 from types import FunctionType, ModuleType
 from typing import Any
@@ -699,6 +700,37 @@ def test_what_is_given_up_holds_nobody_up():
         job.result(0.01)
     job.wait()
     assert not any(worker.is_alive for worker in jobs._workers)
+
+
+class Held(logging.Handler):
+    """A solver that is done when something was said of it."""
+
+    name, holds_lock, asks_relevance = "held", False, False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+        self.done = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+        self.done.set()
+
+    def solve(self, task: Task) -> Solution:
+        self.done.wait(10.0)
+        return Solution(None, {})
+
+
+def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
+    monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
+    held = Held()
+    jobs.logger.addHandler(held)
+    try:
+        assert jobs.Job(held, jobs.Refit(1, 100, 200, None)).result() == Solution(None, {})
+    finally:
+        jobs.logger.removeHandler(held)
+    (heard,) = held.heard
+    assert heard.startswith("the refit after 100 events by held is late, and the stream stands still until it is done")
 
 
 def test_a_solver_that_holds_the_lock_runs_elsewhere():
