@@ -87,7 +87,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     effort
         `"low"`, `"normal"` or `"high"`: which members there are, and their budget.
     budget
-        The support vectors of each kernel member; the large ones hold four times as many. None: those of the effort.
+        The support vectors of each kernel member; the large ones hold five times as many. None: those of the effort.
     members
         Which members there are, of `"standard"`, `"ranks"`, `"standard-large"`, `"ranks-large"`, `"linear"` and
         `"polytope"`. None: those of the effort.
