@@ -197,6 +197,24 @@ def dot(coefs, c, row, n):
 
 
 @inlined
+def sum_heads(coefs, c, rows, row, n, out, capacity):
+    """out[c] of each head = sum over n slots of its coefs[c, b] * row[b]; of three, the row is gone through once."""
+    c, heads = u(c), coefs.shape[0] // rows
+    if heads != 3:
+        for h in range(heads):
+            out[u(h * capacity) + c] = dot(coefs, u(h * rows) + c, row, n)
+        return
+    first, second, third = lanes(ZERO), lanes(ZERO), lanes(ZERO)
+    for b in range(0, n, LANES):
+        values = lanes_at(row, u(b))
+        first = times_plus(lanes_at(coefs, (c, u(b))), values, first)
+        second = times_plus(lanes_at(coefs, (u(rows) + c, u(b))), values, second)
+        third = times_plus(lanes_at(coefs, (u(2 * rows) + c, u(b))), values, third)
+    out[c], out[u(capacity) + c] = float(sum_of(first)), float(sum_of(second))
+    out[u(2 * capacity) + c] = float(sum_of(third))
+
+
+@inlined
 def dots(vectors, b, rows, values, start, end, sums):
     """Add to sums value * vectors[row - 1] of the pairs start ... end - 1, in the slots from b on that are a lane each.
 
@@ -300,40 +318,43 @@ def kernel_row(state, m):
 def evaluate(state, m, averaging):
     """The scores of all classes by all heads for the event in hand, and (if `averaging`) the averaged ones."""
     kernel_row(state, m)
-    score_heads(state, averaging)
+    score_heads(state, state.kernel, averaging)
 
 
 @inlined
-def score_heads(state, averaging):
-    """The same, from the kernel values at hand."""
+def score_heads(state, row, averaging):
+    """The same, from a row of kernel values."""
     capacity, n, first, slots = state.classes.size, state.n_classes, first_class(state), padded(state.n_vectors)
-    row, scores, means = state.kernel, state.scores, state.mean_scores
+    scores, means = state.scores, state.mean_scores
     coefs, averaged, biases, mean_biases = state.coefs, state.averaged, state.biases, state.mean_biases
     if is_seated(state):
-        evaluate_seats(state, averaging)
+        evaluate_seats(state, row, averaging)
         return
     rows = n_seats(state)
+    for i in range(first, n):
+        sum_heads(coefs, i, rows, row, slots, scores, capacity)
+        if averaging:
+            sum_heads(averaged, i, rows, row, slots, means, capacity)
     for h in range(state.n_heads):
         head, at = state.heads[h], h * capacity
-        scores[at] = means[at] = 0.0
-        for i in range(first, n):
-            c, row_of = at + i, h * rows + i
-            s = dot(coefs, row_of, row, slots)
+        if first == 1:
+            scores[at] = means[at] = 0.0
+        for c in range(at + first, at + n):
+            s = scores[c]
             scores[c] = head.scale * s + biases[c]
             if averaging:
-                mean = head.mean_v * s + head.mean_u * dot(averaged, row_of, row, slots)
-                means[c] = mean + mean_biases[c]
+                means[c] = (head.mean_v * s + head.mean_u * means[c]) + mean_biases[c]
         if first == 1 and n == 2:
             scores[at], means[at] = -scores[at + 1], -means[at + 1]
 
 
 @kernel
-def evaluate_seats(state, averaging):
-    """The same where there are more classes than seats, from the kernel values at hand."""
+def evaluate_seats(state, row, averaging):
+    """The same where there are more classes than seats."""
     capacity, n, scores, means = state.classes.size, state.n_classes, state.scores, state.mean_scores
-    sum_seats(state, state.coefs, scores)
+    sum_seats(state, row, state.coefs, scores)
     if averaging:
-        sum_seats(state, state.averaged, means)
+        sum_seats(state, row, state.averaged, means)
     for h in range(state.n_heads):
         head = state.heads[h]
         for c in range(h * capacity, h * capacity + n):

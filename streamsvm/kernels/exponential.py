@@ -21,6 +21,10 @@ LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 LEAST_EXPONENT = np.float32(-60.0)
+# 2^f, |f| <= 1/2: Chebyshev's approximation of the fifth degree to its relative size.
+P0, P1, P2 = np.float32(1.0000000710e00), np.float32(6.9314694916e-01), np.float32(2.4022121754e-01)
+P3, P4, P5 = np.float32(5.5507426160e-02), np.float32(9.6754597456e-03), np.float32(1.3266970386e-03)
+LEAST_POWER = np.float32(-80.0)
 # ln(x) = n ln 2 + ln(1 + f), sqrt(1/2) <= 1 + f < sqrt(2); the polynomial is that of Cephes' logf.
 L0, L1, L2 = np.float32(7.0376836292e-2), np.float32(-1.1514610310e-1), np.float32(1.1676998740e-1)
 L3, L4, L5 = np.float32(-1.2420140846e-1), np.float32(1.4249322787e-1), np.float32(-1.6668057665e-1)
@@ -95,6 +99,15 @@ def exp32(x):
 
 
 @fused
+def power32(x):
+    """2^x for float32 x below 1, to 3e-7 of its size; 2^-80 for anything less. It takes three quarters of `exp32`."""
+    x = x if x > LEAST_POWER else LEAST_POWER
+    shifted = x + ROUNDER
+    f = x - (shifted - ROUNDER)
+    return _times_power_of_two(((((P5 * f + P4) * f + P3) * f + P2) * f + P1) * f + P0, shifted)
+
+
+@fused
 def log32(x):
     """ln(x) for float32 x from 1e-37 on, to 2e-7 of its size where that is more than 1, else of 1. Loops vectorise."""
     n, f = _power_in(x), _without_power(x) - ONE
@@ -138,6 +151,13 @@ def exp_all(x, out):
     """out = exp32(x), for a look at it."""
     for i in range(x.size):
         out[i] = exp32(x[i])
+
+
+@kernel
+def power_all(x, out):
+    """out = power32(x), for a look at it."""
+    for i in range(x.size):
+        out[i] = power32(x[i])
 
 
 @kernel

@@ -27,14 +27,14 @@ import math
 
 from numba import types
 
-from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels import call, fused, inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.autocorrelation import is_heard as is_autocorrelation_heard
 from streamsvm.kernels.blend import BLEND, LEAST_LOG, LEAST_PROBABILITY, LEAST_VOTE, blend_at, event
 from streamsvm.kernels.calibration import is_heard as is_noise_heard
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.expansion import TWO, ZERO, bsgd_at, dots, padded, score_heads
-from streamsvm.kernels.exponential import exp32, log_of
+from streamsvm.kernels.expansion import ONE, TWO, ZERO, bsgd_at, distances, dots, padded, score_heads
+from streamsvm.kernels.exponential import LOG2E, exp32, log32, power32
 from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, times_plus
 from streamsvm.kernels.linear import average_scores, linear_at
 from streamsvm.kernels.losses import best_class, inverse_temperature, largest
@@ -80,16 +80,28 @@ WALK = Declaration(
         "moved": Array(("steps",), "1 + the player that is added; negative for one that is taken away", i64, lent=True),
         "found": Array(("coalitions",), "the log-odds of nobody, of all, and after each step", lent=True),
         "of_label": Array(
-            ("asked",), "beta times how far each expert's score of the label is below its best", f32, lent=True
+            ("experts", "coalitions"),
+            "beta times how far each expert's score of the label is below its best",
+            f32,
+            lent=True,
         ),
-        "of_against": Array(("asked",), "the same of the next class", f32, lent=True),
-        "of_others": Array(("asked",), "the sum of the terms of its softmax for all others", f32, lent=True),
-        "terms": Array(("asked",), "the terms of both", f32, lent=True),
-        "logs": Array(("asked",), "the logarithm of the sum of all", f32, lent=True),
-        "dots": Array(("depths", "slots"), "the products of coalitions with vectors", f32, lent=True),
+        "of_against": Array(("experts", "coalitions"), "the same of the next class", f32, lent=True),
+        "of_others": Array(
+            ("experts", "coalitions"), "the sum of the terms of its softmax for all others", f32, lent=True
+        ),
+        "terms": Array(("coalitions",), "an expert's term of the label", f32, lent=True),
+        "rivals": Array(("coalitions",), "that of the next class", f32, lent=True),
+        "totals": Array(("coalitions",), "the sum of all", f32, lent=True),
+        "chances": Array(("coalitions",), "the probability of the label by the first vote", f32, lent=True),
+        "rival_chances": Array(("coalitions",), "that of the next class", f32, lent=True),
+        "said": Array(("coalitions",), "what the experts add to the log-odds of the second", f32, lent=True),
+        "products": Array(
+            ("depths", "slots"), "of coalitions with vectors; by the ends logarithms of kernel values", f32, lent=True
+        ),
         "norms": Array(("depths",), "their weighted square norms", f32, lent=True),
         "sums": Array(("depths", "sums"), "their scores, where these are sums over columns", lent=True),
-        "kept_row": Array(("slots",), "the kernel values of the event as it is", f32, lent=True),
+        "alone": Array(("slots",), "the kernel values of a coalition, by the ends of a player alone", f32, lent=True),
+        "without": Array(("slots",), "those of all without it", f32, lent=True),
         "kept_scores": Array(("scores",), "its scores, and those by averages", lent=True),
         "against_of": Array(
             ("rows",), "of each event the class that its label is told against, -1 for none", i64, lent=True
@@ -224,40 +236,62 @@ def tell(walk):
 def keep_expert(walk, at, h, scores, first, n):
     """Keep what the vote needs of the scores of an expert for a coalition."""
     beta, a, b = walk.betas[h], walk.label, walk.against
-    k, others = u(at * walk.betas.size + h), 0.0
+    h, at, others = u(h), u(at), 0.0
     top = max(scores[first + a], scores[first + b])
     if n > 2:
         top = scores[first + best_class(scores, first, n)]
         for c in range(n):
             if c not in (a, b):
                 others += float(exp32(f32(beta * (scores[first + c] - top))))
-    walk.of_label[k] = f32(beta * (scores[first + a] - top))
-    walk.of_against[k] = f32(beta * (scores[first + b] - top))
-    walk.of_others[k] = f32(others)
+    walk.of_label[h, at] = f32(beta * (scores[first + a] - top))
+    walk.of_against[h, at] = f32(beta * (scores[first + b] - top))
+    walk.of_others[h, at] = f32(others)
+
+
+@inlined
+def keep_same(walk, source, at, first, n):
+    """Keep of n experts for a coalition what was kept for another."""
+    source, at = u(source), u(at)
+    for h in range(first, first + n):
+        walk.of_label[u(h), at], walk.of_against[u(h), at] = walk.of_label[u(h), source], walk.of_against[u(h), source]
+        walk.of_others[u(h), at] = walk.of_others[u(h), source]
 
 
 @inlined
 def find_odds(walk):
     """The log-odds of all coalitions, by the experts' votes on them; those of all are the event's."""
-    n, coalitions, found = walk.betas.size, walk.n_steps + 2, walk.found
-    logs, first, second, others, terms = walk.logs, walk.of_label, walk.of_against, walk.of_others, walk.terms
-    for k in range(coalitions * n):
-        terms[u(k)] = exp32(first[u(k)])
-        logs[u(k)] = exp32(second[u(k)])
-    for at in range(coalitions):
-        p = q = 0.0
-        for h in range(n):
-            k = u(at * n + h)
-            share = walk.shares[h] / (terms[k] + logs[k] + others[k])
-            p += share * terms[k]
-            q += share * logs[k]
-        found[at] = bounded(walk.exponent * (log_of(max(p, walk.least)) - log_of(max(q, walk.least))), FARTHEST)
-    if walk.stacked != 1.0:
-        stack_odds(walk)
+    n, found, chances, rivals = range(walk.n_steps + 2), walk.found, walk.chances, walk.rival_chances
+    least = f32(walk.least)
+    for at in n:
+        chances[u(at)] = rivals[u(at)] = walk.said[u(at)] = ZERO
+    for h in range(walk.betas.size):
+        if walk.shares[h] > 0.0 or walk.powers[h] != 0.0:
+            add_expert(walk, h)
+    for at in n:
+        chances[u(at)] = over(larger_of(chances[u(at)], least), larger_of(rivals[u(at)], least))
+    for at in n:
+        chances[u(at)] = log32(chances[u(at)])
+    for at in n:
+        odds = bounded(walk.exponent * chances[u(at)], FARTHEST)
+        if walk.stacked != 1.0:
+            odds = walk.stacked * bounded(odds, FARTHEST_VOTED) + walk.said[u(at)]
+        found[u(at)] = odds
     constant = walk.whole - walk.factor * found[1]
-    for at in range(coalitions):
-        found[at] = walk.factor * found[at] + constant
+    for at in n:
+        found[u(at)] = walk.factor * found[u(at)] + constant
     walk.nothing = found[0]
+
+
+@fused
+def over(a, b):
+    """a / b of float32, so that loops over it vectorise."""
+    return a / b
+
+
+@inlined
+def larger_of(a, b):
+    """The larger of two numbers, so that loops over it vectorise."""
+    return a if a > b else b
 
 
 @inlined
@@ -267,17 +301,28 @@ def bounded(odds, farthest):
 
 
 @kernel
-def stack_odds(walk):
-    """The log-odds of all coalitions by the second vote, from those of the first."""
-    n, found = walk.betas.size, walk.found
-    for at in range(walk.n_steps + 2):
-        odds = walk.stacked * bounded(found[at], FARTHEST_VOTED)
-        for h in range(n):
-            k = u(at * n + h)
-            less = log_of(walk.terms[k] + walk.logs[k] + walk.of_others[k])
-            odds += walk.powers[h] * max(float(walk.of_label[k]) - less, LEAST_LOG)
-            odds -= walk.powers[h] * max(float(walk.of_against[k]) - less, LEAST_LOG)
-        found[at] = odds
+def add_expert(walk, h):
+    """Add what an expert says of all coalitions to both votes; loops of few arrays each vectorise."""
+    n, label, against, others = range(walk.n_steps + 2), walk.of_label[h], walk.of_against[h], walk.of_others[h]
+    terms, rivals, totals, said = walk.terms, walk.rivals, walk.totals, walk.said
+    share, power, least = f32(walk.shares[h]), f32(walk.powers[h]), f32(LEAST_LOG)
+    for at in n:
+        terms[u(at)] = exp32(label[u(at)])
+    for at in n:
+        rivals[u(at)] = exp32(against[u(at)])
+    for at in n:
+        totals[u(at)] = (terms[u(at)] + rivals[u(at)]) + others[u(at)]
+    for at in n:
+        walk.chances[u(at)] += share * over(terms[u(at)], totals[u(at)])
+    for at in n:
+        walk.rival_chances[u(at)] += share * over(rivals[u(at)], totals[u(at)])
+    if power == ZERO:
+        return
+    for at in n:
+        totals[u(at)] = log32(totals[u(at)])
+    for at in n:
+        says = larger_of(label[u(at)] - totals[u(at)], least) - larger_of(against[u(at)] - totals[u(at)], least)
+        said[u(at)] += power * says
 
 
 # Families -----------------------------------------------------------------------------------------------------------
@@ -286,31 +331,82 @@ def stack_odds(walk):
 @inlined
 def walk_vectors(state, walk, first, averaging):
     """The scores of all heads of a kernel machine for all coalitions of the event in hand, which stays as it is."""
-    n, m, row, kept = padded(state.n_vectors), state.rows.n_pairs, state.kernel, walk.kept_row
-    rows, _ = in_hand(state.rows)
-    for b in range(n):
-        kept[u(b)], walk.dots[u(0), u(b)] = row[u(b)], ZERO
-    keep_heads(state, walk, 1, first, averaging)
     size = state.scores.size
     for c in range(size):
         walk.kept_scores[c], walk.kept_scores[size + c] = state.scores[c], state.mean_scores[c]
-    for b in range(0, n, LANES):
-        put_lanes(dots(state.vectors, b, rows, state.weighted, 1, m, lanes(ZERO)), walk.dots[1], u(b))
-    walk.norms[0], walk.norms[1] = ZERO, state.weighted[0]
-    score_coalition(state, walk, 0, 0, first, averaging)
-    for step in range(walk.n_steps):
-        move(state, walk, rows, m, step, n)
-        score_coalition(state, walk, walk.targets[step], step + 2, first, averaging)
-    for b in range(n):
-        row[u(b)] = kept[u(b)]
+    keep_heads(state, walk, 1, first, averaging)
+    if walk.planned == ENDS:
+        walk_ends(state, walk, first, averaging)
+    else:
+        walk_steps(state, walk, first, averaging)
     for c in range(size):
         state.scores[c], state.mean_scores[c] = walk.kept_scores[c], walk.kept_scores[size + c]
 
 
 @inlined
+def walk_ends(state, walk, first, averaging):
+    """The scores for nobody, for each player alone, and for all without it.
+
+    The logarithms, to base 2, of the kernel values of nobody and of all are held at depths 0 and 1.
+    """
+    n, m, gamma, logs = padded(state.n_vectors), state.rows.n_pairs, LOG2E * f32(state.gamma_now), walk.products
+    rows, _ = in_hand(state.rows)
+    distances(state, m, logs[1])
+    for b in range(n):
+        logs[0, u(b)], logs[1, u(b)], logs[2, u(b)] = -gamma * state.norms[u(b)], -LOG2E * logs[1, u(b)], ZERO
+        walk.alone[u(b)] = power32(logs[0, u(b)])
+    score_coalition(state, walk, walk.alone, 0, first, averaging)
+    for p in range(walk.n_players):
+        keep_same(walk, 0, 2 + 2 * p, first, state.n_heads)
+        keep_same(walk, 1, 3 + 2 * p, first, state.n_heads)
+    own_of_several = ZERO
+    for k in range(1, m):
+        j = u(rows[u(k)] - 1)
+        p, w = walk.players[j], gamma * state.weighted[u(k)]
+        own = w * state.pairs[u(k)]
+        if p == MOST:
+            own_of_several += own
+            for b in range(n):
+                logs[2, u(b)] += w * state.vectors[j, u(b)]
+        elif p >= 0:
+            score_ends(state, walk, state.vectors[j], w, own, p, first, averaging)
+    if walk.n_players > MOST:
+        score_ends(state, walk, logs[2], ONE, own_of_several, MOST, first, averaging)
+
+
+@kernel
+def score_ends(state, walk, column, w, own, p, first, averaging):
+    """The scores for a player alone and for all without it: its own square, less twice its products with the vectors,
+    is how much farther off they are with it."""
+    alone, without, logs, twice = walk.alone, walk.without, walk.products, TWO * w
+    for b in range(padded(state.n_vectors)):
+        farther = own - twice * column[u(b)]
+        alone[u(b)] = power32(logs[0, u(b)] - farther)
+        without[u(b)] = power32(logs[1, u(b)] + farther)
+    score_coalition(state, walk, alone, 2 + 2 * p, first, averaging)
+    score_coalition(state, walk, without, 3 + 2 * p, first, averaging)
+
+
+@inlined
+def walk_steps(state, walk, first, averaging):
+    """The scores for nobody, and for the coalitions of all steps."""
+    n, m = padded(state.n_vectors), state.rows.n_pairs
+    rows, _ = in_hand(state.rows)
+    for b in range(0, n, LANES):
+        put_lanes(lanes(ZERO), walk.products[0], u(b))
+        put_lanes(dots(state.vectors, b, rows, state.weighted, 1, m, lanes(ZERO)), walk.products[1], u(b))
+    walk.norms[0], walk.norms[1] = ZERO, state.weighted[0]
+    for step in range(-1, walk.n_steps):
+        if step >= 0:
+            move(state, walk, rows, m, step, n)
+        find_kernels(state, walk, walk.targets[step] if step >= 0 else 0)
+        score_coalition(state, walk, walk.alone, step + 2 if step >= 0 else 0, first, averaging)
+
+
+@inlined
 def move(state, walk, rows, m, step, n):
     """Make the coalition of a step."""
-    dots, players, weighted, vectors = walk.dots, walk.players, state.weighted, state.vectors
+    products, players, weighted, vectors = walk.products, walk.players, state.weighted, state.vectors
     source, target, moved = walk.sources[step], walk.targets[step], walk.moved[step]
     sign, player, norm = f32(1.0 if moved > 0 else -1.0), abs(moved) - 1, walk.norms[source]
     for k in range(1, m):
@@ -320,25 +416,30 @@ def move(state, walk, rows, m, step, n):
             norm += x * state.pairs[u(k)]
             for b in range(0, n, LANES):
                 put_lanes(
-                    times_plus(x, lanes_at(vectors, (j, u(b))), lanes_at(dots, (u(source), u(b)))),
-                    dots,
+                    times_plus(x, lanes_at(vectors, (j, u(b))), lanes_at(products, (u(source), u(b)))),
+                    products,
                     (u(target), u(b)),
                 )
             source = target
     if source != target:
         for b in range(n):
-            dots[u(target), u(b)] = dots[u(source), u(b)]
+            products[u(target), u(b)] = products[u(source), u(b)]
     walk.norms[target] = norm
 
 
 @inlined
-def score_coalition(state, walk, depth, at, first, averaging):
-    """The scores of all heads for the coalition held at a depth."""
-    row, norms, dots, gamma, norm = state.kernel, state.norms, walk.dots, f32(state.gamma_now), walk.norms[depth]
+def find_kernels(state, walk, depth):
+    """The kernel values of the coalition held at a depth."""
+    norms, products, gamma, norm = state.norms, walk.products, f32(state.gamma_now), walk.norms[depth]
     for b in range(padded(state.n_vectors)):
-        d = (norm + norms[u(b)]) - TWO * dots[u(depth), u(b)]
-        row[u(b)] = exp32((d if d > ZERO else ZERO) * -gamma)
-    score_heads(state, averaging)
+        d = (norm + norms[u(b)]) - TWO * products[u(depth), u(b)]
+        walk.alone[u(b)] = exp32((d if d > ZERO else ZERO) * -gamma)
+
+
+@inlined
+def score_coalition(state, walk, row, at, first, averaging):
+    """The scores of all heads for a coalition with such kernel values."""
+    score_heads(state, row, averaging)
     keep_heads(state, walk, at, first, averaging)
 
 

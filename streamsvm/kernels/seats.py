@@ -116,10 +116,10 @@ def empty_seats(state, b):
 
 
 @kernel
-def sum_seats(state, coefs, out):
+def sum_seats(state, row, coefs, out):
     """out[h, c] = sum over the vectors of their coefficients times their kernel values, for all heads and classes."""
     capacity, n, seats, n_heads = state.classes.size, state.n_classes, n_seats(state), state.n_heads
-    row, seated, taken = state.kernel, state.seated, state.taken
+    seated, taken = state.seated, state.taken
     for h in range(n_heads):
         for c in range(h * capacity, h * capacity + n):
             out[u(c)] = 0.0

@@ -75,7 +75,7 @@ class Explainer:
         self.walk.lend(
             explains=np.array(explains, np.int64),
             relevance=np.zeros(0) if relevance is None else relevance,
-            kept_row=np.zeros(slots, np.float32),
+            **{name: np.zeros(slots, np.float32) for name in ("alone", "without")},
             kept_scores=np.zeros(2 * sums),
         )
         self._plan(kernels.ENDS, 2 * min(n_columns, kernels.MOST + 1), 3)
@@ -84,12 +84,16 @@ class Explainer:
     def _plan(self, planned: int, n_steps: int, depths: int) -> None:
         """Have room for so many coalitions."""
         walk, (slots, sums, experts) = self.walk, self._dims
-        walk.planned, walk.n_steps, asked = planned, n_steps, (n_steps + 2) * experts
+        walk.planned, walk.n_steps, coalitions = planned, n_steps, n_steps + 2
         walk.lend(
             **{name: np.zeros(n_steps, np.int64) for name in ("sources", "targets", "moved")},
-            **{name: np.zeros(asked, np.float32) for name in ("of_label", "of_against", "of_others", "terms", "logs")},
-            found=np.zeros(n_steps + 2),
-            dots=np.zeros((depths, slots), np.float32),
+            **{name: np.zeros((experts, coalitions), np.float32) for name in ("of_label", "of_against", "of_others")},
+            **{
+                name: np.zeros(coalitions, np.float32)
+                for name in ("terms", "rivals", "totals", "chances", "rival_chances", "said")
+            },
+            found=np.zeros(coalitions),
+            products=np.zeros((depths, slots), np.float32),
             norms=np.zeros(depths, np.float32),
             sums=np.zeros((depths, sums)),
         )

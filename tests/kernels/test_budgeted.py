@@ -68,6 +68,13 @@ def test_exponential_is_right_to_single_precision():
     assert out[0] == 1.0
 
 
+def test_power_of_two_is_right_to_single_precision():
+    x = np.concatenate([-np.linspace(0.0, 80.0, 1_000_003), [-81.0, -1e30, -np.inf, 0.9]]).astype(np.float32)
+    out = np.empty_like(x)
+    exponential.power_all(x, out)
+    assert np.abs(out / np.exp2(np.maximum(x.astype(float), -80.0)) - 1.0).max() < 3e-7
+
+
 def test_logarithm_is_right_to_single_precision():
     x = np.concatenate([np.geomspace(1e-37, 1e37, 100_003), np.linspace(0.5, 2.0, 100_003)]).astype(np.float32)
     out, wanted = np.empty_like(x), np.log(x.astype(float))
