@@ -199,18 +199,20 @@ class Costs:
         paid[known] = np.where(abstains[known], self._abstain, matrix[codes[known], right] * weights[known])
         return np.where(np.isinf(paid), np.nan, paid)
 
-    def come(self, code: int) -> None:
-        """Take the label of an event.
+    def come(self, code: int, n: int = 1) -> None:
+        """Take the label of an event, or of several.
 
         Parameters
         ----------
         code
             The number of its class, 0 or more.
+        n
+            How many events have it.
         """
         if code >= self._n_counted:
             self._reserve(code + 1)
             self._n_counted = code + 1
-        self._tally[code] += 1
+        self._tally[code] += n
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, Self
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from river import base
 
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
-from streamsvm.decide.learner import LeavesProbabilities
+from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
@@ -19,7 +20,8 @@ from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, enc
 class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier that knows probabilities, whose predictions are the decisions of least expected cost.
 
-    Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one.
+    Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one. Sets of
+    labels, reasons, and what else the classifier knows, are asked of its `model`.
 
     Parameters
     ----------
@@ -162,6 +164,74 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             self._begin()
         self._costs.come(code)
 
+    def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
+        """Learn rows; for classifiers that have `learn_many`, as those of this package and some of River.
+
+        Parameters
+        ----------
+        X
+            n rows, as the classifier takes them.
+        y
+            n labels.
+        kwargs
+            Passed on to the classifier's `learn_many`.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be learned from; no row has been then.
+        """
+        model: Any = self.model
+        model.learn_many(X, y, **kwargs)
+        counts = Counter(y.tolist() if hasattr(y, "tolist") else y)
+        self._number(getattr(model, "classes_", counts))
+        for label, n in counts.items():
+            self._costs.come(self._codes[label], n)
+        self._begin()
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """As the classifier has it.
+
+        Parameters
+        ----------
+        X
+            n rows, as the classifier takes them.
+        """
+        model: Any = self.model
+        return model.predict_proba_many(X)
+
+    def predict_many(self, X: Any) -> Any:
+        """The decisions `predict_one` gives for rows; for classifiers that have `predict_proba_many`.
+
+        Parameters
+        ----------
+        X
+            n rows, as the classifier takes them.
+
+        Returns
+        -------
+        series or ndarray of objects, shape (n,)
+            A series of the frame's kind where X is a frame; None where none costs less than to abstain, or nothing is
+            known.
+
+        Raises
+        ------
+        BadRows
+            Where rows cannot be used.
+        """
+        model: Any = self.model
+        if isinstance(model, PredictsManySets):
+            proba = model._probabilities(X)
+            return model._labels_like(X, self._decide(proba, model.classes_[: proba.shape[1]]))
+        shares = model.predict_proba_many(X)  # River's come as a frame of pandas
+        decided = self._decide(shares.to_numpy(), list(shares.columns))
+        return shares.iloc[:, :0].assign(decided=decided)["decided"].rename(None)
+
+    def _decide(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[Any]:
+        """The decisions by probabilities of the classifier's classes; no label is taken."""
+        proba = self._over_known(proba, classes)
+        return self._answers(self._costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)[0])
+
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
 
@@ -190,17 +260,24 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         else:
             (_, proba), codes = model.test_then_train(X, y, times=times, w=w, proba=True), None
         classes = model.classes_
-        self._number(classes)
-        known = self.classes_
+        proba, known = self._over_known(proba, classes), self.classes_
         if codes is None or classes != known:
             labels = y.tolist() if hasattr(y, "tolist") else list(y)
             codes = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
-        if classes != known:
-            wide = np.zeros((len(codes), len(known)))
-            wide[:, [self._codes[label] for label in classes]] = proba
-            proba = wide
-        answers = np.fromiter((*known, None), object, len(known) + 1)
-        return np.asarray(answers[self._costs.decide_many(proba, codes, known)])  # -1 is the last: None
+        return self._answers(self._costs.decide_many(proba, codes, known))
+
+    def _over_known(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[np.float64]:
+        """Probabilities over the labels known here, of rows of the classifier's."""
+        self._number(classes)
+        if classes == self.classes_:
+            return proba
+        wide = np.zeros((len(proba), len(self._codes)))
+        wide[:, [self._codes[label] for label in classes]] = proba
+        return wide
+
+    def _answers(self, decisions: NDArray[np.int64]) -> NDArray[Any]:
+        """The labels decided for; -1 stands for the last: None."""
+        return np.fromiter((*self._codes, None), object, len(self._codes) + 1)[decisions]
 
     def _number(self, labels: Any) -> None:
         for label in labels:

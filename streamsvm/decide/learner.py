@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.decide.sets import AllSets, Key, LabelSets, labels_in
 
@@ -105,6 +107,10 @@ class PredictsManySets(PredictsSets):
     @abstractmethod
     def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
         """A frame of X's kind with a column for each class, or the values as they are."""
+
+    @abstractmethod
+    def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
+        """Labels as a series that goes with a frame, or as they are."""
 
     def predict_set_many(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Any:
         """The sets `predict_set_one` gives, as a table of which labels are in them.

@@ -559,6 +559,9 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
         return frame_like(X, values, list(classes))
 
+    def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
+        return like(X, labels)
+
     def peek_proba_many(self, X: Any) -> Floats:
         """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
 

@@ -540,6 +540,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _frame_like(self, X: Any, values: Any, classes: Sequence[Any]) -> Any:
         return frame_like(X, values, list(classes))
 
+    def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
+        return like(X, labels)
+
     def peek_proba_many(self, X: Any) -> Floats:
         """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,6 +118,35 @@ def test_a_classifier_that_decides_is_the_same_in_batches_a_loop_saved_and_resum
     assert found == expected
     assert batched.clone()._costs.counts.size == 0
     assert found != model.clone().test_then_train(X, y).tolist()
+
+
+def test_rows_are_learned_and_decided_on_as_one_by_one() -> None:
+    X, y = ring(300)
+    y &= np.arange(300) % 3 == 0
+    looped, batched = (DecidingClassifier(CPMClassifier(), class_weight="balanced", abstain=0.45) for _ in range(2))
+    assert batched.predict_many(X[:2]).tolist() == [None, None]
+    for x, label in zip(dicts(X[:200]), y[:200].tolist(), strict=True):
+        looped.learn_one(x, label)
+    for a, b in ((0, 1), (1, 90), (90, 200)):
+        batched.learn_many(X[a:b], y[a:b])
+    expected = [looped.predict_one(x) for x in dicts(X[200:])]
+    assert set(expected) == {True, False, None}
+    assert batched.predict_many(X[200:]).tolist() == expected
+    frame = pd.DataFrame(X[200:], index=range(7, 107))
+    assert batched.predict_many(frame).to_dict() == dict(zip(range(7, 107), expected, strict=True))
+    np.testing.assert_array_equal(batched.predict_proba_many(X[200:]), looped.model.predict_proba_many(X[200:]))
+    np.testing.assert_array_equal(batched.test_then_train(X, y), looped.test_then_train(X, y))
+
+
+def test_rows_go_to_classifiers_of_river_that_take_them() -> None:
+    X, y = ring(200)
+    frame, labels = pd.DataFrame(X, columns=["a", "b"], index=range(5, 205)), pd.Series(y, index=range(5, 205))
+    model = DecidingClassifier(linear_model.LogisticRegression(), cost={True: {False: 50.0}})
+    model.learn_many(frame, labels)
+    decided = model.predict_many(frame)
+    assert decided.index.equals(frame.index)
+    assert decided.tolist() == [model.predict_one(x) for x in frame.to_dict("records")]
+    assert decided.all()
 
 
 def test_the_blend_takes_costs_and_learns_as_without() -> None:
