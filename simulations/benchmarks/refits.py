@@ -232,6 +232,8 @@ def forests() -> Iterator[tuple[str, Callable[[], Any]]]:
             yield f"{stream} / {kind}", lambda load=load, kind=kind: forest(kind, *load())
             n = kept(NAME).get(f"{stream} / {kind}", {}).get("of_events")
             for solver in (None, *SOLVERS[:2]) if n else ():
+                if (stream, solver) == ("mnist", "trees"):
+                    continue
                 yield (
                     f"{stream} / first {n} / {solver or 'without'}",
                     lambda load=load, solver=solver, n=n: measured(patient(solver), *beginning(n, *load())),
