@@ -37,7 +37,7 @@ LINEAR_RATES = (0.003, 0.03, 0.3)
 # What the large members hold, in budgets.
 LARGE = 5
 # Kernel members see at most so many columns: their memory and cost are by the column.
-KERNEL_COLUMNS = 4_096
+KERNEL_COLUMNS = 2_048
 # So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
 BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
 # Fewer rows are not worth another thread.
@@ -74,7 +74,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     longest steps of the linear member give way to the average of shorter ones.
 
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
-    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 4,096
+    (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 2,048
     columns, linear ones all.
 
     A member ten points less accurate than the best becomes dormant: it has no say, and learns from one event in eight,
