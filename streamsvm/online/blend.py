@@ -103,7 +103,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     threads
         On how many threads rows are worked on that come in batches (`learn_many`, `predict_many`, `test_then_train`,
         `run_batch`) of 128 or more, better of a thousand; the results are the same, to the bit. Two take two thirds of
-        the time of one (.55 to .83 on 23 streams), and up to a fifth more of the processor's. Beside other work that
+        the time of one (mostly .5 to .9), and up to a fifth more of the processor's. Beside other work that
         keeps all cores busy they may take longer than one. More threads than members and two are of no use.
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
