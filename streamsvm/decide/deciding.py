@@ -184,7 +184,8 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         model: Any = self.model
         model.learn_many(X, y, **kwargs)
         counts = Counter(y.tolist() if hasattr(y, "tolist") else y)
-        self._number(getattr(model, "classes_", counts))
+        self._number(getattr(model, "classes_", ()))
+        self._number(counts)  # events of no weight leave a classifier without their labels
         for label, n in counts.items():
             self._costs.come(self._codes[label], n)
         self._begin()

@@ -138,6 +138,13 @@ def test_rows_are_learned_and_decided_on_as_one_by_one() -> None:
     np.testing.assert_array_equal(batched.test_then_train(X, y), looped.test_then_train(X, y))
 
 
+def test_rows_of_no_weight_may_bring_a_label_that_the_classifier_leaves_out() -> None:
+    model = DecidingClassifier(CPMClassifier(), class_weight="balanced")
+    model.learn_many([{"a": 0.0}, {"a": 1.0}], ["first", "second"], w=[0.0, 1.0])
+    assert model.model.classes_ == ["second"]
+    assert model.predict_many([{"a": 1.0}]).tolist() == [model.predict_one({"a": 1.0})] == ["second"]
+
+
 def test_rows_go_to_classifiers_of_river_that_take_them() -> None:
     X, y = ring(200)
     frame, labels = pd.DataFrame(X, columns=["a", "b"], index=range(5, 205)), pd.Series(y, index=range(5, 205))
