@@ -161,7 +161,7 @@ class Coded(Sequence[Any]):
             first = int(codes.argmin())
             if codes[first] >= 0:
                 return cls(codes, list(numbers))
-            codes[objects == objects[first]] = numbers.setdefault(values[first], len(numbers))
+            np.putmask(codes, objects == objects[first], numbers.setdefault(values[first], len(numbers)))
         numbers = {value: code for code, value in enumerate(dict.fromkeys(values))}
         return cls(np.fromiter(map(numbers.__getitem__, values), np.int64, n), list(numbers))
 

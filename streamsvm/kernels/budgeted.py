@@ -37,7 +37,7 @@ from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.kernels.metric import is_due, relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
-from streamsvm.kernels.rows import PREDICT, follow, in_hand, is_followed, load, observe, single_event, u
+from streamsvm.kernels.rows import PREDICT, follow, in_hand, is_followed, load, observe_in_hand, single_event, u
 from streamsvm.kernels.seats import find_seat, is_seated, n_seats
 from streamsvm.kernels.state import f32
 
@@ -293,7 +293,7 @@ def event(state, label, weight):
     else:
         score_to_learn(state, m, label)
     learn(state, m, label, weight)
-    observe(rows, row, columns, 0, n, shared)
+    observe_in_hand(rows, row, columns, 0, n, shared)
     return 0
 
 
@@ -325,7 +325,7 @@ def run_rows(state, request):
             score_to_learn(state, m, request.labels[i])
         if learning:
             learn(state, m, request.labels[i], request.weights[i])
-            observe(rows, values, columns, start, end, shared)
+            observe_in_hand(rows, values, columns, start, end, shared)
     return indptr.size - 1
 
 

@@ -27,6 +27,7 @@ from streamsvm.kernels.calibration import (
     moved,
 )
 from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.lanes import DOUBLES, lanes_at, put_lanes
 from streamsvm.kernels.losses import FEW, fast_softmax_terms, largest, scale_terms
 from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
 from streamsvm.kernels.rows import (
@@ -38,7 +39,7 @@ from streamsvm.kernels.rows import (
     in_hand,
     is_followed,
     load,
-    observe,
+    observe_in_hand,
     single_event,
     u,
 )
@@ -49,6 +50,8 @@ SMALLEST = 1e-9
 # Where an average is longer than the memory of the weights, mean_v V and mean_u U grow and cancel each other: they are
 # brought together when mean_v is so many times the scale.
 MOST_CANCELLED = 1e6
+# The scores of more faces take longer in registers than in memory: each row of weights is then read bit by bit.
+MOST_IN_LANES = 512
 # Where classes are many, weights change in runs of faces, so many of which at least stay as they are in between.
 GAP = 16
 # Larger weights, which only a damaged archive has, would soon overflow.
@@ -112,17 +115,48 @@ cpm_at, block_at = state_at(CPM), state_at(BLOCK)
 
 @inlined
 def dot_faces(weights, n_faces, rows, values, m, out):
-    """out[f] = sum over the pairs, of which the first is the bias, of value * weights[row, f]."""
+    """out[f] = sum over the pairs, of which the first is the bias, of value * weights[row, f].
+
+    One after the other for each face: pairs of value 0 change nothing, so dense and sparse rows give the same.
+    """
+    f, most = 0, n_faces if n_faces <= MOST_IN_LANES else 0
+    while f + DOUBLES <= most:
+        stop = min(f + 3 * DOUBLES, n_faces)
+        dot_lanes(weights, u(f), u(min(f + DOUBLES, stop - DOUBLES)), u(stop - DOUBLES), rows, values, m, out)
+        f = stop
+    if f < n_faces:
+        dot_few(weights, f, n_faces, rows, values, m, out)
+
+
+@inlined
+def dot_lanes(weights, a, b, c, rows, values, m, out):
+    """`dot_faces` for the faces from a, b and c on, that stay in registers; some may be the same."""
+    j, x = u(rows[0]), values[0]
+    first = x * lanes_at(weights, (j, a))
+    second = x * lanes_at(weights, (j, b))
+    third = x * lanes_at(weights, (j, c))
+    for i in range(1, m):
+        j, x = u(rows[u(i)]), values[u(i)]
+        first = first + x * lanes_at(weights, (j, a))
+        second = second + x * lanes_at(weights, (j, b))
+        third = third + x * lanes_at(weights, (j, c))
+    put_lanes(first, out, a)
+    put_lanes(second, out, b)
+    put_lanes(third, out, c)
+
+
+@inlined
+def dot_few(weights, low, high, rows, values, m, out):
+    """`dot_faces` for the faces low <= f < high."""
     j0, x0 = u(rows[0]), values[0]
-    for f in range(n_faces):
+    for f in range(low, high):
         out[u(f)] = x0 * weights[j0, u(f)]
     i = 1
     while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
         j0, j1, j2, j3 = u(rows[u(i)]), u(rows[u(i + 1)]), u(rows[u(i + 2)]), u(rows[u(i + 3)])
         x0, x1, x2, x3 = values[u(i)], values[u(i + 1)], values[u(i + 2)], values[u(i + 3)]
-        for f in range(n_faces):
+        for f in range(low, high):
             g = u(f)
-            # One after the other, as below: pairs of value 0 change nothing, so dense and sparse rows give the same.
             s = out[g] + x0 * weights[j0, g]
             s += x1 * weights[j1, g]
             s += x2 * weights[j2, g]
@@ -130,7 +164,7 @@ def dot_faces(weights, n_faces, rows, values, m, out):
         i += 4
     while i < m:
         j0, x0 = u(rows[u(i)]), values[u(i)]
-        for f in range(n_faces):
+        for f in range(low, high):
             out[u(f)] += x0 * weights[j0, u(f)]
         i += 1
 
@@ -464,7 +498,7 @@ def event(state, label, weight):
     else:
         score_to_learn(state, event_rows, values, m, label)
     step(state, event_rows, values, m, label, weight, -1)
-    observe(rows, row, columns, 0, n, shared)
+    observe_in_hand(rows, row, columns, 0, n, shared)
     return 0
 
 
@@ -495,7 +529,7 @@ def run_rows(state, request):
             score_to_learn(state, event_rows, scaled, m, request.labels[i])
         if learning:
             step(state, event_rows, scaled, m, request.labels[i], request.weights[i], -1)
-            observe(rows, values, columns, start, end, shared)
+            observe_in_hand(rows, values, columns, start, end, shared)
     return indptr.size - 1
 
 

@@ -68,6 +68,7 @@ ROWS = Declaration(
         "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
         "n_pairs": Number("how many pairs the event in hand has", i64),
         "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
+        "n_far": Number("in order, how many of these may not enter the sums of their columns as they are", i64),
         "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
         "window": Number("ranks are among so many values", i64),
         "spacing": Number(
@@ -183,18 +184,19 @@ def load_whole(rows, values, start, n):
     shift, scale, out, limit = rows.shift, rows.scale, rows.scaled, rows.limit
     rows.in_order = 1
     out[0] = 1.0
-    bad = 0
+    unusual = 0
     for j in range(n):
         x = values[u(start + j)]
         z = (x - shift[u(j)]) * scale[u(j)]
+        unusual += (abs(z) > FAR) | (abs(x) > LARGEST)
         z = z if z < limit else limit
         z = z if z > -limit else -limit
         out[u(j + 1)] = z if x == x else 0.0
-        bad += abs(x) > LARGEST
-    if bad:
+    if unusual:
         for j in range(n):
             if abs(values[start + j]) > LARGEST:
                 return -1 - j
+    rows.n_far = unusual
     rows.n_pairs = n + 1
     return n + 1
 
@@ -325,22 +327,30 @@ def rank(rows, by, j):
 @inlined
 def observe(rows, values, columns, start, end, shared):
     """Take a learned row into the statistics of its columns."""
-    rows.seen += 1.0
-    if rows.scaling != NONE:
-        whole = is_whole(columns, start, end, shared) and rows.scaling != RANK
-        if whole and not has_far(rows, values, start, end - start):
-            observe_whole(rows, values, start, end - start)
-        else:
-            observe_pairs(rows, values, columns, start, end, shared)
+    if is_whole(columns, start, end, shared) and rows.scaling != RANK:
+        rows.n_far = count_far(rows, values, start, end - start)
+    observe_in_hand(rows, values, columns, start, end, shared)
 
 
 @inlined
-def has_far(rows, values, start, n):
-    """Whether a row with an entry in each of the first n columns has one that may not enter their sums as it is."""
+def count_far(rows, values, start, n):
+    """How many entries of a row with one in each of the first n columns may not enter their sums as they are."""
     shift, scale, n_far = rows.shift, rows.scale, 0
     for j in range(n):
         n_far += abs((values[u(start + j)] - shift[u(j)]) * scale[u(j)]) > FAR
-    return n_far > 0
+    return n_far
+
+
+@inlined
+def observe_in_hand(rows, values, columns, start, end, shared):
+    """`observe` for the event in hand."""
+    rows.seen += 1.0
+    if rows.scaling != NONE:
+        whole = is_whole(columns, start, end, shared) and rows.scaling != RANK
+        if whole and rows.n_far == 0:
+            observe_whole(rows, values, start, end - start)
+        else:
+            observe_pairs(rows, values, columns, start, end, shared)
 
 
 @inlined

@@ -734,7 +734,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
                 self._code(label)
             self._doubt_labels(n_classes, learned)
         numbers = numbers_of(labels, self._codes)
-        numbers[~learn] = -1
+        np.putmask(numbers, ~learn, -1)
         self._grow()
         return rows, numbers, weights
 

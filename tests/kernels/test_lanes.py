@@ -7,6 +7,7 @@ import pytest
 
 from streamsvm.kernels import kernel
 from streamsvm.kernels.lanes import (
+    DOUBLES,
     LANES,
     first_equal,
     lanes,
@@ -18,42 +19,42 @@ from streamsvm.kernels.lanes import (
     times_plus,
 )
 
-f32 = np.float32
-
 
 @kernel
-def compute(table, row, x, out):
+def compute(table, row, x, nine, out):
     a, b = lanes_at(table, (1, 3)), lanes_at(row, 2)
     put_lanes(times_plus(a, b, x), out, (0, 0))
     put_lanes((x - a) * b + a, out, (1, 5))
     put_lanes(larger(a, lanes(x)), out, (2, 1))
-    return sum_of(a), largest_of(b), first_equal(a, table[1, 10]), first_equal(b, f32(9.0))
+    return sum_of(a), largest_of(b), first_equal(a, table[1, 10]), first_equal(b, nine)
 
 
-@pytest.fixture(scope="module")
-def computed():
+@pytest.fixture(scope="module", params=[(np.float32, LANES), (np.float64, DOUBLES)], ids=["float32", "float64"])
+def computed(request):
+    element, n = request.param
     rng = np.random.default_rng(0)
-    table, row = rng.normal(size=(3, LANES + 8)).astype(f32), rng.normal(size=LANES + 4).astype(f32)
-    out = np.zeros((3, LANES + 8), f32)
-    return table[1, 3 : 3 + LANES], row[2 : 2 + LANES], out, compute(table, row, f32(0.5), out)
+    table, row = rng.normal(size=(3, n + 8)).astype(element), rng.normal(size=n + 4).astype(element)
+    out = np.zeros((3, n + 8), element)
+    return table[1, 3 : 3 + n], row[2 : 2 + n], out, compute(table, row, element(0.5), element(9.0), out)
 
 
 def test_arithmetic_is_that_of_every_lane(computed):
     a, b, out, _ = computed
-    np.testing.assert_allclose(out[0, :LANES], a * b + f32(0.5), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(out[1, 5 : 5 + LANES], (f32(0.5) - a) * b + a, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(out[2, 1 : 1 + LANES], np.maximum(a, f32(0.5)))
+    n, half = len(a), a.dtype.type(0.5)
+    np.testing.assert_allclose(out[0, :n], a * b + half, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out[1, 5 : 5 + n], (half - a) * b + a, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(out[2, 1 : 1 + n], np.maximum(a, half))
 
 
 def test_nothing_is_written_beside_the_lanes(computed):
-    _, _, out, _ = computed
-    assert not out[0, LANES:].any()
+    a, _, out, _ = computed
+    assert not out[0, len(a) :].any()
     assert not out[1, :5].any()
-    assert not out[1, 5 + LANES :].any()
+    assert not out[1, 5 + len(a) :].any()
 
 
 def test_what_is_made_of_all_lanes(computed):
     a, b, _, (total, top, first, none) = computed
     assert total == pytest.approx(a.sum(dtype=float), rel=1e-5)
     assert top == b.max()
-    assert (first, none) == (7, LANES)
+    assert (first, none) == (7, len(a))

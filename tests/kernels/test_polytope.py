@@ -337,7 +337,7 @@ def test_dense_and_sparse_rows_agree_bit_for_bit(scaling, average):
     assert_same_knowledge(dense, sparse)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11, 17, 200])
 @pytest.mark.parametrize("d", range(7))
 def test_scores_are_products_and_the_largest_is_found(k, d):
     """All remainders of unrolled loops."""
