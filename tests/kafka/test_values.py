@@ -45,11 +45,29 @@ def test_rows_of_numbers_become_columns_and_mean_the_same():
     got = JsonValues(options(label="y", ignore="no")).read(values)
     assert {name: column.tolist() for name, column in got.events.features.items()} == {"b": [1, -1000], "a": [2.5, 3]}
     assert got.events.labels == ["U", None]
-    for other in (b'{"a":3}', b'{"a":true,"b":1}', b'{"a":"3","b":1}', b'{"a":null,"b":1}', b'{"a":1e999,"b":1}'):
+    got = JsonValues(options(label="y", ignore="no")).read([*values, b'{"a":null,"b":1}'])
+    assert [None if x != x else x for x in got.events.features["a"].tolist()] == [2.5, 3.0, None]
+    for other in (b'{"a":3}', b'{"a":true,"b":1}', b'{"a":"3","b":1}', b'{"a":1e999,"b":1}'):
         got = JsonValues(options(label="y", ignore="no")).read([*values, other])
         assert not isinstance(got.events.features, dict) or got.bad
     huge = b'{"b":' + b"9" * 400 + b',"a":1}'
     assert not isinstance(JsonValues(options()).read([huge]).events.features, dict)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b'{"a":1},{"a":2}', b'{"a":3}'],
+        [b'{"a":1', b'{"a":2}', b"}"],
+        [b'{"a":"x', b'{","b":2}', b'{"a":1}'],
+        [b'{"a":1},', b'{"a":2}'],
+    ],
+)
+def test_values_that_are_objects_only_together_are_none(values):
+    got = JsonValues(options()).read(values)
+    alone = [JsonValues(options()).read([value]) for value in values]
+    assert got.good == [i for i, one in enumerate(alone) if one.good]
+    assert sorted(got.bad) == [i for i, one in enumerate(alone) if one.bad]
 
 
 def test_labels_of_another_type_are_other_classes():
@@ -108,7 +126,10 @@ def test_avro_values(tmp_path, framed):
     asked = options(schema=str(path), framed=framed, label="y", time="when")
     got = AvroValues(asked).read([value, value[:-1], value + b"!", b"", value])
     assert got.good == [0, 4]
-    assert got.events.features == [{"x": 1.5}] * 2
+    assert {name: repr(column.tolist()) for name, column in got.events.features.items()} == {
+        "x": "[1.5, 1.5]",
+        "n": "[nan, nan]",
+    }
     assert got.events.labels == ["UP"] * 2
     assert got.events.times == [1767312000000] * 2
     assert sorted(got.bad) == [1, 2, 3]
