@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -73,16 +73,18 @@ class Falls:
 
     def _look(self) -> None:
         del self._blocks[: -_BEFORE - _RECENT[-1]]
+        sums = list(accumulate(self._blocks, initial=0))
         for k in _RECENT:
-            before, recent = self._blocks[-k - _BEFORE : -k], self._blocks[-k:]
-            if len(before) < _LEAST:
+            split = len(self._blocks) - k
+            first = max(split - _BEFORE, 0)
+            if split - first < _LEAST:
                 return
-            n, m = len(before) * _BLOCK, k * _BLOCK
-            hits, recent_hits = sum(before), sum(recent)
-            if recent_hits * n < hits * m and _surprise(hits, n, recent_hits, m) > _SURE:
+            n, m = (split - first) * _BLOCK, k * _BLOCK
+            hits, recent_hits = sums[split] - sums[first], sums[-1] - sums[split]
+            if recent_hits * n < hits * m and _is_sure(hits, n, recent_hits, m):
                 self.count += 1
                 self.last = [*self.last, Fall(self._judged, hits / n, recent_hits / m)][-_MOST:]
-                self._blocks = recent
+                self._blocks = self._blocks[split:]
                 return
 
     def state(self) -> dict[str, Any]:
@@ -98,6 +100,18 @@ class Falls:
         falls.last = [Fall(**fall) for fall in state["last"]]
         falls._judged, falls._open, falls._open_hits = state["counts"]
         return falls
+
+
+def _is_sure(hits: int, n: int, recent_hits: int, recent_n: int) -> bool:
+    """Whether it is no chance that two rates differ.
+
+    The likelihood ratio's statistic is at most twice Pearson's (as KL(p, q) <= (p - q)^2 / (q (1 - q))), which spares
+    most of the logarithms.
+    """
+    total, all_hits = n + recent_n, hits + recent_hits
+    apart = hits * recent_n - recent_hits * n
+    most = 2.0 * apart * apart * total / (n * recent_n * max(all_hits * (total - all_hits), 1))
+    return most > _SURE and _surprise(hits, n, recent_hits, recent_n) > _SURE
 
 
 def _surprise(hits: int, n: int, recent_hits: int, recent_n: int) -> float:

@@ -6,7 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from streamsvm.run import drift
 from streamsvm.run.drift import Falls
 
 
@@ -49,6 +52,13 @@ def test_cuts_and_resumption_change_nothing() -> None:
         broken = Falls.from_state(json.loads(json.dumps(broken.state())))
     assert whole.count == 2
     assert broken.state() == whole.state()
+
+
+@given(n=st.integers(1, 9000), m=st.integers(1, 2100), p=st.floats(0.0, 1.0), q=st.floats(0.0, 1.0))
+def test_the_look_that_spares_logarithms_misses_nothing(n: int, m: int, p: float, q: float) -> None:
+    hits, recent = round(p * n), round(q * m)
+    statistic = drift._surprise(hits, n, recent, m)
+    assert drift._is_sure(hits, n, recent, m) == (statistic > drift._SURE)
 
 
 def test_only_the_last_are_kept() -> None:
