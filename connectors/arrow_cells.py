@@ -49,6 +49,11 @@ class ArrowCells:
         self._csv: Any = None
         self._usable = delimiter.isascii() and delimiter != '"'
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether pyarrow has read any."""
+        return self._csv is not None
+
     def read(self, lines: Sequence[bytes], names: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Cells] | None:
         """The columns of which the kinds are given, by name; None where Python is to read."""
         self._n_lines += len(lines)

@@ -12,7 +12,17 @@ from typing import Any, TypeAlias
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
-from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, ConnectorError, Origins, Position, Rejected, Source
+from connectors.events import (
+    BATCH_BYTES,
+    BATCH_EVENTS,
+    Apart,
+    Batch,
+    ConnectorError,
+    Origins,
+    Position,
+    Rejected,
+    Source,
+)
 from connectors.formats import Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
@@ -241,6 +251,11 @@ class TextSource(Source):
         """Where to resume: offset and line, what is decided about columns, fingerprints of bytes read."""
         decided = {"types": dict(self._format.types), "strays": dict(self._format.strays)}
         return self._reader.position | decided | {"cut": self._cut}
+
+    @property
+    def is_apart(self) -> bool:
+        """Files in a format that is read without the interpreter."""
+        return not self._stream.live and isinstance(self._format, Apart) and self._format.is_apart
 
     @property
     def fraction(self) -> float | None:

@@ -126,6 +126,11 @@ class CsvFormat(TypedColumns):
             return None
         return f"{len(row)} fields instead of {self._width}"
 
+    @property
+    def is_apart(self) -> bool:
+        """Once pyarrow reads the lines."""
+        return self._arrow.is_in_use
+
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """The events of lines without quotes, by pyarrow where that is installed, once there were many lines."""
         assert self._columns is not None

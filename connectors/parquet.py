@@ -181,6 +181,11 @@ class ParquetSource(Source):
         return {"row": self._row, "sha256": self._fingerprint}
 
     @property
+    def is_apart(self) -> bool:
+        """Columns are unpacked by pyarrow."""
+        return True
+
+    @property
     def fraction(self) -> float | None:
         """The share of the rows handed out."""
         return self._row / self._total if self._total else 1.0
