@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from operator import itemgetter
 from types import NoneType
 from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from connectors.columns import Bad, Events, Labels, number_of, shown, time_row, times_of
 from connectors.events import ConnectorError, Table
@@ -27,7 +29,6 @@ from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
 
 _NESTED = frozenset({dict, list})
-_NUMBERS_OR_NULL = frozenset({float, int, NoneType})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
 _CONVERT: dict[str, Callable[[Any], Any]] = {"number": number_of, "category": str}
@@ -101,7 +102,7 @@ class JsonFormat(TypedValues):
     def rows(self, texts: Sequence[bytes]) -> list[dict[str, Any]] | None:
         """The objects of many texts, quickly; None where one of them needs a closer look."""
         try:
-            rows = _load_all(texts)
+            rows = list(map(orjson.loads, texts))
         except orjson.JSONDecodeError:
             return None
         if set(map(type, rows)) - {dict}:
@@ -159,16 +160,8 @@ class JsonFormat(TypedValues):
         names = list(rows[0]) if rows and set(self._convert.values()) <= {"number"} else []
         if not names or set(map(len, rows)) != {len(names)}:
             return None
-        table: Table = {}
-        try:
-            for name in names:
-                values = list(map(itemgetter(name), rows))
-                if set(map(type, values)) - _NUMBERS_OR_NULL:
-                    return None
-                table[name] = np.array(values, np.float64)
-        except (KeyError, OverflowError):  # another name; a whole number beyond all floats
-            return None
-        return table
+        columns = _columns(names, rows)
+        return None if columns is None else dict(zip(names, columns, strict=True))
 
     def _features(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
         for name in self._roles.unused:
@@ -205,18 +198,27 @@ class JsonFormat(TypedValues):
             bad.setdefault(i, f"'{name}' is not a {kind}: {shown(row[name])}")
 
 
-def _load_all(texts: Sequence[bytes]) -> list[Any]:
-    """What each text holds.
+def _columns(names: list[str], rows: list[dict[str, Any]]) -> NDArray[np.float64] | None:
+    """The numbers of rows with these names, NaN where null, shape (len(names), len(rows)); None if there is else."""
+    get = itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
+    pack = struct.Struct(f"{len(names)}d").pack
+    try:
+        try:
+            block = b"".join(starmap(pack, map(get, rows)))
+        except struct.error:  # null, perhaps
+            block = b"".join(starmap(pack, map(_nan_for_null, map(get, rows))))
+    except (KeyError, struct.error, OverflowError):  # another name; no number; a whole number beyond all floats
+        return None
+    columns = np.frombuffer(block).reshape(len(rows), len(names)).T.copy()
+    # Truth values are packed as numbers, but are none.
+    for name, column in zip(names, columns, strict=True):
+        if ((column == 0.0) | (column == 1.0)).any() and bool in map(type, map(itemgetter(name), rows)):
+            return None
+    return columns
 
-    Texts that begin with the only brace in them are read as the elements of one array, in half the time: if these are
-    as many objects, each text is one object and nothing else.
-    """
-    block = b",".join(texts)
-    if block.count(b"{") == len(texts) and {text[:1] for text in texts} == {b"{"}:
-        rows = orjson.loads(b"[%b]" % block)
-        if len(rows) == len(texts) and set(map(type, rows)) == {dict}:
-            return list(rows)
-    return list(map(orjson.loads, texts))
+
+def _nan_for_null(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(math.nan if value is None else value for value in values) if None in values else values
 
 
 def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:
