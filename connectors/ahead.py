@@ -32,13 +32,13 @@ def read_ahead(source: Source) -> Generator[Batch]:
     >>> sum(map(len, read_ahead(open_source("synthetic:sea?n=1000"))))
     1000
     """
-    batches = iter(source)
+    batches, apart = iter(source), source if isinstance(source, Apart) else None
     with ExitStack() as until_closed:
         reader: ThreadPoolExecutor | None = None
         following: Future[Batch | None] | None = None
         while (batch := next(batches, None) if following is None else following.result()) is not None:
             following = None
-            if isinstance(source, Apart) and source.is_apart and len(batch) >= LEAST_EVENTS:
+            if apart is not None and apart.is_apart and len(batch) >= LEAST_EVENTS:
                 reader = reader or until_closed.enter_context(_one_thread())
                 following = reader.submit(next, batches, None)
             yield batch
