@@ -10,19 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, starmap
-from operator import itemgetter
+from itertools import chain
 from types import NoneType
 from typing import Any
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from connectors.columns import Bad, Events, Labels, number_of, shown, time_row, times_of
-from connectors.events import ConnectorError, Table
+from connectors.events import ConnectorError
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
 from connectors.options import Options, Roles
@@ -118,14 +114,10 @@ class JsonFormat(TypedValues):
     def at_once(self, lines: Sequence[bytes]) -> Events | None:
         """The events of lines that are one object each."""
         rows = self.rows(lines)
-        return None if rows is None else self.take(rows)
+        return None if rows is None else self.events(rows)
 
     def events(self, rows: Sequence[Any]) -> Events:
         """The objects, which lose their label, key, time and ignored fields."""
-        return self.take(list(rows))
-
-    def take(self, rows: list[dict[str, Any]]) -> Events:
-        """The same. Rows of numbers under the same names become columns: equal events, many times faster to learn."""
         bad: Bad = {}
         roles = self._roles
         label, key, time = (
@@ -136,8 +128,7 @@ class JsonFormat(TypedValues):
         times = None if time is None else times_of(str(roles.time), time, bad)
         if roles.bare:
             return Events([{} for _ in rows], labels, key, times, bad)
-        features = self._table(rows) or self._features(rows, bad)
-        return Events(features, labels, key, times, bad)
+        return Events(self._features(list(rows), bad), labels, key, times, bad)
 
     def _known(self, labels: list[Any], bad: Bad) -> Iterable[Any]:
         """Labels, None where missing; what can be none is noted in `bad`."""
@@ -151,17 +142,6 @@ class JsonFormat(TypedValues):
                 elif type(value) is float and math.isinf(value):
                     bad.setdefault(i, f"the label '{self._roles.label}' is infinite")
         return (self._labels[value] if type(value) is str else value for value in labels)
-
-    def _table(self, rows: list[dict[str, Any]]) -> Table | None:
-        """The features as columns, NaN where null, if all rows have the same ones and these are plain numbers."""
-        for name in self._roles.unused:
-            for row in rows:
-                row.pop(name, None)
-        names = list(rows[0]) if rows and set(self._convert.values()) <= {"number"} else []
-        if not names or set(map(len, rows)) != {len(names)}:
-            return None
-        columns = _columns(names, rows)
-        return None if columns is None else dict(zip(names, columns, strict=True))
 
     def _features(self, rows: list[dict[str, Any]], bad: Bad) -> list[dict[str, Any]]:
         for name in self._roles.unused:
@@ -196,29 +176,6 @@ class JsonFormat(TypedValues):
                 row[name] = _CONVERT[kind](row[name])
         except (TypeError, ValueError, OverflowError):
             bad.setdefault(i, f"'{name}' is not a {kind}: {shown(row[name])}")
-
-
-def _columns(names: list[str], rows: list[dict[str, Any]]) -> NDArray[np.float64] | None:
-    """The numbers of rows with these names, NaN where null, shape (len(names), len(rows)); None if there is else."""
-    get = itemgetter(*names) if len(names) > 1 else lambda row: (row[names[0]],)
-    pack = struct.Struct(f"{len(names)}d").pack
-    try:
-        try:
-            block = b"".join(starmap(pack, map(get, rows)))
-        except struct.error:  # null, perhaps
-            block = b"".join(starmap(pack, map(_nan_for_null, map(get, rows))))
-    except (KeyError, struct.error, OverflowError):  # another name; no number; a whole number beyond all floats
-        return None
-    columns = np.frombuffer(block).reshape(len(rows), len(names)).T.copy()
-    # Truth values are packed as numbers, but are none.
-    for name, column in zip(names, columns, strict=True):
-        if ((column == 0.0) | (column == 1.0)).any() and bool in map(type, map(itemgetter(name), rows)):
-            return None
-    return columns
-
-
-def _nan_for_null(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(math.nan if value is None else value for value in values) if None in values else values
 
 
 def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:

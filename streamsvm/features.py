@@ -790,23 +790,37 @@ def _call(name: str, *arrays: NDArray[Any]) -> None:
 
 
 def _plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
-    """Names and numbers of events that have numbers under the same names, and nothing else."""
-    names = _common_names(events)
-    if not names:
+    """Names and numbers of events that have numbers under the same names and nothing else, NaN where one is missing.
+
+    None where there is more, or most would be missing.
+    """
+    if not events or set(map(type, events)) != {dict}:
         return None
-    get = itemgetter(*names) if len(names) > 1 else _Single(names)
+    n, d = len(events), max(map(len, events))
+    names = list(next(x for x in events if len(x) == d))
+    if not names or n * d > 2 * sum(map(len, events)):
+        return None
+    get = itemgetter(*names) if d > 1 else _Single(names)
+    pack = struct.Struct(f"{d}d").pack
+    known = frozenset(names)
     try:
-        packed = b"".join(starmap(struct.Struct(f"{len(names)}d").pack, map(get, events)))
+        try:
+            rows: Iterable[Any] = map(get, events)
+            if min(map(len, events)) < d:
+                rows = (get(x) if len(x) == d else _filled(x, names, known) for x in events)
+            packed = b"".join(starmap(pack, rows))
+        except struct.error:  # None, perhaps
+            packed = b"".join(starmap(pack, map(_filled, events, repeat(names), repeat(known))))
     except NOT_PLAIN:
         return None
-    return names, np.frombuffer(packed).reshape(len(events), len(names))
+    return names, np.frombuffer(packed).reshape(n, d)
 
 
-def _common_names(events: Sequence[Any]) -> list[Any]:
-    """The names of events that are dicts of as many names as the first; none where one is not."""
-    if not events or set(map(type, events)) != {dict} or len(set(map(len, events))) > 1:
-        return []
-    return list(events[0])
+def _filled(x: Mapping[Any, Any], names: Sequence[Any], known: frozenset[Any]) -> list[Any]:
+    """The values of an event under these names, NaN where one is missing; there must be no others."""
+    if not known.issuperset(x):
+        raise KeyError
+    return [math.nan if (value := x.get(name)) is None else value for name in names]
 
 
 def _plain_table(events: Sequence[Any]) -> dict[Any, NDArray[Any]] | None:

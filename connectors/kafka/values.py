@@ -54,8 +54,8 @@ class JsonValues(ValueFormat):
     def read(self, values: Sequence[bytes]) -> Decoded:
         rows = self._format.rows(values)
         if rows is not None:
-            return Decoded(list(range(len(rows))), self._format.take(rows))
-        return _read(values, self._row, lambda rows: self._format.take(rows))
+            return Decoded(list(range(len(rows))), self._format.events(rows))
+        return _read(values, self._row, self._format.events)
 
     def _row(self, value: bytes) -> dict[str, Any]:
         row = self._format.row(str(value, "utf-8"))
