@@ -542,14 +542,18 @@ def explain_planes(walk_address, label, row):
     beta = state.inverse_temperature
     if is_noise_heard(state.calibration):
         beta *= state.calibration.sharpness
+    n_players = 0
     for k in range(m):
+        if values[u(k)] == 0.0:
+            continue
         j = rows[u(k)]
         adds = beta * values[u(k)] * (weight_of(state, walk.label, a, j) - weight_of(state, walk.against, b, j))
         if k == 0:
             walk.nothing = adds
         else:
-            walk.columns[k - 1], walk.values[k - 1] = j - 1, adds
-    walk.n_players, walk.whole = m - 1, beta * (f[walk.label] - f[walk.against])
+            walk.columns[n_players], walk.values[n_players] = j - 1, adds
+            n_players += 1
+    walk.n_players, walk.whole = n_players, beta * (f[walk.label] - f[walk.against])
     tell(walk)
 
 

@@ -259,3 +259,15 @@ def test_reasons_of_rows_by_planes_are_those_of_one_event() -> None:
             expected = [(one.feature, one.adds) for one in reasons.contributions[:2]]
             assert [(model.names_by_column[j], add) for j, add in zip(columns, adds, strict=True)] == expected
         looped.learn_one(x, label)
+
+
+@pytest.mark.parametrize("model", [CPMClassifier(), BSGDClassifier(budget=20)], ids=["cpm", "bsgd"])
+def test_what_is_missing_is_no_reason_however_rows_come(model: Any) -> None:
+    rows, y = stream(200, 3)
+    columns = {f"x{j}": np.array([x[f"x{j}"] for x in rows]) for j in range(3)}
+    columns["x1"][100:] = np.nan
+    rows = [{name: x[name] for name in columns if name != "x1" or i < 100} for i, x in enumerate(rows)]
+    by_rows, by_columns = (model.clone().run_batch(X, y, reasons=3)[2] for X in (rows, columns))
+    np.testing.assert_array_equal(by_rows.columns, by_columns.columns)
+    np.testing.assert_array_equal(by_rows.adds[by_rows.columns >= 0], by_columns.adds[by_columns.columns >= 0])
+    assert (by_columns.columns[100:] >= 0).sum(axis=1).tolist() == [2] * 100
