@@ -1,12 +1,12 @@
-"""The next batch of a source, read by a thread of its own while this one is worked on."""
+"""A source that reads its next batch by a thread, while what it handed out last is worked on."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import ExitStack
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from connectors.events import Apart, Batch, Source
+from connectors.events import Batch, Position, Source
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,36 +15,96 @@ LEAST_EVENTS = 256
 """To hand a batch over takes some 30 us, as long as to read so many events: smaller ones are not read ahead."""
 
 
-def read_ahead(source: Source) -> Generator[Batch]:
-    """The batches of a source in order, as iterating gives them; one batch ahead wherever the source says `is_apart`.
+class AheadSource(Source):
+    """A source that reads ahead by a batch, wherever that `is_apart` from what others do.
 
-    What a batch has to say, its position too, is settled as it is read, and an error comes after the batches before it.
-    Once this is closed nothing is read any more.
-
-    Parameters
-    ----------
-    source
-        To be read to its end, or until this is closed.
-
-    Examples
-    --------
-    >>> from connectors import open_source
-    >>> sum(map(len, read_ahead(open_source("synthetic:sea?n=1000"))))
-    1000
+    What it hands out, and what it says of that, is as if it did not: position and fraction are those of the last batch
+    handed out, an error comes after the batches before it, and a batch that was read and not handed out is the first of
+    the next iteration.
     """
-    batches, apart = iter(source), source if isinstance(source, Apart) else None
-    with ExitStack() as until_closed:
-        reader: ThreadPoolExecutor | None = None
-        following: Future[Batch | None] | None = None
-        while (batch := next(batches, None) if following is None else following.result()) is not None:
-            following = None
-            if apart is not None and apart.is_apart and len(batch) >= LEAST_EVENTS:
-                reader = reader or until_closed.enter_context(_one_thread())
-                following = reader.submit(next, batches, None)
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._following: Future[Batch | None] | None = None
+        self._handed: tuple[Position, float | None] = {}, None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether most of reading is done without the interpreter."""
+        return True
+
+    @abstractmethod
+    def _batches(self) -> Iterator[Batch]:
+        """What is left to be read."""
+
+    @property
+    @abstractmethod
+    def _read_position(self) -> Position:
+        """Up to where batches have been read."""
+
+    @property
+    @abstractmethod
+    def _read_fraction(self) -> float | None:
+        """The share of the stream that has been read."""
+
+    @abstractmethod
+    def _go_to(self, position: Position) -> None:
+        """Read on from a position."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Close files."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches = self._batches()
+
+        def read() -> Batch | None:
+            return next(batches, None)
+
+        while (batch := self._next_batch(read)) is not None:
+            if self.is_apart and len(batch) >= LEAST_EVENTS:
+                self._read_ahead(read)
             yield batch
 
+    def _next_batch(self, read: Callable[[], Batch | None]) -> Batch | None:
+        if self._following is None:
+            return read()
+        following, self._following = self._following, None
+        return following.result()
 
-def _one_thread() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor
+    def _read_ahead(self, read: Callable[[], Batch | None]) -> None:
+        if self._thread is None:
+            from concurrent.futures import ThreadPoolExecutor
 
-    return ThreadPoolExecutor(1, thread_name_prefix="streamsvm-reader")
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="streamsvm-reader")
+        self._handed = self._read_position, self._read_fraction
+        self._following = self._thread.submit(read)
+
+    @property
+    def position(self) -> Position:
+        """Up to where batches have been handed out."""
+        return self._read_position if self._following is None else self._handed[0]
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the stream that has been handed out."""
+        return self._read_fraction if self._following is None else self._handed[1]
+
+    def seek(self, position: Position) -> None:
+        """Resume so that the next event is the first after `position`."""
+        self._forget()
+        self._go_to(position)
+
+    def close(self) -> None:
+        """Let go of files, and of the thread."""
+        self._forget()
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        self._let_go()
+
+    def _forget(self) -> None:
+        """Wait for what is being read, and let it be."""
+        if self._following is not None:
+            self._following.exception()
+            self._following = None

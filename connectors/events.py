@@ -392,15 +392,6 @@ class Lagging(Protocol):
 
 
 @runtime_checkable
-class Apart(Protocol):
-    """A source, or the format of one, of which a thread may read the next batch while one is worked on."""
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether that is worth it now: most of reading is done without the interpreter."""
-
-
-@runtime_checkable
 class Ending(Protocol):
     """A live source that knows whether it has reached what is its end for now."""
 

@@ -9,21 +9,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from connectors.ahead import AheadSource
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
-from connectors.events import (
-    BATCH_BYTES,
-    BATCH_EVENTS,
-    Apart,
-    Batch,
-    ConnectorError,
-    Origins,
-    Position,
-    Rejected,
-    Source,
-)
-from connectors.formats import Records, TextFormat
+from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, ConnectorError, Origins, Position, Rejected
+from connectors.formats import Apart, Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
 from connectors.registry import Connector, register
@@ -55,7 +46,7 @@ def register_text(
     )
 
 
-class TextSource(Source):
+class TextSource(AheadSource):
     """Events from text, one or more lines each.
 
     Column types and the label column are settled by the first thousand lines when the source is made; a live source
@@ -74,6 +65,7 @@ class TextSource(Source):
     """
 
     def __init__(self, path: str, options: Options, *, make: MakeFormat, elements: bool = False) -> None:
+        super().__init__()
         self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
@@ -133,7 +125,7 @@ class TextSource(Source):
     def _find(self, texts: list[str], bad: Mapping[int, str], limit: int) -> Records:
         return self._format.records(texts, bad, self._reader.is_last(len(texts)), limit)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Batch]:
         while not self._done:
             batch = self._next()
             if batch is not None:
@@ -187,7 +179,9 @@ class TextSource(Source):
 
     def _made(self, events: Events, numbers: Sequence[int], raw: Sequence[str], rejected: list[Rejected]) -> Batch:
         origins = Origins({"file": self.name}, {self._unit: numbers})
-        batch = Batch(events.features, events.labels, origins, self.position, rejected, raw, events.keys, events.times)
+        batch = Batch(
+            events.features, events.labels, origins, self._read_position, rejected, raw, events.keys, events.times
+        )
         if events.bad:
             batch = batch.without(events.bad)
             batch.rejected.sort(key=lambda one: one.origin[self._unit])
@@ -247,23 +241,21 @@ class TextSource(Source):
         return texts
 
     @property
-    def position(self) -> Position:
+    def _read_position(self) -> Position:
         """Where to resume: offset and line, what is decided about columns, fingerprints of bytes read."""
         decided = {"types": dict(self._format.types), "strays": dict(self._format.strays)}
         return self._reader.position | decided | {"cut": self._cut}
 
     @property
     def is_apart(self) -> bool:
-        """Files in a format that is read without the interpreter."""
+        """Files of formats that say so."""
         return not self._stream.live and isinstance(self._format, Apart) and self._format.is_apart
 
     @property
-    def fraction(self) -> float | None:
-        """The share of the file read so far."""
+    def _read_fraction(self) -> float | None:
         return 1.0 if self._done else self._stream.fraction(self._reader.offset)
 
-    def seek(self, position: Position) -> None:
-        """Resume so that the next event is the first after `position`."""
+    def _go_to(self, position: Position) -> None:
         self._done, self._tried = False, 0
         try:
             if self._begun and int(position["offset"]) < self._start["offset"]:
@@ -275,8 +267,7 @@ class TextSource(Source):
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error
 
-    def close(self) -> None:
-        """Let go of the file."""
+    def _let_go(self) -> None:
         if not self._closed:
             self._closed = True
             self._stream.close()

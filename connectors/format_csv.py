@@ -93,16 +93,17 @@ class CsvFormat(TypedColumns):
         reader = csv.reader(feed, delimiter=self._delimiter)
         while feed.at < len(lines) and len(starts) < limit:
             start = feed.at
+            feed.end = min(start + MOST_LINES, len(lines))
             try:
                 row = next(reader)
                 reason = self._fault(row)
             except csv.Error as error:
                 row, reason = [], str(error)
             if feed.starved:
-                if not last and len(lines) - start <= MOST_LINES:
+                if not last and feed.end - start < MOST_LINES:
                     feed.at = start
                     break
-                reason = f"a quoted field is not closed within {min(MOST_LINES, len(lines) - start)} lines"
+                reason = f"a quoted field is not closed within {feed.end - start} lines"
                 feed.starved = False
             damaged = [bad[i] for i in range(start, feed.at) if i in bad]
             if reason is None and damaged:
@@ -148,18 +149,18 @@ def _named(delimiter: str) -> str:
 
 
 class _Feed:
-    """Lines for a csv reader, which may be set back to any of them and knows when the reader asked for more."""
+    """Lines for a csv reader, up to an end, which may be set back to any of them, and knows when more was asked for."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self.at = 0
+        self.at, self.end = 0, len(lines)
         self.starved = False
 
     def __iter__(self) -> _Feed:
         return self
 
     def __next__(self) -> str:
-        if self.at == len(self._lines):
+        if self.at == self.end:
             self.starved = True
             raise StopIteration
         self.at += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from connectors.columns import Events, TextColumns
 
@@ -111,6 +111,15 @@ class TextFormat(Protocol):
         lines
             The next lines.
         """
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """A format of which lines are read without the interpreter, at times."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether they are now."""
 
 
 class TypedColumns:

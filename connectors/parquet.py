@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from connectors.ahead import AheadSource
 from connectors.arrow_cells import floats_of
 from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
 from connectors.events import (
@@ -22,7 +23,6 @@ from connectors.events import (
     Position,
     Results,
     Sink,
-    Source,
     Table,
 )
 from connectors.options import Options, Roles, printable
@@ -41,10 +41,11 @@ def _arrow(name: str) -> Any:
     return pyarrow
 
 
-class ParquetSource(Source):
+class ParquetSource(AheadSource):
     """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
 
     def __init__(self, path: str, options: Options) -> None:
+        super().__init__()
         self.name = printable(path)
         self._pa = _arrow(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
@@ -97,7 +98,7 @@ class ParquetSource(Source):
             return "number"
         return "category" if types.is_string(kind) or types.is_large_string(kind) else None
 
-    def __iter__(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Batch]:
         columns = [name for name in (*self._features, *self._others()) if name is not None]
         read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
         for group, skip in self._groups_left():
@@ -136,7 +137,7 @@ class ParquetSource(Source):
             table,
             [None] * len(rows) if label is None else self._known(_plain(label)),
             Origins({"file": self.name}, {"row": range(start, self._row)}),
-            self.position,
+            self._read_position,
             keys=None if keys is None else _plain(keys),
             times=None if times is None else times_of(str(self._roles.time), _plain(times), bad),
         )
@@ -176,28 +177,20 @@ class ParquetSource(Source):
         return column.cast(self._pa.int64())
 
     @property
-    def position(self) -> Position:
-        """The number of rows handed out, and a fingerprint of the first file."""
+    def _read_position(self) -> Position:
+        """The number of rows, and a fingerprint of the first file."""
         return {"row": self._row, "sha256": self._fingerprint}
 
     @property
-    def is_apart(self) -> bool:
-        """Columns are unpacked by pyarrow."""
-        return True
-
-    @property
-    def fraction(self) -> float | None:
-        """The share of the rows handed out."""
+    def _read_fraction(self) -> float | None:
         return self._row / self._total if self._total else 1.0
 
-    def seek(self, position: Position) -> None:
-        """Resume at a row."""
+    def _go_to(self, position: Position) -> None:
         if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
             raise ConnectorError(f"{self.name}: is not the file that was read before")
         self._row = int(position["row"])
 
-    def close(self) -> None:
-        """Let go of the files."""
+    def _let_go(self) -> None:
         for file in self._files:
             file.close()
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.ahead import read_ahead
 from connectors.begun import Begun
 from connectors.events import (
     Acknowledged,
@@ -320,18 +319,17 @@ class Runner:
         report = self.report
         if self._over():
             return
-        with contextlib.closing(read_ahead(self.source)) as batches:
-            for batch in batches:
-                self._take(batch)
-                report.seconds = time.perf_counter() - began
-                if self._lagging is not None:
-                    report.lag, report.stalls = self._lagging.lag, self._lagging.stalls
-                if self.observer is not None:
-                    report.refits = Refits.of(self.model)
-                    self.observer(report, self.source.fraction)
-                if self._over():
-                    return
-                self._keep(idle=not len(batch))
+        for batch in self.source:
+            self._take(batch)
+            report.seconds = time.perf_counter() - began
+            if self._lagging is not None:
+                report.lag, report.stalls = self._lagging.lag, self._lagging.stalls
+            if self.observer is not None:
+                report.refits = Refits.of(self.model)
+                self.observer(report, self.source.fraction)
+            if self._over():
+                return
+            self._keep(idle=not len(batch))
         report.ended = "max-events" if self._has_all else "end of stream"
 
     @property

@@ -1,4 +1,4 @@
-"""A source that is read ahead says what it says anyway, in its order, and nothing once nobody asks any more."""
+"""A source that reads ahead says what it says anyway, in its order; what was not handed out is not lost."""
 
 from __future__ import annotations
 
@@ -10,96 +10,131 @@ from typing import Any
 import pytest
 
 from connectors import ahead, arrow_cells, open_source
-from connectors.ahead import LEAST_EVENTS, read_ahead
-from connectors.events import Batch, ConnectorError, Origins, Position, Source
+from connectors.ahead import LEAST_EVENTS, AheadSource
+from connectors.events import Batch, ConnectorError, Origins, Position
 from tests.connectors.streams import write
-
-
-class Counted(Source):
-    """Batches of so many events, the last an error where one is given; notes by whom each was read."""
-
-    name = "counted"
-
-    def __init__(self, *sizes: int, apart: bool = True, error: Exception | None = None) -> None:
-        self.is_apart, self._sizes, self._error = apart, sizes, error
-        self.readers: list[str] = []
-
-    def __iter__(self) -> Iterator[Batch]:
-        for i, n in enumerate(self._sizes):
-            self.readers.append(threading.current_thread().name)
-            yield Batch([{}] * n, [i] * n, Origins({}, {"at": range(n)}), {"batch": i}, [])
-        if self._error is not None:
-            raise self._error
-
-    @property
-    def position(self) -> Position:
-        return {"batch": len(self.readers)}
-
-    @property
-    def fraction(self) -> float | None:
-        return None
-
-    def seek(self, position: Position) -> None: ...
-
-    def close(self) -> None: ...
-
 
 MANY = LEAST_EVENTS
 
 
-def in_main(source: Counted) -> list[bool]:
-    return [name == threading.main_thread().name for name in source.readers]
+class Counted(AheadSource):
+    """Batches of so many events, then an error where one is given; notes by whom each was read."""
+
+    name = "counted"
+
+    def __init__(self, *sizes: int, error: Exception | None = None) -> None:
+        super().__init__()
+        self._sizes, self._error = sizes, error
+        self.readers: list[str] = []
+        self.at = 0
+
+    def _batches(self) -> Iterator[Batch]:
+        while self.at < len(self._sizes):
+            n = self._sizes[self.at]
+            self.readers.append(threading.current_thread().name)
+            self.at += 1
+            yield Batch([{}] * n, [self.at] * n, Origins({}, {"at": range(n)}), self._read_position, [])
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def _read_position(self) -> Position:
+        return {"batch": self.at}
+
+    @property
+    def _read_fraction(self) -> float | None:
+        return self.at / len(self._sizes)
+
+    def _go_to(self, position: Position) -> None:
+        self.at = position["batch"]
+
+    def _let_go(self) -> None: ...
 
 
-def test_batches_come_in_order_each_with_its_own_position() -> None:
-    source = Counted(MANY, MANY, 1, MANY, MANY)
-    with closing(read_ahead(source)) as batches:
-        assert [(batch.position["batch"], len(batch)) for batch in batches] == list(
-            enumerate([MANY, MANY, 1, MANY, MANY])
-        )
-    assert in_main(source) == [True, False, False, True, False]  # after a small batch no thread is worth it
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-reader")]
 
 
-def test_the_next_batch_is_read_meanwhile_and_no_more() -> None:
-    source = Counted(*[MANY] * 5)
-    with closing(read_ahead(source)) as batches:
-        next(batches)
-    assert len(source.readers) == 2
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamsvm-reader")]
+def test_position_and_fraction_are_those_of_what_was_handed_out() -> None:
+    sizes = [MANY, MANY, 1, MANY, MANY]
+    with closing(Counted(*sizes)) as source:
+        found = [(len(batch), batch.position, source.position, source.fraction) for batch in source]
+        assert found == [(n, {"batch": i}, {"batch": i}, i / 5) for i, n in enumerate(sizes, 1)]
+        here = threading.main_thread().name
+        assert [name == here for name in source.readers] == [True, False, False, True, False]
+        assert (source.position, source.fraction) == ({"batch": 5}, 1.0)
+    assert not threads()
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_an_error_comes_after_the_batches_before_it(apart: bool) -> None:
-    with closing(read_ahead(Counted(MANY, MANY, apart=apart, error=ConnectorError("line 7")))) as batches:
-        assert [next(batches).position["batch"], next(batches).position["batch"]] == [0, 1]
+def test_what_was_read_and_not_handed_out_comes_next() -> None:
+    with closing(Counted(*[MANY] * 5)) as source:
+        for batch in source:
+            if batch.labels[0] == 2:
+                break
+        assert source.position == {"batch": 2}
+        assert len(source.readers) <= 3
+        assert [batch.labels[0] for batch in source] == [3, 4, 5]
+
+
+def test_a_sought_position_comes_next() -> None:
+    with closing(Counted(*[MANY] * 5)) as source:
+        next(iter(source))
+        source.seek({"batch": 3})
+        assert source.position == {"batch": 3}
+        assert [batch.labels[0] for batch in source] == [4, 5]
+
+
+def test_an_error_comes_after_the_batches_before_it() -> None:
+    with closing(Counted(MANY, MANY, error=ConnectorError("line 7"))) as source:
+        batches = iter(source)
+        assert [next(batches).labels[0], next(batches).labels[0]] == [1, 2]
         with pytest.raises(ConnectorError, match="line 7"):
             next(batches)
+    with closing(Counted(MANY, error=ConnectorError("line 7"))) as source:
+        next(iter(source))  # closed before anybody asked for what comes after
+    assert not threads()
 
 
-def test_other_sources_are_read_as_they_are() -> None:
-    source = Counted(MANY, MANY, MANY, apart=False)
-    assert len(list(read_ahead(source))) == 3
-    assert in_main(source) == [True] * 3
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_files_are_read_ahead_once_pyarrow_reads_them(tmp_path: Any, monkeypatch: Any, suffix: str) -> None:
-    pytest.importorskip("pyarrow")
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "jsonl"])
+def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatch: Any, suffix: str) -> None:
+    pa = pytest.importorskip("pyarrow.parquet")
     for name in ("FIRST_LINES", "FEW_LINES"):
         monkeypatch.setattr(arrow_cells, name, 1)
-    lines = [f"{i},{i % 7},{i % 2}" if suffix == "csv" else f'{{"a":{i},"b":{i % 7},"y":{i % 2}}}' for i in range(3000)]
-    lines[1234] = "no,event"
-    url = write(tmp_path / f"a.{suffix}", "\n".join(["a,b,y"] * (suffix == "csv") + lines))
+    url, columns = str(tmp_path / f"a.{suffix}"), {"a": range(3000), "y": [i % 2 for i in range(3000)]}
+    lines = [f"{a},{y}" if "csv" in suffix else f'{{"a":{a},"y":{y}}}' for a, y in zip(*columns.values(), strict=True)]
+    lines[1234] = "no,event,here"
+    text = "\n".join(["a,y"] * ("csv" in suffix) + lines).encode()
+    if suffix == "parquet":
+        import pyarrow
+
+        pa.write_table(pyarrow.table({name: list(column) for name, column in columns.items()}), url)
+    else:
+        import gzip
+
+        write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
 
     def everything(least: int) -> list[Any]:
+        """A stream that is left, gone on with, and gone back in."""
         monkeypatch.setattr(ahead, "LEAST_EVENTS", least)
+        found: list[Any] = []
         with closing(open_source(url, label="y", batch_size=300)) as source:
-            return [
-                (batch.rows(), list(batch.labels), batch.position, [one.origin for one in batch.rejected])
-                for batch in read_ahead(source)
-            ]
+
+            def note(batch: Batch) -> None:
+                rejected = [one.origin for one in batch.rejected]
+                found.append((batch.rows(), list(batch.labels), batch.position, rejected))
+                found.append((source.position, source.fraction))
+
+            for batch in source:
+                note(batch)
+                if len(found) == 8:
+                    break
+            note(next(iter(source)))
+            source.seek(found[2][2])
+            for batch in source:
+                note(batch)
+        return found
 
     assert everything(1) == everything(10**9)
     with closing(open_source(url, label="y", batch_size=300)) as source:
         next(iter(source))
-        assert source.is_apart == (suffix == "csv")
+        assert source.is_apart == (suffix != "jsonl")

@@ -101,6 +101,22 @@ def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) 
     assert bad == [(302, "a quoted field is not closed within 256 lines", '"a300,300')]
 
 
+@pytest.mark.parametrize("batch_size", [7, 300, 4096])
+@pytest.mark.parametrize("apart", [255, 256, 3000])
+def test_two_stray_quotes_cost_what_stands_between_only_where_that_is_short(
+    tmp_path: Path, batch_size: int, apart: int
+) -> None:
+    lines = [f"{i},{i}" for i in range(4000)]
+    lines[500] = lines[500 + apart] = '"open,1'
+    found, bad = read(write(tmp_path / "a.csv", "\n".join(["a,b", *lines])), batch_size=batch_size)
+    if apart == 255:  # one record of 256 lines, whose text is no number
+        assert [line for line, *_ in bad] == [502]
+        assert len(found) == 4000 - 256
+    else:
+        assert [line for line, *_ in bad] == [502, 502 + apart]
+        assert len(found) == 3998
+
+
 def test_a_quote_open_at_the_end_costs_its_own_line_only(tmp_path: Path) -> None:
     seen, bad = read(write(tmp_path / "a.csv", 'name,z\n"a,1\nb,2\nc,3'))
     assert [e[0]["name"] for e in seen] == ["b", "c"]
