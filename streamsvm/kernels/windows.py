@@ -203,8 +203,12 @@ def copy_row(state, start, length, listed, to):
         values[to + i] = state.values[start + i]
     for i in range(0 if state.copy.shared else length):
         columns[to + i] = state.columns[beside + i] if listed else i
-    last = state.columns[beside + length - 1] if listed else length - 1
-    state.copy.n_columns = max(state.copy.n_columns, last + 1)
+    # Columns that came later in the batch a row came in have no value here, as if they were not.
+    while length > 0 and math.isnan(values[to + length - 1]):
+        length -= 1
+    if length > 0:
+        last = state.columns[beside + length - 1] if listed else length - 1
+        state.copy.n_columns = max(state.copy.n_columns, last + 1)
 
 
 @inlined

@@ -103,8 +103,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     search
         Settings are chosen by fits on at most so many times the window's events in all.
     timeout
-        A solver that is late by more than so many seconds is given up. None: it is waited for. With it, results depend
-        on how fast the machine is.
+        A solver that is late by more than so many seconds is given up; those that its process takes to start do not
+        count. None: it is waited for. With it, results depend on how fast the machine is.
     seed
         Of what solvers draw.
 
@@ -326,6 +326,11 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """Have the window solved after the next labelled event, or the next multiple of 64 of them."""
         self._trigger.ask()
         self._look_ahead()
+
+    def __del__(self) -> None:
+        """What nobody will ask for is given up: solvers work one at a time, and others wait."""
+        if (job := self.__dict__.get("_job")) is not None:
+            job.give_up()
 
     def __getstate__(self) -> dict[str, Any]:
         self._copy_all()

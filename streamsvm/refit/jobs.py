@@ -133,7 +133,7 @@ class Job:
             finally:
                 self._worker = None
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Nobody waits for it any more: a process is ended, a thread comes to its end by itself."""
         self._given_up.set()
         if (worker := self._worker) is not None:
@@ -160,21 +160,32 @@ class Job:
         """
         if self._owner != os.getpid() and self._found is None and self._error is None:
             self._begin()  # a child process has the job of its parent, but not the thread
+        if not self._is_over_within(timeout):
+            self.give_up()
+            raise TimeoutError(f"it took longer than {timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def _is_over_within(self, timeout: float | None) -> bool:
+        """Whether it is over in so many seconds, beside those that its process takes to start."""
         patience = PATIENCE_S if timeout is None else min(timeout, PATIENCE_S)
-        if not self._over.wait(patience) and (timeout is None or patience < timeout):
+        if self._over.wait(patience):
+            return True
+        if timeout is None or patience < timeout:
             logger.warning(
                 "the refit after %d events by %s is late, and the stream stands still until it is done: other solvers "
                 "and smaller windows are quicker, and rarer refits less often waited for",
                 self.refit.event,
                 self._solver.name,
             )
-            self._over.wait(None if timeout is None else timeout - patience)
-        if self.is_running:
-            self._give_up()
-            raise TimeoutError(f"it took longer than {timeout:g} s")
-        if self._error is not None:
-            raise self._error
-        return self._found
+            if self._over.wait(None if timeout is None else timeout - patience):
+                return True
+        worker = self._worker
+        if worker is None or worker.has_started.is_set():
+            return False
+        worker.has_started.wait()
+        return self._over.wait(timeout)
 
 
 def _can_be_sent(solver: Solver) -> bool:
@@ -207,7 +218,9 @@ class _Worker:
         except (OSError, ValueError) as error:
             raise _NoProcess(str(error)) from error
         self._owner = os.getpid()
-        self._is_ready = self._was_ended = False
+        self._was_ended = False
+        self.has_started = threading.Event()
+        """Set once it takes windows, or will never."""
         # A pipe holds little, and it reads only once it has imported all it needs.
         _thread.start_new_thread(self._introduce, (solver,))
 
@@ -229,11 +242,13 @@ class _Worker:
     def await_ready(self) -> None:
         """Until it takes windows."""
         assert self._process.stdout is not None
-        if self._is_ready:
+        if self.has_started.is_set():
             return
-        if self._process.stdout.read(len(_READY)) != _READY and not self._was_ended:
-            raise _NoProcess(f"it ended with code {self._process.wait()}")
-        self._is_ready = True
+        try:
+            if self._process.stdout.read(len(_READY)) != _READY and not self._was_ended:
+                raise _NoProcess(f"it ended with code {self._process.wait()}")
+        finally:
+            self.has_started.set()
 
     def solve(self, solver: Solver, task: Task) -> Solution:
         """Ask, and wait for the answer."""

@@ -367,7 +367,8 @@ def _accuracy(model: Model, rows: WindowRows, n_columns: int) -> float:
 
 def is_wide(task: Task) -> bool:
     """Whether most of a matrix without gaps would be missing."""
-    return len(task.window.rows.values) < 0.2 * len(task.window) * task.n_columns
+    n_values = np.count_nonzero(~np.isnan(task.window.rows.values))
+    return bool(n_values < 0.2 * len(task.window) * task.n_columns)
 
 
 def _dense(task: Task) -> Floats:

@@ -702,6 +702,44 @@ def test_what_is_given_up_holds_nobody_up():
     assert not any(worker.is_alive for worker in jobs._workers)
 
 
+def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
+    X, y = events(300)
+    model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
+    model.learn_many(X, y)
+    job = model._job
+    del model
+    gc.collect()
+    job.wait()
+    assert isinstance(job._error, RuntimeError)
+
+
+def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
+    for worker in jobs._workers:
+        worker.end()
+    ready, answers = jobs._Worker.await_ready, threading.Event()
+
+    def await_ready(worker: Any) -> None:
+        answers.wait(0.5)  # a start that takes its time
+        ready(worker)
+
+    monkeypatch.setattr(jobs._Worker, "await_ready", await_ready)
+    X, y = events(300)
+    model = cheap("newton", trigger=Every(200), timeout=0.3)
+    model.learn_many(X, y)
+    assert model.refits[0]["outcome"] == "votes"
+
+
+@pytest.mark.parametrize("solver", ["newton", "bcd"])
+def test_a_column_without_values_as_yet_is_none(solver):
+    """It is known from the beginning of a batch in which it has a value, but no window knows it sooner."""
+    X, y = events(900)
+    X[:600, 3] = np.nan
+    whole, loop = (cheap(solver, CPMClassifier()) for _ in range(2))
+    found = whole.test_then_train(X, y, proba=True)[1]
+    assert sum(refit["outcome"] == "votes" for refit in whole.refits) >= 2
+    np.testing.assert_array_equal(in_parts(loop, X, y, tuple(range(1, 900)))[1], found)
+
+
 class Held(logging.Handler):
     """A solver that is done when something was said of it."""
 
