@@ -31,7 +31,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, w
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
     """Refuse a parameter that is not inside its range, whose ends it may not be."""
-    expected = f"`{name}` must be a number between {low:g} and {high:g}, got {value!r}"
+    expected = f"`{name}` must be a number above {low:g} and below {high:g}, got {value!r}"
     _check_type(value, Real, expected)
     if not low < value < high:
         raise ValueError(expected)

@@ -33,7 +33,7 @@ def test_numbers_are_finite_and_in_range(value):
 @pytest.mark.parametrize("value", [0.0, 1.0, math.nan, "half", None])
 def test_between_leaves_out_the_ends_and_a_wrong_type_is_a_wrong_value_too(value):
     check_between("tol", 0.5, 0.0, 1.0)
-    with pytest.raises(ValueError, match="`tol` must be a number between 0 and 1, got"):
+    with pytest.raises(ValueError, match="`tol` must be a number above 0 and below 1, got"):
         check_between("tol", value, 0.0, 1.0)
 
 

@@ -15,6 +15,7 @@ MOST_TOLD = 5
 LEAST_PART, LEAST_EVENTS = 0.05, 30
 """Of the relevance, or of events, and of values or events of a class, for a change to be told."""
 _SHIFT, _SPREAD = 0.5, 2.0  # in standard deviations, and by which factor
+_ROUNDING = 1e-6  # a deviation of no more than this part of the mean is that of rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +186,13 @@ def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] |
     """How far a number has moved, and the words for it."""
     if min(before.n, since.n) < LEAST_EVENTS:
         return None
-    called, unit = shown(feature(name)), max(before.deviation, since.deviation, 1e-9 * abs(before.mean))
+    called, unit = shown(feature(name)), max(before.deviation, since.deviation, _ROUNDING * abs(before.mean))
     shift = abs(since.mean - before.mean) / unit if unit > 0.0 else 0.0
     if shift >= _SHIFT:
         way = "higher" if since.mean > before.mean else "lower"
         return shift, f"{called} is {way}: {since.mean:.4g} in the mean, was {before.mean:.4g}"
     small, large = sorted((before.deviation, since.deviation))
-    if large < _SPREAD * small or large <= 1e-9 * abs(before.mean):
+    if large < _SPREAD * small or large <= _ROUNDING * abs(before.mean):
         return None
     way = "more" if since.deviation > before.deviation else "less"
     return 0.0, f"{called} varies {way}: a standard deviation of {since.deviation:.4g}, was {before.deviation:.4g}"

@@ -196,5 +196,5 @@ def expert_of(header: Mapping[str, Any], arrays: Arrays, solver: Any, n_classes:
         return Expert.from_state(header, arrays, n_classes)
     task = task_of(header["task"], arrays, None, n_classes)
     expert = Expert(solver.solve(task), int(header["number"]))
-    expert.task = task
+    expert.fitted_to(task)
     return expert

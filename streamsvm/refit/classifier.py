@@ -82,7 +82,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         One of this package's online learners. A copy of it goes on from what it has learned.
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
-        (`IndexedBCD`), which choose their settings on the newer part of the window; or an instance of these, or of any
+        (`IndexedBCD`), of which the last three choose their settings on the newer part of the window; or an instance of these, or of any
         classifier by scikit-learn's protocol, which is fitted as it is. They run in a process of their own, since they
         hold the interpreter's lock, or in a thread where none can be started.
     window
@@ -906,7 +906,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             self._adoption.challenge(self._model, found)
             return TRIED
         if not found.has_arrays:
-            found.task = refit.task
+            found.fitted_to(refit.task)
         self._panel.enter(found, int(self._model._state.n_classes))
         return "votes"
 

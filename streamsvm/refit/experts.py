@@ -54,7 +54,8 @@ class Expert:
     def __init__(self, solution: Solution, number: int) -> None:
         self.model, self.settings, self.score = solution.model, solution.settings, solution.score
         self.number = number
-        self.task: Task | None = None  # where there are no arrays: what it was fitted to
+        self.task: Task | None = None
+        self._is_wide = False
         if isinstance(self.model, LinearModel):
             self.n_columns, self._state, self._entry = self.model.coef.shape[1], _planes(self.model), "run_planes"
         elif isinstance(self.model, KernelExpansion):
@@ -66,6 +67,10 @@ class Expert:
         else:
             self.n_columns, self._entry = int(self.model.n_features_in_), ""
             self._allows_nan, self._has_failed = allows_nan(self.model), False
+
+    def fitted_to(self, task: Task | None) -> None:
+        """Know what it was fitted to, where there are no arrays."""
+        self.task, self._is_wide = task, task is not None and is_wide(task)
 
     @property
     def has_arrays(self) -> bool:
@@ -106,7 +111,7 @@ class Expert:
 
     def _matrix(self, rows: EncodedRows) -> Any:
         """Rows as the foreign model was fitted to them: sparse, or dense with NaN where a value is missing."""
-        if self.task is not None and is_wide(self.task):
+        if self._is_wide:
             return csr_of(rows, self.n_columns)
         X = np.full((len(rows), self.n_columns), math.nan)
         columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
@@ -208,7 +213,7 @@ def _compiled(name: str) -> Any:
 
 def _again(solution: Solution, number: int, task: Task | None) -> Expert:
     expert = Expert(solution, number)
-    expert.task = task
+    expert.fitted_to(task)
     return expert
 
 

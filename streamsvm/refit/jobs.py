@@ -227,7 +227,7 @@ class _Worker:
     @property
     def is_alive(self) -> bool:
         """Whether it is there, and of this process: a child has the pipes of its parent, which are not its own."""
-        return self._process.poll() is None and self._owner == os.getpid()
+        return not self._was_ended and self._process.poll() is None and self._owner == os.getpid()
 
     def _introduce(self, solver: Solver | None) -> None:
         with suppress(OSError, ValueError):  # where it has ended, whoever needs it will see that
@@ -235,8 +235,8 @@ class _Worker:
 
     def end(self) -> None:
         """Have it over, whatever it is at."""
-        self._was_ended = True
-        if self.is_alive:
+        is_alive, self._was_ended = self.is_alive, True
+        if is_alive:
             self._process.kill()
 
     def await_ready(self) -> None:

@@ -299,6 +299,8 @@ class Given:
         X = task.window.csr(task.n_columns) if is_wide(task) else _dense(task)
         X = X if allows_nan(model) or scipy.sparse.issparse(X) else np.nan_to_num(X, copy=False)
         fit_alone(model, X, task.window.codes, task.window.weights)
+        if not hasattr(model, "n_features_in_"):
+            model.n_features_in_ = X.shape[1]
         found = arrays_of(model)
         if found is model:
             _check_answers(model, X[:1], task)

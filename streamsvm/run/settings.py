@@ -146,7 +146,7 @@ def wanted_of(args: argparse.Namespace) -> Wanted:
     alarms = None
     if args.alarms:
         kind, _, wanted = args.alarms.rpartition(":")
-        alarms = (kind or "share", _number("--alarms", wanted))
+        alarms = (kind or "share", _number(f"--alarms {args.alarms}", wanted))
     return Wanted(
         coverage=args.coverage,
         by_class=bool(args.coverage_by_class),
@@ -170,9 +170,14 @@ def _check_wanted(args: argparse.Namespace) -> None:
     wanted = wanted_of(args)
     try:
         check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
-        check_alarms(*(wanted.alarms or ("share", 0.5)))
     except (TypeError, ValueError) as error:
-        raise SetupError(f"--cost, --class-weight, --abstain or --alarms: {error}") from error
+        raise SetupError(f"--cost, --class-weight or --abstain: {error}") from error
+    try:
+        check_alarms(*(wanted.alarms or ("share", 0.5)))
+    except ValueError as error:
+        raise SetupError(
+            f"--alarms {args.alarms}: say SHARE, recall:SHARE or precision:SHARE, with a share above 0 and below 1"
+        ) from error
 
 
 def _costs_of(text: str) -> dict[Any, dict[Any, float]]:

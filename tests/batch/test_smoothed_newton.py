@@ -289,7 +289,7 @@ def test_bad_weights_and_parameters_are_refused():
         ({"l2": -1.0}, "`l2` must be a finite number, 0 or more, got -1.0"),
         ({"l1": np.nan}, "`l1` must be a finite number"),
         ({"l2": 0.0}, "one of them must be positive"),
-        ({"tol": 0.0}, "`tol` must be a number between 0 and 1"),
+        ({"tol": 0.0}, "`tol` must be a number above 0 and below 1"),
         ({"max_iter": 0}, "`max_iter` must be an integer of at least 1"),
     ]:
         with pytest.raises(ValueError, match=message):

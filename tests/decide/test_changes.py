@@ -87,6 +87,17 @@ def test_what_came_since_is_what_is_left_of_all() -> None:
     assert (found.n, found.mean, found.deviation) == pytest.approx((late.n, late.mean, late.deviation))
 
 
+@pytest.mark.parametrize("value", [0.422915, 1e9 / 3.0, 0.0])
+def test_what_stays_as_it_is_does_not_vary_for_rounding(value: float) -> None:
+    signal = np.random.default_rng(0).normal(size=6_000)
+    X, y = np.column_stack([signal, np.full(6_000, value)]), (signal > 0.0).tolist()
+    model = CPMClassifier()
+    model.learn_many(X[:3_000], y[:3_000])
+    then = model.moment()
+    model.learn_many(X[3_000:], y[3_000:])
+    assert model.changes(since=then) == []
+
+
 def test_few_events_tell_nothing() -> None:
     then = Moment(100, {"a": Spread(100.0, 0.0, 1.0), ("b", "x"): Spread(90.0, math.nan, math.nan)}, {}, {"y": 100.0})
     now = Moment(120, {"a": Spread(120.0, 9.0, 1.0), ("b", "x"): Spread(90.0, math.nan, math.nan)}, {}, {"y": 120.0})

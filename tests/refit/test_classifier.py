@@ -422,13 +422,13 @@ def test_on_demand():
 
 
 class Told(ClassifierMixin, BaseEstimator):
-    """Says what a function of the first column does; with 'wrong', never the right class."""
+    """Says what a function of the first column does; with 'wrong', never the right class. It counts no columns."""
 
     def __init__(self, wrong: bool = False) -> None:
         self.wrong = wrong
 
     def fit(self, X: Any, y: Any) -> Told:
-        self.classes_, self.n_features_in_ = np.unique(y), X.shape[1]
+        self.classes_ = np.unique(y)
         return self
 
     def predict_proba(self, X: Any) -> Rows:
@@ -791,7 +791,7 @@ def test_a_solver_that_holds_the_lock_runs_elsewhere():
         ({"hand_over": "swap"}, "`hand_over` must be one of"),
         ({"experts": 0}, "`experts` must be an integer of at least 1"),
         ({"delay": 10}, "`delay` must be an integer of at least 64"),
-        ({"delay": 1.0}, "`delay` must be a number between 0 and 1"),
+        ({"delay": 1.0}, "`delay` must be a number above 0 and below 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):

@@ -117,7 +117,8 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
         (("--cost", "UP:DOWN=much"), "much is no number"),
         (("--class-weight", "UP"), "LABEL=WEIGHT"),
         (("--alarms", "0.1"), "--alarm-class"),
-        (("--alarms", "luck:0.1", "--alarm-class", "UP"), "'share', 'recall', 'precision'"),
+        (("--alarms", "luck:0.1", "--alarm-class", "UP"), "say SHARE, recall:SHARE or precision:SHARE"),
+        (("--alarms", "1.5", "--alarm-class", "UP"), "--alarms 1.5: say SHARE"),
         (("--abstain", "-1"), "at least 0"),
     ],
 )
