@@ -82,9 +82,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         One of this package's online learners. A copy of it goes on from what it has learned.
     solver
         `"trees"` (scikit-learn's boosted trees), `"cuts"` (`SampledCuts`), `"newton"` (`SmoothedNewton`) or `"bcd"`
-        (`IndexedBCD`), of which the last three choose their settings on the newer part of the window; or an instance of these, or of any
-        classifier by scikit-learn's protocol, which is fitted as it is. They run in a process of their own, since they
-        hold the interpreter's lock, or in a thread where none can be started.
+        (`IndexedBCD`), of which the last three choose their settings on the newer part of the window; or an instance of
+        these, or of any classifier by scikit-learn's protocol, which is fitted as it is. They run in a process of their
+        own, since they hold the interpreter's lock, or in a thread where none can be started.
     window
         Which events are remembered: `Latest`, `Since`, `Reservoir` or `Adaptive`. None for `Adaptive(50_000)`: the
         latest 50,000, and fewer where errors have become more.
