@@ -78,6 +78,24 @@ def _decision_costs() -> str:
     return decisions.cost_table()
 
 
+def _ends() -> str:
+    from simulations.benchmarks import ends
+
+    return ends.markdown()
+
+
+def _refits_stay() -> str:
+    from simulations.benchmarks import refits
+
+    return refits.stay_table()
+
+
+def _refits_drift() -> str:
+    from simulations.benchmarks import refits
+
+    return refits.drift_table()
+
+
 def _delays() -> str:
     from simulations.benchmarks import delays
 
@@ -134,6 +152,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "noise": _noise,
     "late": _late,
     "decision_costs": _decision_costs,
+    "ends": _ends,
+    "refits_stay": _refits_stay,
+    "refits_drift": _refits_drift,
     "delays": _delays,
     "joined": _joined,
     "label_budget": _label_budget,

@@ -90,6 +90,21 @@ def learner(kind: str) -> dict[str, float]:
     return {"us": 1e6 * seconds / EVENTS}
 
 
+def markdown() -> str:
+    """Microseconds of the processor, and of a clock, now and before."""
+    from simulations.keeping import kept
+
+    found = kept("ends")
+    lines = [f"| | learner alone | {' | '.join(FORMATS)} |", "|---" * (2 + len(FORMATS)) + "|"]
+    for kind in TABLES:
+        cells = [f"{found[f'{kind}, learner alone']['now']['us']:.2f}"]
+        for suffix in FORMATS:
+            cell = found[f"{kind}, {suffix}"]
+            cells.append(" / ".join(f"{one['us']:.2f} ({one['clock us']:.2f})" for one in cell.values()))
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside", help="another checkout")

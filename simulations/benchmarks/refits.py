@@ -425,6 +425,52 @@ def show() -> None:
                 print(f"  {key:45} {_line(key, results)}")
 
 
+def stay_table() -> str:
+    """The last fifth of streams that do not drift, with each solver, and what forests and solvers of all rows reach."""
+    found = kept(NAME)
+
+    def last(key: str) -> str:
+        return f"{100 * found[key]['fifths'][-1]:.1f}" if key in found else ""
+
+    lines = [
+        f"| | without | {' | '.join(SOLVERS)} | best solver of all rows | ARF | SRP |",
+        "|---" * (len(SOLVERS) + 5) + "|",
+    ]
+    for stream in STAY:
+        ceilings = {
+            f"{100 * found[key]['accuracy']:.1f}": s for s in SOLVERS if (key := f"{stream} / {s} ceiling") in found
+        }
+        top = max(ceilings, key=float, default="")
+        cells = [last(f"{stream} / {way}") for way in ("without", *SOLVERS)]
+        cells += [f"{top} {ceilings[top]}" if top else "", *(last(f"{stream} / {kind}") for kind in ("ARF", "SRP"))]
+        lines.append(f"| {stream} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def drift_table() -> str:
+    """Points that each solver adds where concepts come back, on posture, and elsewhere."""
+    found = kept(NAME)
+
+    def gains(streams: list[str], solver: str) -> list[float]:
+        return [100 * (found[f"{s} / {solver}"]["accuracy"] - found[f"{s} / without"]["accuracy"]) for s in streams]
+
+    centres = [stream for stream in DRIFT if stream.startswith("centres")]
+    groups = {
+        f"centres that come back ({len(centres)})": centres,
+        "posture": ["posture"],
+        f"all others ({len(DRIFT) - len(centres) - 1})": [s for s in DRIFT if s != "posture" and s not in centres],
+    }
+    lines = [f"| | {' | '.join(SOLVERS)} |", "|---" * (len(SOLVERS) + 1) + "|"]
+    for name, streams in groups.items():
+        cells = []
+        for solver in SOLVERS:
+            of = gains(streams, solver)
+            spread = f" ({min(of):+.2f} to {max(of):+.2f})" if len(of) > 1 else ""
+            cells.append(f"{np.mean(of):+.2f}{spread}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _line(key: str, results: dict[str, Any]) -> str:
     entry = results[key]
     *stream, _ = key.split(" / ")
