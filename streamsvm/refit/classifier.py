@@ -329,7 +329,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     def __del__(self) -> None:
         """What nobody will ask for is given up: solvers work one at a time, and others wait."""
-        if (job := self.__dict__.get("_job")) is not None:
+        job = self.__dict__.get("_job")
+        if job is not None and job.asker == id(self):  # and not that of a shallow copy
             job.give_up()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -848,6 +849,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             self._job = Job(self._solver, refit, Expert)
         else:
             self._job = Job(self._adoption.solver, refit)
+        self._job.asker = id(self)
 
     def _relevances(self) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none."""

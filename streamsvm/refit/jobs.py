@@ -74,11 +74,17 @@ class Job:
         What is solved.
     make
         Makes what enters of the solution and the number of the refit: here, where no event waits for it.
+
+    Attributes
+    ----------
+    asker
+        The `id` of whoever asks for it, 0 for nobody in particular.
     """
 
     def __init__(self, solver: Solver, refit: Refit, make: Callable[[Solution, int], Any] = as_it_is) -> None:
         self.refit = refit
         self.seconds = 0.0
+        self.asker = 0
         self._solver, self._make = solver, make
         self._found: Any = None
         self._error: BaseException | None = None

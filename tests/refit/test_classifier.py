@@ -707,6 +707,9 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
     job = model._job
+    other = copy.copy(model)
+    del other
+    assert not job._given_up.is_set()
     del model
     gc.collect()
     job.wait()
