@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from connectors.events import Batch, Position, Source
@@ -26,6 +26,7 @@ class AheadSource(Source):
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._following: Future[Batch | None] | None = None
+        self._reading: Iterator[Batch] | None = None
         self._handed: tuple[Position, float | None] = {}, None
 
     @property
@@ -56,29 +57,34 @@ class AheadSource(Source):
         """Close files."""
 
     def __iter__(self) -> Iterator[Batch]:
-        batches = self._batches()
-
-        def read() -> Batch | None:
-            return next(batches, None)
-
-        while (batch := self._next_batch(read)) is not None:
+        while (batch := self._next_batch()) is not None:
             if self.is_apart and len(batch) >= LEAST_EVENTS:
-                self._read_ahead(read)
+                self._read_ahead()
             yield batch
 
-    def _next_batch(self, read: Callable[[], Batch | None]) -> Batch | None:
+    def _next_batch(self) -> Batch | None:
         if self._following is None:
-            return read()
+            return self._read()
         following, self._following = self._following, None
         return following.result()
 
-    def _read_ahead(self, read: Callable[[], Batch | None]) -> None:
+    def _read(self) -> Batch | None:
+        """The next batch of what is left, None at its end; all iterators share it, and a seek begins it anew."""
+        if self._reading is None:
+            self._reading = self._batches()
+        try:
+            return next(self._reading, None)
+        except BaseException:
+            self._reading = None
+            raise
+
+    def _read_ahead(self) -> None:
         if self._thread is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="streamsvm-reader")
         self._handed = self._read_position, self._read_fraction
-        self._following = self._thread.submit(read)
+        self._following = self._thread.submit(self._read)
 
     @property
     def position(self) -> Position:
@@ -93,6 +99,7 @@ class AheadSource(Source):
     def seek(self, position: Position) -> None:
         """Resume so that the next event is the first after `position`."""
         self._forget()
+        self._reading = None
         self._go_to(position)
 
     def close(self) -> None:

@@ -391,8 +391,8 @@ def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[fl
     begin = time.perf_counter()
     for i, (x, label) in enumerate(zip(rows, y, strict=True)):
         time.sleep(max(begin + i / PER_SECOND - time.perf_counter(), 0.0))
-        job = getattr(model, "_job", None)
-        solving = job is not None and job.is_running
+        asked = getattr(model, "_asked", None)
+        solving = asked is not None and asked.job.is_running
         start = time.perf_counter()
         model.predict_one(x)
         model.learn_one(x, label)

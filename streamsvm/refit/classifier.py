@@ -31,7 +31,7 @@ from streamsvm.parameters import check_between, check_choice, check_number
 from streamsvm.refit import archive
 from streamsvm.refit.adoption import TRIED, Adoption
 from streamsvm.refit.experts import Expert
-from streamsvm.refit.jobs import Job, Refit, get_ready
+from streamsvm.refit.jobs import Asked, Job, Refit, get_ready
 from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import Solution, Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
@@ -194,7 +194,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._n_refits = 0
         self._is_due = False
         self._refit: Refit | None = None  # which is under way
-        self._job: Job | None = None  # None as long as its window is being copied
+        self._asked: Asked | None = None  # None as long as its window is being copied
         self._carried: dict[str, Any] = {}
         self._at_hand: tuple[Any, OneEvent] | None = None  # and by what the learner takes it
         self._is_copying, self._n_copied = False, 0
@@ -326,12 +326,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """Have the window solved after the next labelled event, or the next multiple of 64 of them."""
         self._trigger.ask()
         self._look_ahead()
-
-    def __del__(self) -> None:
-        """What nobody will ask for is given up: solvers work one at a time, and others wait."""
-        job = self.__dict__.get("_job")
-        if job is not None and job.asker == id(self):  # and not that of a shallow copy
-            job.give_up()
 
     def __getstate__(self) -> dict[str, Any]:
         self._copy_all()
@@ -846,10 +840,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _start(self, refit: Refit) -> None:
         self._refit, self._is_copying = refit, False
         if self._adoption is None:
-            self._job = Job(self._solver, refit, Expert)
+            self._asked = Asked(Job(self._solver, refit, Expert))
         else:
-            self._job = Job(self._adoption.solver, refit)
-        self._job.asker = id(self)
+            self._asked = Asked(Job(self._adoption.solver, refit))
 
     def _relevances(self) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none."""
@@ -864,8 +857,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _enter(self, refit: Refit) -> None:
         """Let the model of a refit enter, and note how it went."""
         self._copy_all()
-        job, self._refit, self._job = self._job, None, None
-        assert job is not None
+        asked, self._refit, self._asked = self._asked, None, None
+        assert asked is not None
+        job = asked.job
         note: dict[str, Any] = {
             "number": refit.number,
             "event": refit.event,

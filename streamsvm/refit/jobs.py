@@ -74,17 +74,11 @@ class Job:
         What is solved.
     make
         Makes what enters of the solution and the number of the refit: here, where no event waits for it.
-
-    Attributes
-    ----------
-    asker
-        The `id` of whoever asks for it, 0 for nobody in particular.
     """
 
     def __init__(self, solver: Solver, refit: Refit, make: Callable[[Solution, int], Any] = as_it_is) -> None:
         self.refit = refit
         self.seconds = 0.0
-        self.asker = 0
         self._solver, self._make = solver, make
         self._found: Any = None
         self._error: BaseException | None = None
@@ -192,6 +186,20 @@ class Job:
             return False
         worker.has_started.wait()
         return self._over.wait(timeout)
+
+
+class Asked:
+    """A job that is given up once nobody holds this any more: solvers work one at a time, and others wait."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __reduce__(self) -> Any:
+        return Asked, (self.job,)
+
+    def __del__(self) -> None:
+        """What nobody will ask for is given up."""
+        self.job.give_up()
 
 
 def _can_be_sent(solver: Solver) -> bool:

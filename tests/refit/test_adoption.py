@@ -302,7 +302,7 @@ class TestHoweverEventsCome:
         X, y = growing_stream(700, 335)
         model = adopting(make(), solver, trigger=Every(256), window=Latest(256))
         model.learn_many(X[:at], y[:at])
-        assert (model._job is not None) == (at < 256 + DELAY)
+        assert (model._asked is not None) == (at < 256 + DELAY)
         saved, pickled = RefitClassifier.from_state(*model.state()), pickle.loads(pickle.dumps(model))
         for each in (model, saved, copy.deepcopy(model), pickled):
             each.test_then_train(X[at:], y[at:])

@@ -706,11 +706,12 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
     X, y = events(300)
     model = cheap(Slow(3_000.0), trigger=Every(200), delay=1_000)
     model.learn_many(X, y)
-    job = model._job
+    job = model._asked.job
     other = copy.copy(model)
-    del other
-    assert not job._given_up.is_set()
     del model
+    gc.collect()
+    assert not job._given_up.is_set()
+    del other
     gc.collect()
     job.wait()
     assert isinstance(job._error, RuntimeError)
