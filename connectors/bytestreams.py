@@ -8,6 +8,7 @@ import select
 import stat
 import sys
 import time
+import weakref
 import zlib
 from typing import Protocol
 
@@ -117,6 +118,7 @@ class PlainFile(ByteStream):
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd, self._path = fd, path
+        self._close = weakref.finalize(self, os.close, fd)  # also where nobody does
 
     def read(self, wait_s: float) -> bytes | None:
         return _read(self._fd, _CHUNK, self._path) or None
@@ -129,7 +131,7 @@ class PlainFile(ByteStream):
         return min(1.0, offset / (os.fstat(self._fd).st_size or offset or 1))
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._close()
 
 
 class GrowingFile(PlainFile):

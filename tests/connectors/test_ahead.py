@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import gzip
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,8 +113,6 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
 
         pa.write_table(pyarrow.table({name: list(column) for name, column in columns.items()}), url)
     else:
-        import gzip
-
         write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
 
     def everything(least: int) -> list[Any]:
@@ -144,3 +146,16 @@ def test_files_are_read_ahead_where_pyarrow_reads_them(tmp_path: Any, monkeypatc
     with closing(open_source(url, label="y", batch_size=300)) as source:
         next(iter(source))
         assert source.is_apart == (suffix != "jsonl")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs a list of open files")
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_what_nobody_closes_is_closed_once_it_is_gone(tmp_path: Path, suffix: str) -> None:
+    text = b"a,y\n1,0\n2,1\n"
+    url = write(tmp_path / f"a.{suffix}", gzip.compress(text) if suffix == "csv.gz" else text)
+    before = set(os.listdir("/proc/self/fd"))
+    source = open_source(url, label="y")
+    assert next(iter(source)).labels == [0, 1]
+    del source
+    gc.collect()
+    assert set(os.listdir("/proc/self/fd")) == before
