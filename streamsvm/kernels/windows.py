@@ -36,15 +36,17 @@ COPY = Declaration(
     {
         "next": Number("the slot of the event that is copied next, -1 where there is none", i64, start=-1),
         "done": Number("how many have been", i64),
+        "end": Number("where the values of the next begin", i64),
+        "n_events": Number("how many there are", i64),
+        "n_values": Number("the lengths of all rows", i64),
         "shared": Number("whether all rows have the same columns, which are not copied", i64),
         "n_columns": Number("all columns of rows that have been copied are among the first so many", i64),
-        "values": Array(("entries",), "their values", lent=True),
-        "columns": Array(("listed",), "their columns", i64, lent=True),
-        "indptr": Array(("ends",), "where rows begin and end", i64, lent=True),
-        "codes": Array(("events",), "their classes", i64, lent=True),
-        "weights": Array(("events",), "their weights", lent=True),
-        "times": Array(("events",), "their times", lent=True),
-        "numbers": Array(("events",), "how many came before each", i64, lent=True),
+        "words": Array(
+            ("words",),
+            "values, columns unless these are shared, where rows end, classes, how many came before, weights, times",
+            lent=True,
+        ),
+        "integers": Array(("words",), "the same memory, for what is whole", i64, lent=True),
     },
 )
 
@@ -180,35 +182,65 @@ def compact(state, values, columns):
 
 
 @kernel
+def begin_copy(state):
+    """Begin to copy all that is held now, into memory of `copy_words`."""
+    copy = state.copy
+    copy.next, copy.done, copy.end, copy.n_columns = state.first, 0, 0, 0
+    copy.n_events, copy.n_values, copy.shared = state.held, state.n_values, is_shared(state)
+    copy.integers[listed_in_copy(copy) + copy.n_values] = 0
+
+
+@kernel
+def copy_words(state):
+    """The words of memory that a copy takes."""
+    return state.n_values * (1 if is_shared(state) else 2) + EVENT_WORDS * state.held + 1
+
+
+@inlined
+def is_shared(state):
+    """Whether all rows have the same columns: lengths are the same if their mean square is the square of their mean."""
+    return state.n_listed == 0 and state.held * state.n_squares == state.n_values * state.n_values
+
+
+@inlined
+def listed_in_copy(copy):
+    """How many columns it lists."""
+    return 0 if copy.shared else copy.n_values
+
+
+@kernel
 def copy_events(state, n_words):
     """Copy the next events, in order of arrival, until these are so many words or all; returns whether that is all."""
-    copy, slot = state.copy, state.copy.next
+    copy, slot, n = state.copy, state.copy.next, state.copy.n_events
+    ends = copy.n_values + listed_in_copy(copy) + 1
     while slot >= 0 and n_words > 0:
-        own, k = state.slots[slot], copy.done
-        copy_row(state, own.start, own.length, own.listed, copy.indptr[k])
-        copy.indptr[k + 1] = copy.indptr[k] + own.length
-        copy.codes[k], copy.weights[k], copy.times[k], copy.numbers[k] = own.code, own.weight, own.time, own.number
-        copy.done = k + 1
+        own, k = state.slots[slot], ends + copy.done
+        copy_row(state, own.start, own.length, own.listed)
+        copy.integers[k], copy.integers[k + n], copy.integers[k + 2 * n] = copy.end, own.code, own.number
+        copy.words[k + 3 * n], copy.words[k + 4 * n] = own.weight, own.time
+        copy.done += 1
         n_words -= own.length + EVENT_WORDS
-        slot = own.after if copy.done < copy.codes.size else -1
+        slot = own.after if copy.done < n else -1
     copy.next = slot
     return slot < 0
 
 
 @inlined
-def copy_row(state, start, length, listed, to):
+def copy_row(state, start, length, listed):
     """Copy a row out of the arena, and its columns unless these are shared."""
-    values, columns, beside = state.copy.values, state.copy.columns, 2 * (start + length)
+    copy, to, beside = state.copy, state.copy.end, 2 * (start + length)
+    columns = copy.n_values + to
     for i in range(length):
-        values[to + i] = state.values[start + i]
-    for i in range(0 if state.copy.shared else length):
-        columns[to + i] = state.columns[beside + i] if listed else i
+        copy.words[to + i] = state.values[start + i]
+    for i in range(0 if copy.shared else length):
+        copy.integers[columns + i] = state.columns[beside + i] if listed else i
+    copy.end = to + length
     # Columns that came later in the batch a row came in have no value here, as if they were not.
-    while length > 0 and math.isnan(values[to + length - 1]):
+    while length > 0 and math.isnan(copy.words[to + length - 1]):
         length -= 1
     if length > 0:
         last = state.columns[beside + length - 1] if listed else length - 1
-        state.copy.n_columns = max(state.copy.n_columns, last + 1)
+        copy.n_columns = max(copy.n_columns, last + 1)
 
 
 @inlined
@@ -456,6 +488,8 @@ _ROWS = (_FLOATS, _INTS, _INTS, types.boolean)
 ENTRIES = {
     "add_rows": Entry(add_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, types.int64, types.int64)),
     "restore_rows": Entry(restore_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS)),
+    "begin_copy": Entry(begin_copy, (_STATE,)),
+    "copy_words": Entry(copy_words, (_STATE,)),
     "copy_events": Entry(copy_events, (_STATE, types.int64)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),
     "maintain": Entry(maintain, (_STATE, types.int64, types.int64)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
 from streamsvm.refit.evidence import Evidence, Verdict
 from streamsvm.refit.renewal import NewFaces, NewVectors, renewed
-from streamsvm.refit.solvers import Bcd, Cuts, Given, Newton, Solution, Solver, Task
+from streamsvm.refit.solvers import Bcd, Cuts, Given, Newton, Solution, Solver
 
 # The chance that any challenger at all takes the learner's place without being better, and the events after which one
 # that is not found better is given up: it learns as the learner does, so that what it knew better has faded by then.
@@ -76,10 +75,6 @@ class Adoption:
     def is_running(self) -> bool:
         """Whether there is a challenger."""
         return self._challenger is not None
-
-    def prepare(self, task: Task, learner: OnlineClassifier) -> Task:
-        """The task with what the solver has to know of the running learner."""
-        return replace(task, learner=learner._branch())
 
     def challenge(self, learner: OnlineClassifier, solution: Solution) -> None:
         """Have the solution enter a branch of the learner, which is tried from now on."""

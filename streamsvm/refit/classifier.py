@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -50,8 +51,9 @@ MOST_ROWS = 2_048
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
 # What is kept of parameters as it is.
 _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
-# Between events so many words of a window are copied, or as many as it takes within a part of the delay.
+# Between two events so many words of a window are copied, or as many as it takes within a part of the delay.
 COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
+_DONE = object()
 # So many refits are remembered.
 KEPT = 100
 
@@ -194,10 +196,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._n_refits = 0
         self._is_due = False
         self._refit: Refit | None = None  # which is under way
-        self._asked: Asked | None = None  # None as long as its window is being copied
+        self._asked: Asked | None = None  # as long as its window is being solved
         self._carried: dict[str, Any] = {}
         self._at_hand: tuple[Any, OneEvent] | None = None  # and by what the learner takes it
-        self._is_copying, self._n_copied = False, 0
+        self._steps: Iterator[None] | None = None  # to be taken between events, before the window is solved
         self._notes: list[dict[str, Any]] = []
         self._forgotten: dict[str, Any] = {"outcomes": {}, "seconds": 0.0}
         self._look_ahead()
@@ -328,7 +330,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._look_ahead()
 
     def __getstate__(self) -> dict[str, Any]:
-        self._copy_all()
+        self._start_at_once()
         return self.__dict__ | {"_at_hand": None}  # a copy of the learner has the event at hand elsewhere
 
     # One event --------------------------------------------------------------------------------------------------------
@@ -386,8 +388,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             self._sets.learn_one(proba, code)
         error = 0.0 if predicted == code else 1.0
         event.fill(code, time, error)
-        if self._is_copying:
-            self._copy(self._n_copied)
+        if self._steps is not None and next(self._steps, _DONE) is _DONE:
+            self._steps = None
         self._memory.take_in_one(event)
         if not self._trigger.passes():
             self._heed(self._trigger.see(event.times, event.errors).happening)
@@ -748,7 +750,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             first = last
             self._heed(happening)
         self._count(len(learned))
-        self._copy_all()
+        self._start_at_once()
         return len(learned)
 
     def _heed(self, happening: Happening) -> None:
@@ -791,38 +793,38 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._is_due = False
         if self._refit is not None or (self._adoption is not None and self._adoption.is_running):
             return
-        window = self._memory.begin_copy()
+        self._memory.begin_copy()
         self._n_refits += 1
+        relevance = self._relevances() if self._solver.asks_relevance else None
+        learner = None if self._adoption is None else self._model._branch()
+        self._refit = Refit(self._n_refits, self._seen, self._seen + self._delay(len(self._memory)))
+        self._steps = self._prepare(self._refit, relevance, learner)
+
+    def _prepare(self, refit: Refit, relevance: Floats | None, learner: OnlineClassifier | None) -> Iterator[None]:
+        """Do what has to be done before a window is solved, in steps: no event waits for more than one."""
+        n_parts = max(COPIED_WITHIN * (refit.due - refit.event), 1.0)
+        n_words = max(COPIED_LEAST, math.ceil(self._memory.n_words_to_copy / n_parts))
+        while not self._memory.copy_on(n_words):
+            yield
+        n = self._memory.n_columns_copied
         task = Task(
-            window,
-            len(self._model._space.names),
-            self._relevances() if self._solver.asks_relevance else None,
+            self._memory.copied(),
+            n,
+            None if relevance is None else relevance[:n],
             dict(self._carried),
             self.search,
             self._newest_model(),
             self.seed,
+            learner,
         )
-        if self._adoption is not None:
-            task = self._adoption.prepare(task, self._model)
-        delay = self._delay(len(window))
-        self._refit, self._is_copying = Refit(self._n_refits, self._seen, self._seen + delay, task), True
-        n_words = len(window.rows.values) + windows.EVENT_WORDS * len(window)
-        self._n_copied = max(COPIED_LEAST, math.ceil(n_words / (COPIED_WITHIN * delay)))
+        yield
+        self._start(refit, task)
 
-    def _copy(self, n_words: int) -> None:
-        """Have so many words more of the window copied; once it is whole, it is solved."""
-        if not self._memory.copy_on(n_words):
-            return
-        assert self._refit is not None
-        task, n = self._refit.task, self._memory.n_columns_copied
-        relevance = None if task.relevance is None else task.relevance[:n]
-        self._refit.task = replace(task, n_columns=n, relevance=relevance)
-        self._start(self._refit)
-
-    def _copy_all(self) -> None:
-        """Have the window solved whose copying was begun: somebody waits for it, or many events come at once."""
-        if self._is_copying:
-            self._copy(windows.MOST_WORDS)
+    def _start_at_once(self) -> None:
+        """Have the window solved that is being copied: somebody waits for it, or many events come at once."""
+        if self._steps is not None:
+            deque(self._steps, maxlen=0)
+            self._steps = None
 
     def _delay(self, n: int) -> int:
         """How many events after the beginning of a refit of n events its model enters."""
@@ -837,12 +839,12 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         newest = max(experts, key=lambda expert: expert.number).model if experts else None
         return newest if isinstance(newest, LinearModel) else None
 
-    def _start(self, refit: Refit) -> None:
-        self._refit, self._is_copying = refit, False
+    def _start(self, refit: Refit, task: Task) -> None:
+        self._refit = refit
         if self._adoption is None:
-            self._asked = Asked(Job(self._solver, refit, Expert))
+            self._asked = Asked(Job(self._solver, refit, task, Expert))
         else:
-            self._asked = Asked(Job(self._adoption.solver, refit))
+            self._asked = Asked(Job(self._adoption.solver, refit, task))
 
     def _relevances(self) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none."""
@@ -856,7 +858,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     def _enter(self, refit: Refit) -> None:
         """Let the model of a refit enter, and note how it went."""
-        self._copy_all()
+        self._start_at_once()
         asked, self._refit, self._asked = self._asked, None, None
         assert asked is not None
         job = asked.job
@@ -864,7 +866,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             "number": refit.number,
             "event": refit.event,
             "entered": refit.due,
-            "events": len(refit.task.window),
+            "events": len(job.task.window),
             "solver": self._solver.name,
             "settings": {},
             "score": None,
@@ -873,7 +875,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         }
         try:
             found = job.result(self.timeout)
-            note["outcome"] = self._hand_over(found, refit)
+            note["outcome"] = self._hand_over(found, job.task)
             note["settings"] = dict(found.settings)
             note["score"] = None if math.isnan(found.score) else found.score
             self._carried = dict(found.settings)
@@ -896,13 +898,13 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if len(self._notes) > KEPT:
             self._forgotten = _counted([self._notes.pop(0)], self._forgotten)
 
-    def _hand_over(self, found: Expert | Solution, refit: Refit) -> str:
+    def _hand_over(self, found: Expert | Solution, task: Task) -> str:
         if isinstance(found, Solution):
             assert self._adoption is not None
             self._adoption.challenge(self._model, found)
             return TRIED
         if not found.has_arrays:
-            found.fitted_to(refit.task)
+            found.fitted_to(task)
         self._panel.enter(found, int(self._model._state.n_classes))
         return "votes"
 
@@ -926,7 +928,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         TypeError
             Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
-        self._copy_all()
+        self._start_at_once()
         header, arrays = self._model.state()
         window_header, window_arrays = self._memory.state()
         experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]
@@ -935,9 +937,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         for k, kept in enumerate(experts, start=1):
             arrays |= archive.under(f"expert{k}", {} if kept is None else kept[1])
         job = None
-        if self._refit is not None:
-            task, rows = archive.task_state(self._refit.task)
-            job = archive.refit_header(self._refit) | {"task": task}
+        if self._asked is not None:
+            asked = self._asked.job
+            task, rows = archive.task_state(asked.task)
+            job = archive.refit_header(asked.refit) | {"task": task}
             arrays |= archive.under("job", rows)
         whole = {
             "class": type(self).__name__,
@@ -997,7 +1000,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
             if not self._seen <= job["due"]:
                 raise ArchiveError(f"a refit enters at event {job['due']}, and {self._seen} have come")
-            self._start(Refit(job["number"], job["event"], job["due"], task))
+            self._start(Refit(job["number"], job["event"], job["due"]), task)
         self._look_ahead()
         if parts:
             raise ArchiveError(f"there are arrays of {sorted(parts)[0]!r}, which have no place here")

@@ -36,7 +36,7 @@ _NICENESS = 5
 PATIENCE_S = 30.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Refit:
     """A window that is being solved, or was.
 
@@ -48,14 +48,11 @@ class Refit:
         The labelled event after which it was begun.
     due
         The labelled event after which its model enters.
-    task
-        What is solved.
     """
 
     number: int
     event: int
     due: int
-    task: Task
 
 
 def as_it_is(solution: Solution, number: int) -> Solution:
@@ -71,13 +68,17 @@ class Job:
     solver
         Who solves it.
     refit
+        Which refit it is for.
+    task
         What is solved.
     make
         Makes what enters of the solution and the number of the refit: here, where no event waits for it.
     """
 
-    def __init__(self, solver: Solver, refit: Refit, make: Callable[[Solution, int], Any] = as_it_is) -> None:
-        self.refit = refit
+    def __init__(
+        self, solver: Solver, refit: Refit, task: Task, make: Callable[[Solution, int], Any] = as_it_is
+    ) -> None:
+        self.refit, self.task = refit, task
         self.seconds = 0.0
         self._solver, self._make = solver, make
         self._found: Any = None
@@ -88,18 +89,16 @@ class Job:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
         self._given_up, self._over = threading.Event(), threading.Event()
-        _jobs.add(self)
-        # An event of the stream waits for this: `Thread.start` would have it wait until the thread runs. At the end of
-        # the program `_end` looks after it.
-        _thread.start_new_thread(self._run, ())
+        _jobs.add(self)  # at the end of the program `_end` looks after it
+        _run_beside(self._run)
 
     def __reduce__(self) -> Any:
-        return Job, (self._solver, self.refit, self._make)
+        return Job, (self._solver, self.refit, self.task, self._make)
 
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            self._found = self._make(self._solve(self.refit.task), self.refit.number)
+            self._found = self._make(self._solve(self.task), self.refit.number)
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         except SystemExit as error:
@@ -186,6 +185,29 @@ class Job:
             return False
         worker.has_started.wait()
         return self._over.wait(timeout)
+
+
+def _run_beside(work: Callable[[], None]) -> None:
+    """Have a thread do it that has nothing to do, or a new one: to start one takes longer than an event may wait."""
+    try:
+        desk = _idle.pop()
+    except IndexError:
+        desk = _new_thread()
+    desk.put(work)
+
+
+def _new_thread() -> SimpleQueue[Callable[[], None]]:
+    """Where a new thread takes what it is to do. No event waits until it runs, as with `Thread.start`."""
+    desk = SimpleQueue[Callable[[], None]]()
+    _thread.start_new_thread(_work_at, (desk,))
+    return desk
+
+
+def _work_at(desk: SimpleQueue[Callable[[], None]]) -> None:
+    """Do one thing after another."""
+    while True:
+        desk.get()()
+        _idle.append(desk)
 
 
 class Asked:
@@ -285,6 +307,8 @@ class _Worker:
 
 
 _turn = threading.Lock()
+# Where threads that have nothing to do look for work.
+_idle: list[SimpleQueue[Callable[[], None]]] = []
 _refused = threading.Event()
 _workers: list[_Worker] = []
 # Those of the parent of this process: were they let go, what is in their buffers would be written to its pipes.
@@ -299,6 +323,7 @@ def _start_anew() -> None:
     _turn = threading.Lock()
     _inherited.extend(_workers)
     _workers.clear()
+    _idle.clear()
     _jobs.clear()
 
 
@@ -323,7 +348,9 @@ def _worker(solver: Solver) -> _Worker:
 
 
 def get_ready(solver: Solver) -> None:
-    """Begin to start the process that the solver will run in, which takes as long as many events do."""
+    """Begin to start the thread and the process that the solver will run in: that takes as long as many events do."""
+    if not _idle:
+        _idle.append(_new_thread())
     if solver.holds_lock and _can_be_sent(solver) and not _refused.is_set() and _turn.acquire(blocking=False):
         try:
             with suppress(_NoProcess):  # whoever needs it will say so

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -394,6 +395,7 @@ class WindowMemory:
         settings = self.settings
         sizes = {"slots": settings.n, "classes": n_classes, "generators": 1}
         state = State(windows.WINDOW, sizes, parts={"copy": State(windows.COPY)})
+        state.copy.lend(**_NO_COPY)
         state.n_most, state.balanced = settings.n, settings.balanced
         state.most_classes = settings.max_bytes // 4 // _CLASS_BYTES
         if isinstance(settings, Since):
@@ -518,10 +520,10 @@ class WindowMemory:
         self._resize(max(2 * len(self._state.values), expected + expected // 7 + 8))
 
     def _grow_classes(self, n: int) -> None:
-        self.copy_on()  # its arrays are lent to the old state
         old = self._state
         self._state = self._new_state(min(capacity_for(n), int(old.most_classes)))
         self._state.take(old)
+        self._state.copy.lend(words=old.copy.words, integers=old.copy.integers)
         self._lend(old.values)
         if len(old.values) > self._most_words:
             self._resize(self._most_words)
@@ -539,33 +541,38 @@ class WindowMemory:
 
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
-        copy = self.begin_copy()
-        self.copy_on()
-        return copy
+        self.begin_copy()
+        return self.copied()
 
-    def begin_copy(self) -> WindowRows:
-        """A copy of all that is held now, which `copy_on` fills, whatever comes and leaves meanwhile."""
-        if self._state.copy.next >= 0:
-            self.copy_on()
-        state, n = self._state, len(self)
-        n_values = int(state.n_values)
-        # Lengths whose mean square is the square of their mean are all the same.
-        shared = not state.n_listed and n * int(state.n_squares) == n_values * n_values
-        indptr, codes, numbers = np.zeros(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-        values, weights, times = np.empty(n_values), np.empty(n), np.empty(n)
-        columns = np.arange(n_values // max(n, 1)) if shared else np.empty(n_values, np.int64)
-        filled = {"values": values, "columns": columns, "indptr": indptr, "codes": codes}
-        state.copy.lend(**filled, weights=weights, times=times, numbers=numbers)
-        state.copy.next, state.copy.done = int(state.first), 0
-        state.copy.shared, state.copy.n_columns = shared, 0
+    def begin_copy(self) -> None:
+        """Begin to copy all that is held now, whatever comes and leaves meanwhile; not before another is `copied`."""
+        state = self._state
+        words = np.empty(_call("copy_words")(state))
+        state.copy.lend(words=words, integers=words.view(np.int64))
+        _call("begin_copy")(state)
+
+    def copy_on(self, n_words: int) -> bool:
+        """Copy so many words more of what was held, or all there are; whether that is all."""
+        return bool(_call("copy_events")(self._state, n_words))
+
+    def copied(self) -> WindowRows:
+        """What was held when the copy was begun, in order of arrival."""
+        self.copy_on(windows.MOST_WORDS)
+        copy = self._state.copy
+        n, n_values, shared = int(copy.n_events), int(copy.n_values), bool(copy.shared)
+        lengths = (n_values, 0 if shared else n_values, n + 1, n, n, n, n)
+        ends = list(accumulate(lengths))
+        values, weights, times = (copy.words[ends[k] - lengths[k] : ends[k]] for k in (0, 5, 6))
+        columns, indptr, codes, numbers = (copy.integers[ends[k] - lengths[k] : ends[k]] for k in (1, 2, 3, 4))
+        if shared:
+            columns = np.arange(n_values // max(n, 1))
+        copy.lend(**_NO_COPY)
         return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
 
-    def copy_on(self, n_words: int = windows.MOST_WORDS) -> bool:
-        """Fill so many words more of the copy that was begun last, or all there are; whether it is whole."""
-        is_whole = bool(_call("copy_events")(self._state, n_words))
-        if is_whole:
-            self._state.copy.lend(**_NO_COPY)
-        return is_whole
+    @property
+    def n_words_to_copy(self) -> int:
+        """The words of all that is held."""
+        return int(_call("copy_words")(self._state))
 
     @property
     def n_columns_copied(self) -> int:

@@ -155,7 +155,7 @@ def task_for(learner: Any, X: Any, y: Any, solver: Any) -> tuple[Task, Adoption]
     model = RefitClassifier(learner, solver, hand_over="adopt", window=Latest(len(X)))
     model.learn_many(X, y)
     assert model._adoption is not None
-    return model._adoption.prepare(Task(model._memory.snapshot(), X.shape[1]), model.model), model._adoption
+    return Task(model._memory.snapshot(), X.shape[1], learner=model.model._branch()), model._adoption
 
 
 @pytest.mark.parametrize("learner", [machine(average=50), kernel_machine(average=50, bias=True)])
@@ -214,7 +214,7 @@ def test_a_class_that_the_window_lacks_keeps_its_faces() -> None:
     model.learn_many(X + 5.0, ["far"] * 300)
     model.learn_many(X, y)
     assert model._adoption is not None
-    task = model._adoption.prepare(Task(model._memory.snapshot(), 2), model.model)
+    task = Task(model._memory.snapshot(), 2, learner=model.model._branch())
     model._adoption.challenge(model.model, model._adoption.solver.solve(task))
     challenger = model._adoption._challenger
     assert isinstance(challenger, CPMClassifier)

@@ -174,7 +174,7 @@ def test_saved_and_loaded_it_goes_on(tmp_path, solver, at, monkeypatch):
     for x, label in zip(dicts(X)[at - 10 : at], y[at - 10 : at], strict=True):
         first.append(saved.predict_one(x))
         saved.learn_one(x, label)
-    assert saved._is_copying == (at == 205)
+    assert (saved._steps is not None) == (at == 205)
     saved.save(tmp_path / "model")
     for again in (streamsvm.load(tmp_path / "model"), copy.deepcopy(saved), pickle.loads(pickle.dumps(saved))):
         second, rest = again.test_then_train(X[at:], y[at:], proba=True)
@@ -693,7 +693,7 @@ def test_what_is_given_up_holds_nobody_up():
     X, y = events(100)
     memory = Latest(100).begin()
     memory.add(CPMClassifier()._space.encode(X, np.ones(100, bool)), np.array([int(label[-1]) for label in y]))
-    job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200, Task(memory.snapshot(), 4)))
+    job = jobs.Job(solver_of(Slow(3_000.0)), jobs.Refit(1, 100, 200), Task(memory.snapshot(), 4))
     while job._worker is None:
         time.sleep(0.01)
     with pytest.raises(TimeoutError, match=r"longer than 0\.01 s"):
@@ -768,7 +768,7 @@ def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
     held = Held()
     jobs.logger.addHandler(held)
     try:
-        assert jobs.Job(held, jobs.Refit(1, 100, 200, None)).result() == Solution(None, {})
+        assert jobs.Job(held, jobs.Refit(1, 100, 200), None).result() == Solution(None, {})
     finally:
         jobs.logger.removeHandler(held)
     (heard,) = held.heard

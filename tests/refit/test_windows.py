@@ -307,19 +307,24 @@ def test_a_copy_is_of_what_was_held_when_it_was_begun(kind, form):
     events = stream(0, n=300, form=form)
     memory = feed(kind.begin(), events[:150])
     before = copy.deepcopy(memory.snapshot())
-    filled, n_words, is_whole = memory.begin_copy(), 0, []
+    memory.begin_copy()
+    n_words, is_whole = 0, []
     for event in events[150:]:
         is_whole.append(memory.copy_on(n_words := n_words % 7 + 1))
         feed(memory, [event])
-    same(filled, before)
+    same(memory.copied(), before)
     assert is_whole[-1]
     assert not is_whole[0]
 
 
-def test_one_copy_is_whole_before_another_begins():
+def test_a_copy_goes_on_where_classes_take_more_memory():
     memory = feed(Latest(n=50).begin(), stream(0))
-    filled = memory.begin_copy()
-    same(filled, memory.snapshot())
+    before = memory.snapshot()
+    memory.begin_copy()
+    assert not memory.copy_on(100)
+    memory.add(plain(1), np.array([5_000]))
+    same(memory.copied(), before)
+    assert memory.snapshot().codes[-1] == 5_000
 
 
 def test_parts_of_a_window():
