@@ -30,7 +30,7 @@ import math
 
 from numba import types
 
-from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels import brief, call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.answers import SEEN, keep_answer, kept_answer
 from streamsvm.kernels.autocorrelation import (
@@ -768,7 +768,7 @@ def vote_on_rows(address, block_address, request_address):
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
-@kernel
+@brief
 def event(state, label, weight):
     """Predict or learn the single event, as `polytope.event` does; its probabilities are there with its class.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from numba import types
 
-from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels import brief, call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.calibration import allow_for_noise, is_sampled, learn_noise
@@ -270,7 +270,7 @@ def settle_average(state, h):
 # Entry points -----------------------------------------------------------------------------------------------------
 
 
-@kernel
+@brief
 def event(state, label, weight):
     """Predict or learn the single event, as `polytope.event` does."""
     rows = state.rows

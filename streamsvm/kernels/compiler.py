@@ -134,8 +134,8 @@ def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *argumen
     return compiler(*arguments, **options)(function)
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    exported = _cached(numba.njit, function, nogil=True, **_EXPORTED, **options)
+def _compiled(function: Callable[..., Any], nogil: bool = True, **options: Any) -> Any:
+    exported = _cached(numba.njit, function, nogil=nogil, **_EXPORTED, **options)
     if numba.config.DISABLE_JIT:
         return exported
     compile_and_keep = exported.compile
@@ -156,6 +156,14 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function at its first call, and keep the result on disk. It runs without the interpreter's lock."""
     return _compiled(function)
+
+
+def brief(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for what is called for each event: it keeps the interpreter's lock.
+
+    Another thread that took it meanwhile would keep it for longer than the call takes.
+    """
+    return _compiled(function, nogil=False)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

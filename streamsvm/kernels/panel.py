@@ -25,7 +25,7 @@ import math
 
 from numba import types
 
-from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels import brief, call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.experts import QUESTION
@@ -88,6 +88,7 @@ PANEL = Declaration(
             ),
             hits=Number("how often it was right in this stretch", i64, saved=True, within=(0.0, STRETCH)),
             asked=Number("how often it was asked", i64, saved=True, within=(0.0, STRETCH)),
+            missed=Number("how much more often it was right than all others, where it was, when that was last counted"),
             say=Number("the larger of its weights in the votes, when it was last seen to"),
         ),
         "record": Array(
@@ -439,7 +440,7 @@ def note_row(poll, row, learner, label):
     poll.ballot.labels[0] = label
 
 
-@kernel
+@brief
 def poll_row(panel, poll, row, learner, label):
     """Vote on a single row, of which the learner says this; returns the class, -1 where there is none."""
     note_row(poll, row, learner, label)
@@ -447,9 +448,53 @@ def poll_row(panel, poll, row, learner, label):
     return poll.ballot.codes[0]
 
 
+@brief
+def take_place(panel, n_classes):
+    """Begin anew in a place that is free, or whose expert is the least missed, where so many classes are known.
+
+    Returns which it is.
+    """
+    k = 1
+    while k < panel.experts.size and panel.experts[k].present > 0:
+        k += 1
+    if k == panel.experts.size:
+        k = least_missed(panel)
+    expert = panel.experts[k]
+    expert.present, expert.asleep, expert.heard, expert.hits, expert.asked = 1, 0, 0.0, 0, 0
+    expert.lead, expert.share, expert.inverse_temperature = -CAUTION, FIRST_SHARE, 1.0
+    expert.awake_until = panel.seen + AWAKE_LEAST
+    for at in range(STRETCHES):
+        panel.record[k, at] = 0.0
+    panel.n_classes = n_classes
+    return k
+
+
+@inlined
+def least_missed(panel):
+    """The expert without whom the best of all, stretch by stretch, would fall the least."""
+    experts, record = panel.experts, panel.record
+    for k in range(experts.size):
+        experts[k].missed = 0.0
+    for at in range(STRETCHES):
+        best, second = 0, -1.0
+        for k in range(1, experts.size):
+            if record[k, at] > record[best, at]:
+                best, second = k, record[best, at]
+            else:
+                second = max(second, record[k, at])
+        experts[best].missed += record[best, at] - second
+    found = 1
+    for k in range(2, experts.size):
+        more, less = experts[k], experts[found]
+        if more.missed < less.missed or (more.missed == less.missed and more.lead < less.lead):
+            found = k
+    return found
+
+
 _FLOATS = types.float64[::1]
 
 ENTRIES = {
+    "take_place": Entry(take_place, (StateType(PANEL.name), types.int64)),
     "poll_row": Entry(poll_row, (StateType(PANEL.name), StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
     "ask_early": Entry(ask_early, (StateType(PANEL.name), StateType(POLL.name))),
     "poll_rows": Entry(poll_rows, (StateType(PANEL.name), StateType(POLL.name), types.int64)),

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numba import types
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import brief, inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.calibration import (
@@ -472,7 +472,7 @@ def open_classes(state, n):
         state.n_classes = c + 1
 
 
-@kernel
+@brief
 def event(state, label, weight):
     """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
 

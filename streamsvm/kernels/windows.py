@@ -22,7 +22,7 @@ import math
 import numpy as np
 from numba import types
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import brief, inlined, kernel
 from streamsvm.kernels.access import StateType
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.polytope import draw
@@ -181,7 +181,7 @@ def compact(state, values, columns):
 # Copies -----------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@brief
 def begin_copy(state):
     """Begin to copy all that is held now, into memory of `copy_words`."""
     copy = state.copy
@@ -190,7 +190,7 @@ def begin_copy(state):
     copy.integers[listed_in_copy(copy) + copy.n_values] = 0
 
 
-@kernel
+@brief
 def copy_words(state):
     """The words of memory that a copy takes."""
     return state.n_values * (1 if is_shared(state) else 2) + EVENT_WORDS * state.held + 1
@@ -208,7 +208,7 @@ def listed_in_copy(copy):
     return 0 if copy.shared else copy.n_values
 
 
-@kernel
+@brief
 def copy_events(state, n_words):
     """Copy the next events, in order of arrival, until these are so many words or all; returns whether that is all."""
     copy, slot, n = state.copy, state.copy.next, state.copy.n_events
@@ -223,6 +223,12 @@ def copy_events(state, n_words):
         slot = own.after if copy.done < n else -1
     copy.next = slot
     return slot < 0
+
+
+@kernel
+def copy_rest(state):
+    """Copy all that is left."""
+    copy_events(state, MOST_WORDS)
 
 
 @inlined
@@ -435,7 +441,7 @@ def keep_latest(state, n):
 # Many events ------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@brief
 def add_rows(state, values, columns, indptr, shared, codes, weights, times, first, end):
     """Take in the rows first ... end - 1 that have a class and a weight.
 
@@ -491,6 +497,7 @@ ENTRIES = {
     "begin_copy": Entry(begin_copy, (_STATE,)),
     "copy_words": Entry(copy_words, (_STATE,)),
     "copy_events": Entry(copy_events, (_STATE, types.int64)),
+    "copy_rest": Entry(copy_rest, (_STATE,)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),
     "maintain": Entry(maintain, (_STATE, types.int64, types.int64)),
     "keep_latest": Entry(keep_latest, (_STATE, types.int64)),

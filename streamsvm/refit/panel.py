@@ -70,28 +70,11 @@ class Panel:
     def enter(self, expert: Expert, n_classes: int) -> None:
         """Give an expert a place, if need be that of another, where the learner knows so many classes."""
         self._grow(n_classes)
-        self._state.n_classes = n_classes
-        free = [k for k, one in enumerate(self.experts, start=1) if one is None]
-        k = free[0] if free else self._least_missed()
+        k = _compiled("take_place")(self._state, n_classes)
         self.experts[k - 1] = expert
-        place = self._state.experts[k]
-        place.present, place.asleep, place.heard = 1, 0, 0.0
-        place.awake_until = float(self._state.seen) + kernels.AWAKE_LEAST
-        place.lead, place.share, place.inverse_temperature = -kernels.CAUTION, kernels.FIRST_SHARE, 1.0
-        place.hits = place.asked = 0
-        self._state.record[k] = 0.0
         self._seats[k] = expert.addresses
         if self._single is not None:
             self._single.seat(k, expert)
-
-    def _least_missed(self) -> int:
-        """Whose place is given up: the one without whom the best of all, stretch by stretch, would fall the least."""
-        record, leads = self._state.record, self._state.experts.lead
-        lost = []
-        for k in range(1, len(record)):
-            others = np.delete(record, k, axis=0).max(axis=0)
-            lost.append((float(np.maximum(record[k] - others, 0.0).sum()), float(leads[k]), k))
-        return min(lost)[2]
 
     # Voting ------------------------------------------------------------------------------------------------------
 

@@ -552,12 +552,12 @@ class WindowMemory:
         _call("begin_copy")(state)
 
     def copy_on(self, n_words: int) -> bool:
-        """Copy so many words more of what was held, or all there are; whether that is all."""
+        """Copy so many words more of what was held; whether that is all."""
         return bool(_call("copy_events")(self._state, n_words))
 
     def copied(self) -> WindowRows:
         """What was held when the copy was begun, in order of arrival."""
-        self.copy_on(windows.MOST_WORDS)
+        _call("copy_rest")(self._state)
         copy = self._state.copy
         n, n_values, shared = int(copy.n_events), int(copy.n_values), bool(copy.shared)
         lengths = (n_values, 0 if shared else n_values, n + 1, n, n, n, n)
