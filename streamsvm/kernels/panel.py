@@ -449,6 +449,15 @@ def poll_row(panel, poll, row, learner, label):
 
 
 @brief
+def look_around(panel):
+    """Whether nobody but the learner is heard, and for how many labelled events that stays so."""
+    alone = True
+    for k in range(1, panel.experts.size):
+        alone = alone and (panel.experts[k].present == 0 or panel.experts[k].asleep > 0)
+    return alone, BLOCK - int(panel.seen) % BLOCK
+
+
+@brief
 def take_place(panel, n_classes):
     """Begin anew in a place that is free, or whose expert is the least missed, where so many classes are known.
 
@@ -494,6 +503,7 @@ def least_missed(panel):
 _FLOATS = types.float64[::1]
 
 ENTRIES = {
+    "look_around": Entry(look_around, (StateType(PANEL.name),)),
     "take_place": Entry(take_place, (StateType(PANEL.name), types.int64)),
     "poll_row": Entry(poll_row, (StateType(PANEL.name), StateType(POLL.name), _FLOATS, _FLOATS, types.int64)),
     "ask_early": Entry(ask_early, (StateType(PANEL.name), StateType(POLL.name))),

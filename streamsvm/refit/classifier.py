@@ -53,6 +53,8 @@ _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.EN
 _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 # Between two events so many words of a window are copied, or as many as it takes within a part of the delay.
 COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
+# So many events before something is due what can be done beforehand is.
+LOOK_OUT = 2
 _DONE = object()
 # So many refits are remembered.
 KEPT = 100
@@ -197,6 +199,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._is_due = False
         self._refit: Refit | None = None  # which is under way
         self._asked: Asked | None = None  # as long as its window is being solved
+        self._arrived: tuple[Expert | Solution | None, dict[str, Any]] | None = None  # what came of that
         self._carried: dict[str, Any] = {}
         self._at_hand: tuple[Any, OneEvent] | None = None  # and by what the learner takes it
         self._steps: Iterator[None] | None = None  # to be taken between events, before the window is solved
@@ -330,8 +333,11 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._look_ahead()
 
     def __getstate__(self) -> dict[str, Any]:
-        self._start_at_once()
-        return self.__dict__ | {"_at_hand": None}  # a copy of the learner has the event at hand elsewhere
+        self._finish_steps()
+        return self.__dict__ | {
+            "_at_hand": None,
+            "_arrived": None,
+        }  # a copy of the learner has the event at hand elsewhere
 
     # One event --------------------------------------------------------------------------------------------------------
 
@@ -372,6 +378,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         model = self._model
         if self._adoption is not None and self._adoption.is_running:
             return False
+        if self._steps is not None and next(self._steps, _DONE) is _DONE:
+            self._steps = None
         event = self._event_at_hand()
         if self._is_empty and not self._sets:
             predicted = model._test_packed(code)
@@ -388,8 +396,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             self._sets.learn_one(proba, code)
         error = 0.0 if predicted == code else 1.0
         event.fill(code, time, error)
-        if self._steps is not None and next(self._steps, _DONE) is _DONE:
-            self._steps = None
         self._memory.take_in_one(event)
         if not self._trigger.passes():
             self._heed(self._trigger.see(event.times, event.errors).happening)
@@ -669,6 +675,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """Predict rows, and learn those with a class; up to where something happens at a time."""
         if codes is None or weights is None:
             return self._run_part(rows, None, None, predict, n_proba)[:3]
+        self._finish_steps()
         n = len(rows)
         codes = np.where(weights > 0.0, codes, -1)
         event_times = np.full(n, math.nan) if times is None else times
@@ -750,7 +757,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             first = last
             self._heed(happening)
         self._count(len(learned))
-        self._start_at_once()
+        self._finish_steps()
         return len(learned)
 
     def _heed(self, happening: Happening) -> None:
@@ -765,7 +772,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._seen += n
         if self._seen < self._next:
             return
-        if self._seen < self._due:  # experts may have fallen asleep, or woken, and no more
+        if self._seen < self._due:
             self._look_around()
             return
         if self._seen % DELAY_LEAST == 0:
@@ -773,42 +780,58 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if self._refit is not None and self._seen >= self._refit.due:
             self._enter(self._refit)
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
-            self._begin()
+            self._is_due = False
+            if self._refit is None and not (self._adoption is not None and self._adoption.is_running):
+                self._steps = self._begin()
         self._look_ahead()
 
     def _look_ahead(self) -> None:
         """Note until when nothing happens, and whether there is nobody but the learner, or nobody else is heard."""
-        self._due = self._next = self._seen + self._n_until_something()
+        self._due = self._seen + self._n_until_something()
         self._is_empty = self._is_alone = self._panel.is_empty
-        if not self._is_empty:
-            self._look_around()
+        self._look_around()
 
     def _look_around(self) -> None:
         """See whether nobody but the learner is heard, and note until when that stays so."""
-        self._next = min(self._due, self._seen + self._panel.to_block)
-        self._is_alone = self._panel.is_alone
+        self._next = self._due
+        if not self._is_empty:
+            self._is_alone, n = self._panel.look_around()
+            self._next = min(self._next, self._seen + n)
+        if self._due - self._seen > LOOK_OUT:
+            self._next = min(self._next, self._due - LOOK_OUT)
+        elif self._steps is None:
+            self._steps = self._look_out()
 
-    def _begin(self) -> None:
-        """Begin to solve the window, unless one is being solved, or what was found is being tried."""
-        self._is_due = False
-        if self._refit is not None or (self._adoption is not None and self._adoption.is_running):
-            return
+    # What is done in steps: no single event waits for more than one. What has been learned is at the first step what it
+    # was when they were begun.
+
+    def _finish_steps(self) -> None:
+        """Do all that is left: somebody waits for it, or many events come at once."""
+        if self._steps is not None:
+            deque(self._steps, maxlen=0)
+            self._steps = None
+
+    def _begin(self) -> Iterator[None]:
+        """Begin to solve the window."""
         self._memory.begin_copy()
         self._n_refits += 1
         relevance = self._relevances() if self._solver.asks_relevance else None
         learner = None if self._adoption is None else self._model._branch()
-        self._refit = Refit(self._n_refits, self._seen, self._seen + self._delay(len(self._memory)))
-        self._steps = self._prepare(self._refit, relevance, learner)
-
-    def _prepare(self, refit: Refit, relevance: Floats | None, learner: OnlineClassifier | None) -> Iterator[None]:
-        """Do what has to be done before a window is solved, in steps: no event waits for more than one."""
+        refit = self._refit = Refit(self._n_refits, self._seen, self._seen + self._delay(len(self._memory)))
+        self._look_ahead()
+        yield
         n_parts = max(COPIED_WITHIN * (refit.due - refit.event), 1.0)
         n_words = max(COPIED_LEAST, math.ceil(self._memory.n_words_to_copy / n_parts))
         while not self._memory.copy_on(n_words):
             yield
+        yield
+        window = self._memory.copied()
+        yield
         n = self._memory.n_columns_copied
+        self._memory.let_go_of_copy()
+        yield
         task = Task(
-            self._memory.copied(),
+            window,
             n,
             None if relevance is None else relevance[:n],
             dict(self._carried),
@@ -820,11 +843,49 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         yield
         self._start(refit, task)
 
-    def _start_at_once(self) -> None:
-        """Have the window solved that is being copied: somebody waits for it, or many events come at once."""
-        if self._steps is not None:
-            deque(self._steps, maxlen=0)
-            self._steps = None
+    def _look_out(self) -> Iterator[None]:
+        """Do beforehand what can be of what is due: wait for a model that enters, or take memory for a copy."""
+        if self._asked is not None and self._asked.job.refit.due == self._due:
+            self._arrived = self._wait_for(self._asked.job)
+        elif self._refit is None and (self._trigger.due_in() or _NEVER) <= LOOK_OUT:
+            self._memory.make_room()
+        yield
+
+    def _wait_for(self, job: Job) -> tuple[Expert | Solution | None, dict[str, Any]]:
+        """What a solver found, if anything, and what is noted of it."""
+        refit, found = job.refit, None
+        note: dict[str, Any] = {
+            "number": refit.number,
+            "event": refit.event,
+            "entered": refit.due,
+            "events": len(job.task.window),
+            "solver": self._solver.name,
+            "settings": {},
+            "score": None,
+            "seconds": 0.0,
+            "outcome": "",
+        }
+        try:
+            found = job.result(self.timeout)
+            note["settings"] = dict(found.settings)
+            note["score"] = None if math.isnan(found.score) else found.score
+        except Exception as error:  # whatever a solver raises: the learner goes on as it was
+            found, note["outcome"] = None, self._failure(refit, error)
+        note["seconds"] = job.seconds
+        return found, note
+
+    def _failure(self, refit: Refit, error: Exception) -> str:
+        """What is noted of a refit that failed, and said where that is news."""
+        outcome = f"failed: {type(error).__name__}: {error}"
+        if not any(note["outcome"] == outcome for note in self._notes):
+            logger.warning(
+                "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
+                refit.event,
+                self._solver.name,
+                type(error).__name__,
+                error,
+            )
+        return outcome
 
     def _delay(self, n: int) -> int:
         """How many events after the beginning of a refit of n events its model enters."""
@@ -858,38 +919,18 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     def _enter(self, refit: Refit) -> None:
         """Let the model of a refit enter, and note how it went."""
-        self._start_at_once()
-        asked, self._refit, self._asked = self._asked, None, None
-        assert asked is not None
-        job = asked.job
-        note: dict[str, Any] = {
-            "number": refit.number,
-            "event": refit.event,
-            "entered": refit.due,
-            "events": len(job.task.window),
-            "solver": self._solver.name,
-            "settings": {},
-            "score": None,
-            "seconds": 0.0,
-            "outcome": "",
-        }
-        try:
-            found = job.result(self.timeout)
-            note["outcome"] = self._hand_over(found, job.task)
-            note["settings"] = dict(found.settings)
-            note["score"] = None if math.isnan(found.score) else found.score
-            self._carried = dict(found.settings)
-        except Exception as error:  # whatever a solver raises: the learner goes on as it was
-            note["outcome"] = f"failed: {type(error).__name__}: {error}"
-            if not any(old["outcome"] == note["outcome"] for old in self._notes):
-                logger.warning(
-                    "the refit after %d events by %s failed, and is tried again at the next trigger: %s: %s",
-                    refit.event,
-                    self._solver.name,
-                    type(error).__name__,
-                    error,
-                )
-        note["seconds"] = job.seconds
+        self._finish_steps()
+        asked, arrived = self._asked, self._arrived
+        self._refit = self._asked = self._arrived = None
+        if asked is None:  # somebody interrupted what is done before
+            return
+        found, note = arrived or self._wait_for(asked.job)
+        if found is not None:
+            try:
+                note["outcome"] = self._hand_over(found, asked.job.task)
+                self._carried = dict(found.settings)
+            except Exception as error:
+                note["outcome"] = self._failure(refit, error)
         self._remember(note)
 
     def _remember(self, note: dict[str, Any]) -> None:
@@ -905,7 +946,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             return TRIED
         if not found.has_arrays:
             found.fitted_to(task)
-        self._panel.enter(found, int(self._model._state.n_classes))
+        self._panel.enter(found, int(self._model._n_classes[()]))
         return "votes"
 
     def _judge(self) -> None:
@@ -928,7 +969,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         TypeError
             Where a label, a feature name, or a parameter of the solver is of a type that cannot be saved.
         """
-        self._start_at_once()
+        self._finish_steps()
         header, arrays = self._model.state()
         window_header, window_arrays = self._memory.state()
         experts = [None if expert is None else archive.expert_state(expert) for expert in self._panel.experts]

@@ -49,6 +49,8 @@ class Expert:
     ----------
     n_columns
         It looks at the learner's first so many columns.
+    addresses
+        Of what has it answer a `question` in compiled code, and of its model; 0 for a foreign model.
     """
 
     def __init__(self, solution: Solution, number: int) -> None:
@@ -67,6 +69,7 @@ class Expert:
         else:
             self.n_columns, self._entry = int(self.model.n_features_in_), ""
             self._allows_nan, self._has_failed = allows_nan(self.model), False
+        self.addresses = (_compiled(self._entry).address, self._state.address) if self.has_arrays else (0, 0)
 
     def fitted_to(self, task: Task | None) -> None:
         """Know what it was fitted to, where there are no arrays."""
@@ -97,11 +100,6 @@ class Expert:
     def answer(self, asking: State) -> None:
         """Answer a `question`."""
         _compiled("ask")(asking, *self.addresses)
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Of what has it answer a `question` in compiled code, and of its model; 0 for a foreign model."""
-        return (_compiled(self._entry).address, self._state.address) if self.has_arrays else (0, 0)
 
     def _ask_foreign(self, rows: EncodedRows, asked: NDArray[np.int64], proba: Floats) -> None:
         at = np.flatnonzero(asked)

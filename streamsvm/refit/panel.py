@@ -57,15 +57,10 @@ class Panel:
         """Whether there is nobody but the learner."""
         return not any(self.experts)
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether the learner is the only one who is heard."""
-        return all(expert is None or asleep for expert, asleep in zip(self.experts, self._asleep[1:], strict=True))
-
-    @property
-    def to_block(self) -> int:
-        """After how many labelled events it may change who is asleep."""
-        return kernels.BLOCK - int(self._state.seen) % kernels.BLOCK
+    def look_around(self) -> tuple[bool, int]:
+        """Whether nobody but the learner is heard, and for how many labelled events that stays so."""
+        found: tuple[bool, int] = _compiled("look_around")(self._state)
+        return found
 
     def enter(self, expert: Expert, n_classes: int) -> None:
         """Give an expert a place, if need be that of another, where the learner knows so many classes."""
@@ -262,7 +257,7 @@ class Single:
 
     def seat(self, k: int, expert: Expert) -> None:
         """Give an expert a place."""
-        self._answers[k] = np.nan
+        self._answers[k, 0, 0] = np.nan  # it has not answered yet
         self._foreign.pop(k, None)
         if not expert.has_arrays:
             self._foreign[k] = expert

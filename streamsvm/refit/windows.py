@@ -23,7 +23,7 @@ from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import windows
 from streamsvm.kernels.rows import LARGEST, MOST_EVENTS
-from streamsvm.kernels.state import Array, State
+from streamsvm.kernels.state import State
 from streamsvm.models import DAMAGED, ArchiveError, check_names
 from streamsvm.online.archive import within
 from streamsvm.online.base import capacity_for
@@ -37,8 +37,6 @@ _CLASS_BYTES = windows.WINDOW.own_arrays["classes"].element.itemsize
 _FIRST_WORDS, _LEAST_WORDS, _FIRST_CLASSES = 1 << 10, 1 << 13, 16
 _MOST_EVENTS_HELD = 1 << 31
 _MOST_COLUMNS = 1 << 31
-# In place of the arrays of a copy that is whole.
-_NO_COPY = {name: np.empty(0, array.dtype) for name, array in windows.COPY.of(Array)}
 # A detector begins anew at the latest after so many errors.
 _MOST_ERRORS = 1_000_000
 
@@ -395,7 +393,6 @@ class WindowMemory:
         settings = self.settings
         sizes = {"slots": settings.n, "classes": n_classes, "generators": 1}
         state = State(windows.WINDOW, sizes, parts={"copy": State(windows.COPY)})
-        state.copy.lend(**_NO_COPY)
         state.n_most, state.balanced = settings.n, settings.balanced
         state.most_classes = settings.max_bytes // 4 // _CLASS_BYTES
         if isinstance(settings, Since):
@@ -409,6 +406,7 @@ class WindowMemory:
         """Work on this state from now on, with an empty arena."""
         self._state = state
         self._lend(np.empty(n_words))
+        self._lend_to_copy(0)
 
     def _lend(self, arena: Floats) -> None:
         state = self._state
@@ -542,14 +540,29 @@ class WindowMemory:
     def snapshot(self) -> WindowRows:
         """A copy of all that is held, in order of arrival."""
         self.begin_copy()
-        return self.copied()
+        copy = self.copied()
+        self.let_go_of_copy()
+        return copy
 
     def begin_copy(self) -> None:
-        """Begin to copy all that is held now, whatever comes and leaves meanwhile; not before another is `copied`."""
-        state = self._state
-        words = np.empty(_call("copy_words")(state))
-        state.copy.lend(words=words, integers=words.view(np.int64))
-        _call("begin_copy")(state)
+        """Begin to copy all that is held now, whatever comes and leaves meanwhile; not before another is done."""
+        needed = self.n_words_to_copy
+        if needed > self._n_words_of_copy:
+            self._lend_to_copy(needed)
+        _call("begin_copy")(self._state)
+
+    def make_room(self) -> None:
+        """Take memory for a copy that is begun soon: that one is begun faster then."""
+        self._lend_to_copy(self.n_words_to_copy + 4 * _FIRST_WORDS)
+
+    def let_go_of_copy(self) -> None:
+        """Leave the memory of a copy to those who have it."""
+        self._lend_to_copy(0)
+
+    def _lend_to_copy(self, n: int) -> None:
+        words = np.empty(n)
+        self._state.copy.lend(words=words, integers=words.view(np.int64))
+        self._n_words_of_copy = n
 
     def copy_on(self, n_words: int) -> bool:
         """Copy so many words more of what was held; whether that is all."""
@@ -557,7 +570,8 @@ class WindowMemory:
 
     def copied(self) -> WindowRows:
         """What was held when the copy was begun, in order of arrival."""
-        _call("copy_rest")(self._state)
+        if not self.copy_on(0):
+            _call("copy_rest")(self._state)
         copy = self._state.copy
         n, n_values, shared = int(copy.n_events), int(copy.n_values), bool(copy.shared)
         lengths = (n_values, 0 if shared else n_values, n + 1, n, n, n, n)
@@ -566,7 +580,6 @@ class WindowMemory:
         columns, indptr, codes, numbers = (copy.integers[ends[k] - lengths[k] : ends[k]] for k in (1, 2, 3, 4))
         if shared:
             columns = np.arange(n_values // max(n, 1))
-        copy.lend(**_NO_COPY)
         return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
 
     @property
