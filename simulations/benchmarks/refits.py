@@ -4,7 +4,7 @@
     python -m simulations.benchmarks.refits forests   River's forests there, as far as an hour brings them
     python -m simulations.benchmarks.refits drift     real streams, and generators with drift
     python -m simulations.benchmarks.refits labels    labels for one event in ten, labels late, a start from history
-    python -m simulations.benchmarks.refits cost      throughput, single events while a window is solved, memory
+    python -m simulations.benchmarks.refits cost      throughput, single events during a refit, memory
     python -m simulations.benchmarks.refits show      tables of what is kept
 
 Every event is predicted, then learned. What is done is kept in `simulations/results/refits.json` at once,
@@ -38,6 +38,8 @@ LATE, HISTORY, RARE = 1_000, 5_000, 10
 HOUR = 3_600.0
 # Single events that are timed come so many a second: at full speed most would be those that wait for a late solver.
 PER_SECOND = 2_000
+# As often, with and without refits, for a 99.9th percentile of enough events.
+PASSES = 3
 # The process of a solver starts as a model is made; so many seconds later it has.
 STARTED = 5.0
 
@@ -317,7 +319,7 @@ def history(model: Any, X: Any, y: list[Any]) -> dict[str, Any]:
 
 
 def cost() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Throughput by batches, single events while a window is solved and while none is, and memory."""
+    """Throughput by batches, single events during a refit and without, and memory."""
     for stream in ("electricity", "posture", "SEA 50k"):
         for solver in (None, "trees", "cuts", "newton"):
             yield (
@@ -362,9 +364,8 @@ def _expense(stream: str, solver: str | None) -> None:
     print(f"solver_share={sum(refit['seconds'] for refit in refits) / seconds:.3f}")
     if refits:  # up to this rate no event would have waited for a solver
         print(f"keeps_up_with={min((refit['entered'] - refit['event']) / refit['seconds'] for refit in refits):.0f}")
-    while_solved, while_not = paced(make("StreamSVMClassifier", solver), data.rows_of(part(X, 0, 20_000)), y[:20_000])
-    for name, times in (("solving", while_solved), ("idle", while_not)):
-        if times:
+    if solver is not None:
+        for name, times in singles(solver, data.rows_of(part(X, 0, 20_000)), y[:20_000]).items():
             for q in (50, 99, 99.9, 100):
                 print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
     print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
@@ -385,19 +386,34 @@ def _pace(stream: str, way: str) -> None:
     print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
-def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[float], list[float]]:
-    """The seconds to predict and learn each of so many events a second, while a window is solved and while none is."""
-    while_solved, while_not = list[float](), list[float]()
+def singles(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> dict[str, list[float]]:
+    """The seconds of single events: without refits, during one, and between them; in turns, as machines change."""
+    found: dict[str, list[float]] = {"without": [], "during": [], "between": []}
+    for _ in range(PASSES):
+        found["without"] += paced(make("StreamSVMClassifier", None), rows, y)
+        model = make("StreamSVMClassifier", solver)
+        time.sleep(STARTED)
+        seconds = paced(model, rows, y)
+        # From the event after which it begins to the one after which its model enters.
+        is_during = np.zeros(len(y), bool)
+        for refit in model.refits:
+            is_during[refit["event"] - 1 : refit["entered"]] = True
+        found["during"] += np.array(seconds)[is_during].tolist()
+        found["between"] += np.array(seconds)[~is_during].tolist()
+    return found
+
+
+def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> list[float]:
+    """The seconds to predict and learn each of so many events a second."""
+    seconds = []
     begin = time.perf_counter()
     for i, (x, label) in enumerate(zip(rows, y, strict=True)):
         time.sleep(max(begin + i / PER_SECOND - time.perf_counter(), 0.0))
-        asked = getattr(model, "_asked", None)
-        solving = asked is not None and asked.job.is_running
         start = time.perf_counter()
         model.predict_one(x)
         model.learn_one(x, label)
-        (while_solved if solving else while_not).append(time.perf_counter() - start)
-    return while_solved, while_not
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 # What is kept ---------------------------------------------------------------------------------------------------------
