@@ -196,6 +196,12 @@ def copy_words(state):
     return state.n_values * (1 if is_shared(state) else 2) + EVENT_WORDS * state.held + 1
 
 
+@brief
+def copy_sizes(state):
+    """How many events the copy has, the lengths of their rows, and whether these share their columns."""
+    return state.copy.n_events, state.copy.n_values, state.copy.shared != 0
+
+
 @inlined
 def is_shared(state):
     """Whether all rows have the same columns: lengths are the same if their mean square is the square of their mean."""
@@ -496,6 +502,7 @@ ENTRIES = {
     "restore_rows": Entry(restore_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS)),
     "begin_copy": Entry(begin_copy, (_STATE,)),
     "copy_words": Entry(copy_words, (_STATE,)),
+    "copy_sizes": Entry(copy_sizes, (_STATE,)),
     "copy_events": Entry(copy_events, (_STATE, types.int64)),
     "copy_rest": Entry(copy_rest, (_STATE,)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),

@@ -54,7 +54,7 @@ _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 # Between two events so many words of a window are copied, or as many as it takes within a part of the delay.
 COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
 # So many events before something is due what can be done beforehand is.
-LOOK_OUT = 2
+LOOK_OUT = 3
 _DONE = object()
 # So many refits are remembered.
 KEPT = 100
@@ -189,8 +189,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self.seed = seed
         self._model = deepcopy(learner)
         self._memory = (window or Adaptive(50_000)).begin()
-        self._trigger_settings = trigger or Growing(most=25_000)
-        self._trigger = self._trigger_settings.begin()
+        trigger = trigger or Growing(most=25_000)
+        self._trigger = trigger.begin()
+        # Where what a trigger says depends on more than counts, it takes effect at multiples of 64 only.
+        self._waits_for_block = not isinstance(trigger, (Every, Growing, OnDemand))
         self._panel = Panel(experts if hand_over == "vote" else 0)
         self._adoption = Adoption(self._solver) if hand_over == "adopt" else None
         self._sets = AllSets()
@@ -708,11 +710,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             until.append(DELAY_LEAST - self._seen % DELAY_LEAST)
         return max(min(until), 1)
 
-    @property
-    def _waits_for_block(self) -> bool:
-        """Whether triggers take effect at multiples of 64 only, as what they say depends on more than counts."""
-        return not isinstance(self._trigger_settings, (Every, Growing, OnDemand))
-
     def _run_part(
         self,
         rows: EncodedRows,
@@ -848,7 +845,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if self._asked is not None and self._asked.job.refit.due == self._due:
             self._arrived = self._wait_for(self._asked.job)
         elif self._refit is None and (self._trigger.due_in() or _NEVER) <= LOOK_OUT:
-            self._memory.make_room()
+            room = self._memory.room()
+            yield
+            self._memory.use_room(room)
         yield
 
     def _wait_for(self, job: Job) -> tuple[Expert | Solution | None, dict[str, Any]]:

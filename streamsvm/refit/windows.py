@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +36,7 @@ _CLASS_BYTES = windows.WINDOW.own_arrays["classes"].element.itemsize
 _FIRST_WORDS, _LEAST_WORDS, _FIRST_CLASSES = 1 << 10, 1 << 13, 16
 _MOST_EVENTS_HELD = 1 << 31
 _MOST_COLUMNS = 1 << 31
+_NO_ROOM = np.empty(0)
 # A detector begins anew at the latest after so many errors.
 _MOST_ERRORS = 1_000_000
 
@@ -406,7 +406,7 @@ class WindowMemory:
         """Work on this state from now on, with an empty arena."""
         self._state = state
         self._lend(np.empty(n_words))
-        self._lend_to_copy(0)
+        self.use_room(_NO_ROOM)
 
     def _lend(self, arena: Floats) -> None:
         state = self._state
@@ -546,23 +546,22 @@ class WindowMemory:
 
     def begin_copy(self) -> None:
         """Begin to copy all that is held now, whatever comes and leaves meanwhile; not before another is done."""
-        needed = self.n_words_to_copy
-        if needed > self._n_words_of_copy:
-            self._lend_to_copy(needed)
+        if self.n_words_to_copy > self._n_words_of_copy:
+            self.use_room(self.room())
         _call("begin_copy")(self._state)
 
-    def make_room(self) -> None:
-        """Take memory for a copy that is begun soon: that one is begun faster then."""
-        self._lend_to_copy(self.n_words_to_copy + 4 * _FIRST_WORDS)
+    def room(self) -> Floats:
+        """Memory for a copy, also of some events more than are held."""
+        return np.empty(self.n_words_to_copy + 4 * _FIRST_WORDS)
+
+    def use_room(self, room: Floats) -> None:
+        """Have the next copy made in this memory: it is begun faster then."""
+        self._state.copy.lend(words=room, integers=room.view(np.int64))
+        self._n_words_of_copy = len(room)
 
     def let_go_of_copy(self) -> None:
         """Leave the memory of a copy to those who have it."""
-        self._lend_to_copy(0)
-
-    def _lend_to_copy(self, n: int) -> None:
-        words = np.empty(n)
-        self._state.copy.lend(words=words, integers=words.view(np.int64))
-        self._n_words_of_copy = n
+        self.use_room(_NO_ROOM)
 
     def copy_on(self, n_words: int) -> bool:
         """Copy so many words more of what was held; whether that is all."""
@@ -572,15 +571,14 @@ class WindowMemory:
         """What was held when the copy was begun, in order of arrival."""
         if not self.copy_on(0):
             _call("copy_rest")(self._state)
-        copy = self._state.copy
-        n, n_values, shared = int(copy.n_events), int(copy.n_values), bool(copy.shared)
-        lengths = (n_values, 0 if shared else n_values, n + 1, n, n, n, n)
-        ends = list(accumulate(lengths))
-        values, weights, times = (copy.words[ends[k] - lengths[k] : ends[k]] for k in (0, 5, 6))
-        columns, indptr, codes, numbers = (copy.integers[ends[k] - lengths[k] : ends[k]] for k in (1, 2, 3, 4))
-        if shared:
-            columns = np.arange(n_values // max(n, 1))
-        return WindowRows(EncodedRows(values, columns, indptr, shared), codes, weights, times, numbers)
+        words, integers = self._state.copy.words, self._state.copy.integers
+        n, n_values, shared = _call("copy_sizes")(self._state)
+        columns = np.arange(n_values // max(n, 1)) if shared else integers[n_values : 2 * n_values]
+        at = n_values if shared else 2 * n_values
+        rows = EncodedRows(words[:n_values], columns, integers[at : at + n + 1], shared)
+        at += n + 1
+        codes, numbers = integers[at : at + n], integers[at + n : at + 2 * n]
+        return WindowRows(rows, codes, words[at + 2 * n : at + 3 * n], words[at + 3 * n : at + 4 * n], numbers)
 
     @property
     def n_words_to_copy(self) -> int:
