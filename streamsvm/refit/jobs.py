@@ -88,7 +88,7 @@ class Job:
     def _begin(self) -> None:
         self._owner = os.getpid()
         self._worker: _Worker | None = None
-        self._given_up, self._over = threading.Event(), threading.Event()
+        self._is_given_up, self._over = False, threading.Event()
         _jobs.add(self)  # at the end of the program `_end` looks after it
         _run_beside(self._run)
 
@@ -121,12 +121,12 @@ class Job:
     def _solve_elsewhere(self, task: Task) -> Solution:
         """Have it solved in another process, which the program has one of."""
         with _turn:
-            if self._given_up.is_set() or _ending.is_set():
+            if self._is_given_up or _ending.is_set():
                 raise RuntimeError("nobody waits for it any more")
             self._worker = worker = _worker(self._solver)
             try:
                 worker.await_ready()
-                if self._given_up.is_set() or _ending.is_set():  # while it was being started
+                if self._is_given_up or _ending.is_set():  # while it was being started
                     worker.end()
                 return worker.solve(self._solver, task)
             finally:
@@ -134,7 +134,7 @@ class Job:
 
     def give_up(self) -> None:
         """Nobody waits for it any more: a process is ended, a thread comes to its end by itself."""
-        self._given_up.set()
+        self._is_given_up = True
         if (worker := self._worker) is not None:
             worker.end()
 

@@ -575,7 +575,7 @@ class WindowMemory:
         n, n_values, shared = _call("copy_sizes")(self._state)
         columns = np.arange(n_values // max(n, 1)) if shared else integers[n_values : 2 * n_values]
         at = n_values if shared else 2 * n_values
-        rows = EncodedRows(words[:n_values], columns, integers[at : at + n + 1], shared)
+        rows = EncodedRows(words[:n_values], columns, integers[at : at + n + 1], bool(shared))
         at += n + 1
         codes, numbers = integers[at : at + n], integers[at + n : at + 2 * n]
         return WindowRows(rows, codes, words[at + 2 * n : at + 3 * n], words[at + 3 * n : at + 4 * n], numbers)

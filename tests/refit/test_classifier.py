@@ -710,7 +710,7 @@ def test_what_a_model_that_is_gone_had_begun_holds_nobody_up():
     other = copy.copy(model)
     del model
     gc.collect()
-    assert not job._given_up.is_set()
+    assert not job._is_given_up
     del other
     gc.collect()
     job.wait()
