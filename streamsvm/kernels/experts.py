@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numba import types
 
-from streamsvm.kernels import call, inlined, kernel, reduction
+from streamsvm.kernels import call, fused, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import lowest_bit
@@ -32,8 +32,8 @@ from streamsvm.kernels.losses import scale_terms, softmax_terms
 from streamsvm.kernels.state import Array, Declaration, Number, Part, f32, i32, i64, records
 
 u, u32 = np.uint64, np.uint32
-# A vector of which less than this remains of the kernel says nothing that float32 would notice.
-FARTHEST = np.float32(40.0)
+# So many support vectors are looked at side by side.
+LANES = 64
 # The leaves of a word of a mask, and the mask that strikes none of them out.
 WORD, ALL = 32, u32(0xFFFFFFFF)
 
@@ -72,8 +72,12 @@ EXPANSION = Declaration(
     | {
         "root": Array(("columns",), "the root of gamma times the relevance of a column"),
         "row": Array(("columns",), "the row in hand, scaled, and multiplied with root", f32),
-        "vectors": Array(("vectors", "columns"), "support vectors, likewise", f32, lent=True),
-        "coefs": Array(("vectors", "own_classes"), "their coefficients", f32, lent=True),
+        "vectors": Array(
+            ("blocks", "columns", "lanes"), "support vectors, likewise, a block side by side", f32, lent=True
+        ),
+        "coefs": Array(("blocks", "own_classes", "lanes"), "their coefficients", f32, lent=True),
+        "near": Array(("lanes",), "how near those of a block are, by the kernel", f32),
+        "sums": Array(("own_classes", "lanes"), "what each lane adds to the scores", f32),
     },
 )
 
@@ -167,21 +171,49 @@ def ask_planes(state, question):
         answer_question(state, question, i)
 
 
-@reduction
-def square_distance(vectors, b, row):
-    """|vectors[b] - row|^2."""
-    total = f32(0.0)
-    for j in range(row.size):
-        less = vectors[u(b), u(j)] - row[u(j)]
-        total += less * less
-    return total
+@fused
+def find_near(state, block):
+    """The kernel of the row in hand with each vector of a block."""
+    row, vectors, near, whole = state.row, state.vectors, state.near, state.row.size // 4 * 4
+    for b in range(near.size):
+        near[u(b)] = f32(0.0)
+    for j in range(0, whole, 4):  # sums are read and written for four columns at a time
+        x, y, z, t = row[u(j)], row[u(j + 1)], row[u(j + 2)], row[u(j + 3)]
+        for b in range(near.size):
+            p, q = vectors[u(block), u(j), u(b)] - x, vectors[u(block), u(j + 1), u(b)] - y
+            r, s = vectors[u(block), u(j + 2), u(b)] - z, vectors[u(block), u(j + 3), u(b)] - t
+            near[u(b)] += (p * p + q * q) + (r * r + s * s)
+    for j in range(whole, row.size):
+        x = row[u(j)]
+        for b in range(near.size):
+            less = vectors[u(block), u(j), u(b)] - x
+            near[u(b)] += less * less
+    for b in range(near.size):
+        near[u(b)] = exp32(-near[u(b)])
+
+
+@fused
+def add_up(state):
+    """What all vectors add to the scores."""
+    near, coefs, sums, scores = state.near, state.coefs, state.sums, state.scores
+    for c in range(scores.size):
+        for b in range(near.size):
+            sums[u(c), u(b)] = f32(0.0)
+    for block in range(coefs.shape[0]):
+        find_near(state, block)
+        for c in range(scores.size):
+            for b in range(near.size):
+                sums[u(c), u(b)] += near[u(b)] * coefs[u(block), u(c), u(b)]
+    for c in range(scores.size):
+        for b in range(near.size):
+            scores[u(c)] += sums[u(c), u(b)]
 
 
 @kernel
 def ask_expansion(state, question):
     """Have a Gaussian expansion answer."""
     values, columns, indptr = question.values, question.columns, question.indptr
-    row, root, vectors, coefs, scores = state.row, state.root, state.vectors, state.coefs, state.scores
+    row, root = state.row, state.root
     for i in range(indptr.size - 1):
         if question.asked[i] == 0:
             continue
@@ -193,12 +225,7 @@ def ask_expansion(state, question):
             j = columns[at - skip]
             if j < row.size:
                 row[u(j)] = f32(scaled_value(state, values[at], j) * root[u(j)])
-        for b in range(vectors.shape[0]):
-            distance = square_distance(vectors, b, row)
-            if distance < FARTHEST:
-                similarity = exp32(-distance)
-                for c in range(scores.size):
-                    scores[c] += similarity * coefs[u(b), c]
+        add_up(state)
         answer_question(state, question, i)
 
 

@@ -256,16 +256,24 @@ def _planes(model: LinearModel) -> State:
 
 
 def _expansion(model: KernelExpansion) -> State:
-    sizes = {"own_classes": len(model.classes), "columns": model.vectors.shape[1]}
+    sizes = {"own_classes": len(model.classes), "columns": model.vectors.shape[1], "lanes": kernels.LANES}
     state = State(kernels.EXPANSION, sizes)
     root = np.sqrt(model.gamma * model.relevance)
     state.lend(
-        vectors=np.ascontiguousarray(model.vectors * root, np.float32),
-        coefs=np.ascontiguousarray(model.coefs.T, np.float32),
+        vectors=_in_lanes(model.vectors * root),
+        coefs=_in_lanes(model.coefs.T),
     )
     _scale(state, model.scaler)
     state.root[:], state.codes[:], state.start[:] = root, model.classes, model.biases
     return state
+
+
+def _in_lanes(rows: Floats) -> NDArray[np.float32]:
+    """Blocks of rows, each column's values side by side; zeros at the end."""
+    n, d = rows.shape
+    blocks = np.zeros((-(-n // kernels.LANES), kernels.LANES, d), np.float32)
+    blocks.reshape(-1, d)[:n] = rows
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1))
 
 
 def _trees(model: Trees) -> State:
