@@ -779,7 +779,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._is_due = False
             if self._refit is None and not (self._adoption is not None and self._adoption.is_running):
-                self._steps = self._begin()
+                relevance = self._relevances() if self._solver.asks_relevance else None
+                learner = None if self._adoption is None else self._model._branch()
+                self._steps = self._begin(relevance, learner)
         self._look_ahead()
 
     def _look_ahead(self) -> None:
@@ -808,12 +810,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             deque(self._steps, maxlen=0)
             self._steps = None
 
-    def _begin(self) -> Iterator[None]:
-        """Begin to solve the window."""
+    def _begin(self, relevance: Floats | None, learner: OnlineClassifier | None) -> Iterator[None]:
+        """Begin to solve the window, by what the learner knows."""
         self._memory.begin_copy()
         self._n_refits += 1
-        relevance = self._relevances() if self._solver.asks_relevance else None
-        learner = None if self._adoption is None else self._model._branch()
         refit = self._refit = Refit(self._n_refits, self._seen, self._seen + self._delay(len(self._memory)))
         self._look_ahead()
         yield
