@@ -355,20 +355,23 @@ def expense(what: str, stream: str, how: str | None) -> dict[str, Any]:
 
 def _expense(stream: str, solver: str | None) -> None:
     X, y = data.load_stream(stream, 40_000)
-    warm = make("StreamSVMClassifier", solver)
-    run(warm, part(X, 0, 2_000), y[:2_000])
-    model = make("StreamSVMClassifier", solver)
+    run(make("StreamSVMClassifier", solver), part(X, 0, 2_000), y[:2_000])
+    _replay(make("StreamSVMClassifier", solver), X, y)
+    # No model is left whose solver others would wait for.
+    if solver is not None:
+        for name, times in singles(solver, data.rows_of(part(X, 0, 20_000)), y[:20_000]).items():
+            for q in (50, 99, 99.9, 100):
+                print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
+    print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+
+
+def _replay(model: Any, X: Any, y: list[Any]) -> None:
     _, seconds = run(model, X, y)
     print(f"events_per_second={len(y) / seconds:.1f}")
     refits = getattr(model, "refits", [])
     print(f"solver_share={sum(refit['seconds'] for refit in refits) / seconds:.3f}")
     if refits:  # up to this rate no event would have waited for a solver
         print(f"keeps_up_with={min((refit['entered'] - refit['event']) / refit['seconds'] for refit in refits):.0f}")
-    if solver is not None:
-        for name, times in singles(solver, data.rows_of(part(X, 0, 20_000)), y[:20_000]).items():
-            for q in (50, 99, 99.9, 100):
-                print(f"{name}_p{q:g}_us={1e6 * float(np.percentile(times, q)):.1f}")
-    print(f"peak_mb={resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
 def _pace(stream: str, way: str) -> None:
@@ -391,16 +394,22 @@ def singles(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> dict[str, 
     found: dict[str, list[float]] = {"without": [], "during": [], "between": []}
     for _ in range(PASSES):
         found["without"] += paced(make("StreamSVMClassifier", None), rows, y)
-        model = make("StreamSVMClassifier", solver)
-        time.sleep(STARTED)
-        seconds = paced(model, rows, y)
-        # From the event after which it begins to the one after which its model enters.
-        is_during = np.zeros(len(y), bool)
-        for refit in model.refits:
-            is_during[refit["event"] - 1 : refit["entered"]] = True
-        found["during"] += np.array(seconds)[is_during].tolist()
-        found["between"] += np.array(seconds)[~is_during].tolist()
+        during, between = refitted(solver, rows, y)
+        found["during"] += during
+        found["between"] += between
     return found
+
+
+def refitted(solver: str, rows: list[dict[str, Any]], y: list[Any]) -> tuple[list[float], list[float]]:
+    """The seconds of single events of a model with refits: during one, and between them."""
+    model = make("StreamSVMClassifier", solver)
+    time.sleep(STARTED)
+    seconds = np.array(paced(model, rows, y))
+    # From the event after which it begins to the one after which its model enters.
+    is_during = np.zeros(len(y), bool)
+    for refit in model.refits:
+        is_during[refit["event"] - 1 : refit["entered"]] = True
+    return seconds[is_during].tolist(), seconds[~is_during].tolist()
 
 
 def paced(model: Any, rows: list[dict[str, Any]], y: list[Any]) -> list[float]:

@@ -779,9 +779,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._is_due = False
             if self._refit is None and not (self._adoption is not None and self._adoption.is_running):
-                relevance = self._relevances() if self._solver.asks_relevance else None
                 learner = None if self._adoption is None else self._model._branch()
-                self._steps = self._begin(relevance, learner)
+                self._steps = self._begin(self._known_to_solver(), learner)
         self._look_ahead()
 
     def _look_ahead(self) -> None:
@@ -848,6 +847,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             room = self._memory.room()
             yield
             self._memory.use_room(room)
+            self._known_to_solver()  # code that ran a moment ago runs faster
         yield
 
     def _wait_for(self, job: Job) -> tuple[Expert | Solution | None, dict[str, Any]]:
@@ -906,8 +906,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         else:
             self._asked = Asked(Job(self._adoption.solver, refit, task))
 
-    def _relevances(self) -> Floats | None:
-        """The part of each column in the learner's metric, None where it has none."""
+    def _known_to_solver(self) -> Floats | None:
+        """The part of each column in the learner's metric, None where it has none, or the solver does not ask."""
+        if not self._solver.asks_relevance:
+            return None
         found, space = self._model._relevances(), self._model._space
         if found is None:
             return None
