@@ -32,6 +32,8 @@ Bytes = NDArray[np.uint8]
 _READY = b"ready"
 # How much a process of solvers stands back where cores are few: the stream goes first, and may have to wait for it.
 _NICENESS = 5
+# So many threads at most wait for work.
+MOST_IDLE = 4
 # A stream that stands still for a solver says so after so many seconds.
 PATIENCE_S = 30.0
 
@@ -204,9 +206,11 @@ def _new_thread() -> SimpleQueue[Callable[[], None]]:
 
 
 def _work_at(desk: SimpleQueue[Callable[[], None]]) -> None:
-    """Do one thing after another."""
+    """Do one thing after another, as long as few others have nothing to do."""
     while True:
         desk.get()()
+        if len(_idle) >= MOST_IDLE:
+            return
         _idle.append(desk)
 
 

@@ -775,6 +775,17 @@ def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
     assert heard.startswith("the refit after 100 events by held is late, and the stream stands still until it is done")
 
 
+def test_threads_of_many_jobs_do_not_stay():
+    held = Held()
+    many = [jobs.Job(held, jobs.Refit(1, 100, 200), None) for _ in range(40)]
+    held.done.set()
+    assert [job.result() for job in many] == [Solution(None, {})] * 40
+    assert len(jobs._idle) < 20
+    before = len(jobs._idle)
+    assert jobs.Job(held, jobs.Refit(2, 300, 400), None).result() == Solution(None, {})
+    assert len(jobs._idle) <= max(before, jobs.MOST_IDLE)
+
+
 def test_a_solver_that_holds_the_lock_runs_elsewhere():
     X, y = events(600)
     assert all(solver_of(solver).holds_lock for solver in (GaussianNB(), SampledCuts(), *SOLVERS))
