@@ -853,17 +853,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _wait_for(self, job: Job) -> tuple[Expert | Solution | None, dict[str, Any]]:
         """What a solver found, if anything, and what is noted of it."""
         refit, found = job.refit, None
-        note: dict[str, Any] = {
-            "number": refit.number,
-            "event": refit.event,
-            "entered": refit.due,
-            "events": len(job.task.window),
-            "solver": self._solver.name,
-            "settings": {},
-            "score": None,
-            "seconds": 0.0,
-            "outcome": "",
-        }
+        note = self._new_note(refit, len(job.task.window))
         try:
             found = job.result(self.timeout)
             note["settings"] = dict(found.settings)
@@ -872,6 +862,19 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             found, note["outcome"] = None, self._failure(refit, error)
         note["seconds"] = job.seconds
         return found, note
+
+    def _new_note(self, refit: Refit, n_events: int) -> dict[str, Any]:
+        return {
+            "number": refit.number,
+            "event": refit.event,
+            "entered": refit.due,
+            "events": n_events,
+            "solver": self._solver.name,
+            "settings": {},
+            "score": None,
+            "seconds": 0.0,
+            "outcome": "",
+        }
 
     def _failure(self, refit: Refit, error: Exception) -> str:
         """What is noted of a refit that failed, and said where that is news."""
@@ -923,7 +926,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         self._finish_steps()
         asked, arrived = self._asked, self._arrived
         self._refit = self._asked = self._arrived = None
-        if asked is None:  # somebody interrupted what is done before
+        if asked is None:
+            failure = self._failure(refit, RuntimeError("it was interrupted as it began, as by Ctrl-C"))
+            self._remember(self._new_note(refit, 0) | {"outcome": failure})
             return
         found, note = arrived or self._wait_for(asked.job)
         if found is not None:

@@ -54,7 +54,7 @@ from streamsvm.refit import (
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import SOLVERS, Solution, Task, seeded, solver_of, trees_of
-from streamsvm.refit.windows import WindowRows
+from streamsvm.refit.windows import WindowMemory, WindowRows
 from tests.learners import dicts
 
 Rows = NDArray[np.float64]
@@ -773,6 +773,25 @@ def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
         jobs.logger.removeHandler(held)
     (heard,) = held.heard
     assert heard.startswith("the refit after 100 events by held is late, and the stream stands still until it is done")
+
+
+def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
+    X, y = events(600)
+    model, rows = cheap(), list(zip(dicts(X), y, strict=True))
+
+    def interrupted(memory, n_words):
+        raise KeyboardInterrupt
+
+    for x, label in rows[:201]:
+        model.learn_one(x, label)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(WindowMemory, "copy_on", interrupted)
+        model.learn_one(*rows[201])
+    for x, label in rows[201:]:
+        model.learn_one(x, label)
+    first, second = model.refits[:2]
+    assert first["outcome"] == "failed: RuntimeError: it was interrupted as it began, as by Ctrl-C"
+    assert second["outcome"] == "votes"
 
 
 def test_threads_of_many_jobs_do_not_stay():
