@@ -776,19 +776,21 @@ def test_a_stream_that_stands_still_for_a_solver_says_so_once(monkeypatch):
 
 
 def test_a_refit_that_is_interrupted_as_it_begins_is_noted(monkeypatch):
-    X, y = events(600)
-    model, rows = cheap(), list(zip(dicts(X), y, strict=True))
+    X, y = events(900)
+    model, rows = cheap(trigger=Every(200)), list(zip(dicts(X), y, strict=True))
+
+    def learn_the_rest():
+        for x, label in rows[model.n_events_learned :]:
+            model.learn_one(x, label)
 
     def interrupted(memory, n_words):
         raise KeyboardInterrupt
 
-    for x, label in rows[:201]:
-        model.learn_one(x, label)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(WindowMemory, "copy_on", interrupted)
-        model.learn_one(*rows[201])
-    for x, label in rows[201:]:
-        model.learn_one(x, label)
+        with pytest.raises(KeyboardInterrupt):
+            learn_the_rest()
+    learn_the_rest()
     first, second = model.refits[:2]
     assert first["outcome"] == "failed: RuntimeError: it was interrupted as it began, as by Ctrl-C"
     assert second["outcome"] == "votes"
