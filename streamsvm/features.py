@@ -315,9 +315,13 @@ class FeatureSpace:
         entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
         if entries is None:
             entries = self._encode_any(x, learn)
+        self.look_for_fast_path(x)
+        return entries
+
+    def look_for_fast_path(self, x: Mapping[Any, Any]) -> None:
+        """Prepare for events that have a number under each name, where one has something under so many."""
         if len(x) == len(self.names) != self.plain_length and not self._strings:
             self.set_fast_path()
-        return entries
 
     def _encode_numbers_alone(self, x: Mapping[Any, Any], learn: bool) -> tuple[Ints, Floats] | None:
         """`encode_event` of one with many names and a number under each; None where it is another."""

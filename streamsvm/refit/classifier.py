@@ -367,6 +367,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if code is None or w != 1.0 or not self._pack(x) or not self._learn_packed(code, moment):
             rows, codes, weights = self._model._prepare([x], [y], [w], False)
             self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
+            self._model._space.look_for_fast_path(x)
 
     def _pack(self, x: Any) -> bool:
         """Make an event the learner's single one at hand, if it has a number under each name that is known."""
