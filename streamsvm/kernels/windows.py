@@ -183,11 +183,14 @@ def compact(state, values, columns):
 
 @brief
 def begin_copy(state):
-    """Begin to copy all that is held now, into memory of `copy_words`."""
+    """Begin to copy all that is held now, if there is memory of `copy_words`; returns whether there is."""
     copy = state.copy
+    if copy.words.size < copy_words(state):
+        return False
     copy.next, copy.done, copy.end, copy.n_columns = state.first, 0, 0, 0
     copy.n_events, copy.n_values, copy.shared = state.held, state.n_values, is_shared(state)
     copy.integers[listed_in_copy(copy) + copy.n_values] = 0
+    return True
 
 
 @brief
@@ -447,7 +450,7 @@ def keep_latest(state, n):
 # Many events ------------------------------------------------------------------------------------------------------
 
 
-@brief
+@kernel
 def add_rows(state, values, columns, indptr, shared, codes, weights, times, first, end):
     """Take in the rows first ... end - 1 that have a class and a weight.
 
@@ -481,6 +484,12 @@ def add_rows(state, values, columns, indptr, shared, codes, weights, times, firs
     return end
 
 
+@brief
+def add_row(state, values, columns, indptr, shared, codes, weights, times):
+    """Take in a single row; returns whether there was capacity."""
+    return add_rows(state, values, columns, indptr, shared, codes, weights, times, 0, 1) > 0
+
+
 @kernel
 def restore_rows(state, values, columns, indptr, shared, codes, weights, times, clocks, numbers, slots):
     """Put events, in order of arrival, into these slots of an empty window."""
@@ -498,6 +507,7 @@ _FLOATS, _INTS = types.float64[::1], types.int64[::1]
 _ROWS = (_FLOATS, _INTS, _INTS, types.boolean)
 
 ENTRIES = {
+    "add_row": Entry(add_row, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS)),
     "add_rows": Entry(add_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, types.int64, types.int64)),
     "restore_rows": Entry(restore_rows, (_STATE, *_ROWS, _INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS)),
     "begin_copy": Entry(begin_copy, (_STATE,)),

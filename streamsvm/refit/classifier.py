@@ -55,7 +55,6 @@ _PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
 COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
 # So many events before something is due what can be done beforehand is.
 LOOK_OUT = 3
-_DONE = object()
 # So many refits are remembered.
 KEPT = 100
 
@@ -381,7 +380,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         model = self._model
         if self._adoption is not None and self._adoption.is_running:
             return False
-        if self._steps is not None and next(self._steps, _DONE) is _DONE:
+        if self._steps is not None and next(self._steps, True):  # a step that is not the last gives None
             self._steps = None
         event = self._event_at_hand()
         if self._is_empty and not self._sets:

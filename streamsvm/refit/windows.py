@@ -482,7 +482,7 @@ class WindowMemory:
 
     def take_in_one(self, event: OneEvent) -> None:
         """As `take_in` of a row, for what comes event by event."""
-        if _call("add_rows")(self._state, *event.arrays, 0, 1) == 0:
+        if not _call("add_row")(self._state, *event.arrays):
             self._add_part(*event.arrays, 0, 1)
 
     def _add_part(
@@ -546,9 +546,9 @@ class WindowMemory:
 
     def begin_copy(self) -> None:
         """Begin to copy all that is held now, whatever comes and leaves meanwhile; not before another is done."""
-        if self.n_words_to_copy > self._n_words_of_copy:
+        if not _call("begin_copy")(self._state):
             self.use_room(self.room())
-        _call("begin_copy")(self._state)
+            _call("begin_copy")(self._state)
 
     def room(self) -> Floats:
         """Memory for a copy, also of some events more than are held."""
@@ -557,7 +557,6 @@ class WindowMemory:
     def use_room(self, room: Floats) -> None:
         """Have the next copy made in this memory: it is begun faster then."""
         self._state.copy.lend(words=room, integers=room.view(np.int64))
-        self._n_words_of_copy = len(room)
 
     def let_go_of_copy(self) -> None:
         """Leave the memory of a copy to those who have it."""
