@@ -13,7 +13,7 @@ from numba import types
 from streamsvm.kernels import brief, call, inlined, kernel
 from streamsvm.kernels.access import StateType, address_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
-from streamsvm.kernels.calibration import allow_for_noise, is_sampled, learn_noise
+from streamsvm.kernels.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import (
     BSGD,
@@ -54,9 +54,19 @@ LEAST_WEIGHT = 0.9
 block_at = state_at(BLOCK)
 
 
-@kernel
+@inlined
 def find_proba(state):
-    """The probabilities of all classes, from the scores last computed: each head's, times its weight."""
+    """The probabilities of all classes, from the scores last computed."""
+    if state.n_heads > 1:
+        find_votes(state)
+    else:
+        beta = inverse_temperature(state.heads[0].loss)
+        find_softmax(state.calibration, deciding(state), state.n_classes, beta, state.proba)
+
+
+@kernel
+def find_votes(state):
+    """Those of each head, times its weight."""
     n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, deciding(state), state.update
     for c in range(n):
         proba[c] = 0.0
@@ -78,7 +88,7 @@ def predict(state, m):
     evaluate(state, m, state.average > 0.0)
     if state.n_heads == 1:
         return best_class(deciding(state), 0, n)
-    find_proba(state)
+    find_votes(state)
     return best_class(state.proba, 0, n)
 
 
@@ -91,8 +101,12 @@ def calibrates(state, label):
 @kernel
 def calibrate(state, label, has_proba):
     """Make probabilities better by the label of the event whose scores are at hand."""
+    if state.n_heads == 1:
+        beta = inverse_temperature(state.heads[0].loss)
+        learn_softmax(state.calibration, deciding(state), state.n_classes, beta, label)
+        return
     if not has_proba:
-        find_proba(state)
+        find_votes(state)
     learn_noise(state.calibration, state.n_classes, label, state.proba)
 
 

@@ -25,7 +25,8 @@ import numpy as np
 
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.exponential import log_of, most_loss, moved
-from streamsvm.kernels.losses import fast_softmax_terms, scale_terms
+from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
+from streamsvm.kernels.rows import u
 from streamsvm.kernels.state import Array, Declaration, Number, State
 
 # Single learners take one label in so many: of the first ones, and of those after them.
@@ -47,7 +48,7 @@ HEARING, SAMPLED_HEARING = 1_000.0, 75.0
 LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 
 _INFORMATION = 1e9
-LEAST_LIKELY_LOG = math.log(LEAST_LIKELY)
+LEAST_LOG, LEAST_LIKELY_LOG = math.log(LEAST_PROBABILITY), math.log(LEAST_LIKELY)
 _GAIN = most_loss(LEAST_LIKELY)
 
 CALIBRATION = Declaration(
@@ -131,9 +132,17 @@ def share_of(state, c, n):
 @kernel
 def mix(state, n, proba):
     """What the probabilities of n classes are worth."""
-    logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
+    logs, others = state.logs, state.others
     for c in range(n):
         logs[c] = log_of(max(proba[c] if c < n - 1 else proba[c] / others, LEAST_PROBABILITY))
+    mix_logs(state, n)
+
+
+@inlined
+def mix_logs(state, n):
+    """What the probabilities with the logarithms at hand are worth."""
+    logs, sharp, mixed, others = state.logs, state.sharp, state.mixed, state.others
+    for c in range(n):
         sharp[c] = state.sharpness * logs[c]
     if others > 1.0:
         sharp[n - 1] += math.log(others)
@@ -155,11 +164,15 @@ def allow_for_noise(state, n, others, proba):
 
 
 @inlined
-def allow_again(state, n, proba):
-    """The same for the event for which it was worked out last."""
-    if is_heard(state):
-        for c in range(n):
-            proba[c] = state.mixed[c]
+def find_softmax(state, scores, n, beta, proba):
+    """The same of the softmax of beta times n scores, which needs no logarithms: their exponents are at hand."""
+    sharpness, noise = 1.0, 0.0
+    if is_heard(state) and n > 1:
+        sharpness, noise = state.sharpness, state.odds / (1.0 + state.odds)
+    total = fast_softmax_terms(scores, 0, n, beta * sharpness, proba, 0)
+    share, rest = (1.0 - noise) / total, noise / n
+    for c in range(n):
+        proba[u(c)] = share * proba[u(c)] + rest
 
 
 @kernel
@@ -167,6 +180,23 @@ def learn_noise(state, n, label, proba):
     """Take the label of an event, right after noise was allowed for in its probabilities."""
     if not is_heard(state):
         mix(state, n, proba)
+    learn_mixed(state, n, label)
+
+
+@kernel
+def learn_softmax(state, scores, n, beta, label):
+    """Take the label of an event whose probabilities are the softmax of beta times n scores."""
+    logs, top = state.logs, scores[best_class(scores, 0, n)]
+    of_total = log_of(fast_softmax_terms(scores, 0, n, beta, logs, 0))
+    for c in range(n):
+        logs[c] = max(beta * (scores[c] - top) - of_total, LEAST_LOG)
+    mix_logs(state, n)
+    learn_mixed(state, n, label)
+
+
+@kernel
+def learn_mixed(state, n, label):
+    """Take the label of an event of which is at hand what its probabilities are worth."""
     logs, sharp, mixed, noise = state.logs, state.sharp, state.mixed, state.odds / (1.0 + state.odds)
     count = state.others if label == n - 1 else 1.0
     gain = log_of(max(mixed[label] / count, LEAST_LIKELY)) - max(logs[label], LEAST_LIKELY_LOG)

@@ -17,18 +17,11 @@ from numba import types
 from streamsvm.kernels import brief, inlined, kernel
 from streamsvm.kernels.access import StateType, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
-from streamsvm.kernels.calibration import (
-    CALIBRATION,
-    allow_again,
-    allow_for_noise,
-    is_heard,
-    is_sampled,
-    learn_noise,
-    moved,
-)
+from streamsvm.kernels.calibration import CALIBRATION, find_softmax, is_sampled, learn_softmax
 from streamsvm.kernels.entries import Entry
+from streamsvm.kernels.exponential import moved
 from streamsvm.kernels.lanes import DOUBLES, lanes_at, put_lanes
-from streamsvm.kernels.losses import FEW, fast_softmax_terms, largest, scale_terms
+from streamsvm.kernels.losses import FEW, fast_softmax_terms, largest
 from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
 from streamsvm.kernels.rows import (
     MOST_EVENTS,
@@ -227,19 +220,9 @@ def score_averaged(state, rows, values, m):
 
 
 @inlined
-def find_softmax(state):
-    """The softmax of so many f, of the event in hand."""
-    n, proba = state.n_classes, state.proba
-    total = fast_softmax_terms(state.f, 0, n, state.inverse_temperature, proba, 0)
-    scale_terms(proba, 0, n, 1.0 / total)
-
-
-@inlined
 def find_proba(state):
     """The probabilities of all classes, from the f of the event in hand."""
-    find_softmax(state)
-    if state.n_classes > 1:
-        allow_for_noise(state.calibration, state.n_classes, 1.0, state.proba)
+    find_softmax(state.calibration, state.f, state.n_classes, state.inverse_temperature, state.proba)
 
 
 @inlined
@@ -247,7 +230,7 @@ def score_to_learn(state, rows, values, m, label):
     """The scores of an event that is learned next; of one in a few the probabilities are made better by its label."""
     if calibrates(state, label):
         predict(state, rows, values, m)
-        calibrate(state, label, False)
+        calibrate(state, label)
     else:
         score(state, rows, values, m)
 
@@ -259,22 +242,16 @@ def calibrates(state, label):
 
 
 @kernel
-def calibrate(state, label, has_proba):
+def calibrate(state, label):
     """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand."""
-    if not has_proba or is_heard(state.calibration):
-        find_softmax(state)
-    n, f, proba = state.n_classes, state.f, state.proba
-    gradient = f[label]
+    n, f, beta, terms = state.n_classes, state.f, state.inverse_temperature, state.calibration.logs
+    share, gradient = 1.0 / fast_softmax_terms(f, 0, n, beta, terms, 0), f[label]
     for c in range(n):
-        gradient -= proba[c] * f[c]
+        gradient -= share * terms[c] * f[c]
     if n > 1:
-        if has_proba:
-            allow_again(state.calibration, n, proba)
-        else:
-            allow_for_noise(state.calibration, n, 1.0, proba)
-        learn_noise(state.calibration, n, label, proba)
-    gradient = min(max(state.inverse_temperature * gradient, -MOST_SURPRISE), MOST_SURPRISE)
-    wanted = moved(state.inverse_temperature, CALIBRATION_RATE * gradient)
+        learn_softmax(state.calibration, f, n, beta, label)
+    gradient = min(max(beta * gradient, -MOST_SURPRISE), MOST_SURPRISE)
+    wanted = moved(beta, CALIBRATION_RATE * gradient)
     state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
@@ -494,7 +471,7 @@ def event(state, label, weight):
         if label < 0:
             return best
         if calibrates(state, label):
-            calibrate(state, label, best >= 0)
+            calibrate(state, label)
     else:
         score_to_learn(state, event_rows, values, m, label)
     step(state, event_rows, values, m, label, weight, -1)
@@ -517,14 +494,13 @@ def run_rows(state, request):
         if request.answering:
             best = predict(state, event_rows, scaled, m)
             request.codes[i] = best
-            has_proba = best >= 0 and needs_proba(request)
-            if has_proba:
+            if best >= 0 and needs_proba(request):
                 find_proba(state)
                 answer(request, i, best, state.proba, state.n_classes)
             if request.following > 0:
                 follow(rows, request.labels[i] if learning else -1, i)
             if learning and calibrates(state, request.labels[i]):
-                calibrate(state, request.labels[i], has_proba)
+                calibrate(state, request.labels[i])
         elif learning:
             score_to_learn(state, event_rows, scaled, m, request.labels[i])
         if learning:

@@ -57,6 +57,26 @@ def test_a_step_is_the_gradient_of_the_log_loss_by_the_information_on_both():
         np.testing.assert_allclose(found, step, atol=1e-6)
 
 
+@pytest.mark.parametrize("n_classes", [2, N])
+def test_the_softmax_of_scores_is_worth_what_its_probabilities_are(n_classes):
+    rng, one, other = np.random.default_rng(2), fresh(2.0, 0.5), fresh(2.0, 0.5)
+    heard = []
+    for i in range(300):
+        scores, beta = 2.0 * rng.normal(size=n_classes), 1.5
+        p = np.exp(beta * scores) / np.exp(beta * scores).sum()
+        label = int(rng.integers(n_classes)) if i % 2 else int(p.argmax())
+        found, expected = np.empty(n_classes), p.copy()
+        calibration.find_softmax(one, scores, n_classes, beta, found)
+        calibration.allow_for_noise(other, n_classes, 1.0, expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        calibration.learn_softmax(one, scores, n_classes, beta, label)
+        calibration.learn_noise(other, n_classes, label, p)
+        for number in ("sharpness", "odds", "of_sharpness", "of_odds", "of_both", "gain"):
+            assert getattr(one, number) == pytest.approx(getattr(other, number), rel=1e-3, abs=1e-5)
+        heard.append(bool(calibration.is_heard(one)))
+    assert set(heard) == {False, True}
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.4])
 def test_noise_is_found_and_clean_labels_are_left_alone(noise):
     """Three equal classes, the likeliest of which is told by probabilities that know nothing of noise."""
