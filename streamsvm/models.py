@@ -23,6 +23,7 @@ import zipfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, Self
@@ -107,6 +108,10 @@ class Archived:
             Where it cannot be written; what was there before stays.
         """
         write_archive(path, *self.state())
+
+    def __copy__(self) -> Self:
+        # What was learned belongs together: there would be no room for labels that a copy learns, if it shared them.
+        return deepcopy(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -66,6 +66,7 @@ class Alarms:
         is_class
             Whether each event is of the class, 1 or 0, or -1 where that is not known.
         """
+        p = np.where(p > 0.0, p, 0.0)  # what is no number is no probability
         if self._sets is None:
             return self._precise(p, is_class)
         # For recall the label in question is the class itself, known only of its events. For a share it is another

@@ -190,12 +190,19 @@ def _moved(name: Hashable, before: Spread, since: Spread) -> tuple[float, str] |
     shift = abs(since.mean - before.mean) / unit if unit > 0.0 else 0.0
     if shift >= _SHIFT:
         way = "higher" if since.mean > before.mean else "lower"
-        return shift, f"{called} is {way}: {since.mean:.4g} in the mean, was {before.mean:.4g}"
+        new, old = _apart(since.mean, before.mean)
+        return shift, f"{called} is {way}: {new} in the mean, was {old}"
     small, large = sorted((before.deviation, since.deviation))
     if large < _SPREAD * small or large <= _ROUNDING * abs(before.mean):
         return None
     way = "more" if since.deviation > before.deviation else "less"
     return 0.0, f"{called} varies {way}: a standard deviation of {since.deviation:.4g}, was {before.deviation:.4g}"
+
+
+def _apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with as few digits, four or more, as tell them apart."""
+    digits = next((n for n in range(4, 17) if f"{one:.{n}g}" != f"{other:.{n}g}"), 17)
+    return f"{one:.{digits}g}", f"{other:.{digits}g}"
 
 
 def _moved_share(

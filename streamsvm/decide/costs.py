@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -18,6 +19,9 @@ from streamsvm.kernels.state import State
 ABSTAINS, UNKNOWN = -1, -2
 """The decision to leave an event to somebody else, and one that is not known any more."""
 _NO_WEIGHTS = np.zeros(0)
+_SHOWN = 5  # labels in a message
+
+logger = logging.getLogger(__name__)
 
 
 class Costs:
@@ -30,8 +34,8 @@ class Costs:
     ----------
     cost
         What it costs to decide for one label where another is true: a table by label, `{true: {decided: cost}}`, or a
-        square matrix with a row for each true label and a column for each decision, whose labels are 0, 1, 2, and so
-        on. What is not there costs 0 where it is right, else 1.
+        pandas frame of that (rows are true), or a square matrix with a row for each true label and a column for each
+        decision, whose labels are 0, 1, 2, and so on. What is not there costs 0 where it is right, else 1.
     class_weight
         What the costs of events of a class are multiplied by: a dict of weights, 1 for other labels; or "balanced", by
         which each is inverse to how often the class came so far.
@@ -59,6 +63,7 @@ class Costs:
         self._use(self._new_state(2))
         self._rows = State(kernels.DECIDING)
         self._n_known = self._n_counted = 0
+        self._doubts = bool(self._table)
 
     def _new_state(self, n: int) -> State:
         state = State(kernels.COSTS, {"classes": n, "decisions": n})
@@ -105,8 +110,21 @@ class Costs:
                 found[y] *= self._weights.get(true, 1.0)
             self._reserve(n)
             self._state.matrix[:n, :n], self._n_known = found, n
+            self._doubt_labels(classes)
         matrix: Floats = self._state.matrix[:n, :n]
         return matrix
+
+    def _doubt_labels(self, classes: Sequence[Any]) -> None:
+        """Say so, once, where labels come and costs are those of others."""
+        named = set(self._table).union(*self._table.values())
+        if self._doubts and len(classes) > 1:
+            self._doubts = False
+            if named.isdisjoint(classes):
+                logger.warning(
+                    "no label that came (%s) has a cost: `cost` has those of %s, so each mistake costs 1",
+                    ", ".join(map(repr, classes[:_SHOWN])),
+                    ", ".join(map(repr, [*named][:_SHOWN])),
+                )
 
     def run(self, proba: Floats, codes: Ints, classes: Sequence[Any], *, follow: bool = True) -> tuple[Ints, Floats]:
         """The decision for each row, of which the label is taken (where it is not -1) before the next.

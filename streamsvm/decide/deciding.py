@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import repeat
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.decide.checks import is_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
@@ -294,13 +296,12 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
         header, arrays = state_of(self.model)
-        cost = self.cost.tolist() if isinstance(self.cost, np.ndarray) else self.cost
         whole = {
             "class": type(self).__name__,
             "model": header,
-            "cost": _encoded(cost),
+            "cost": _encoded(self.cost),
             "class_weight": _encoded(self.class_weight),
-            "abstain": self.abstain,
+            "abstain": _encoded(self.abstain),
             "classes": [encode_label(label) for label in self._codes],
         }
         return whole, arrays | {"counts": self._costs.counts}
@@ -322,9 +323,12 @@ LOADABLE["DecidingClassifier"] = DecidingClassifier
 
 def _encoded(value: Any) -> Any:
     """Tables by label for JSON, in which labels keep their types."""
+    value = value.to_dict("index") if is_frame(value) else value
     if isinstance(value, Mapping):
         return {"table": [[encode_label(key), _encoded(held)] for key, held in value.items()]}
-    return [list(map(float, row)) for row in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple | np.ndarray):
+        return [list(map(float, row)) for row in value]
+    return float(value) if isinstance(value, Real) else value
 
 
 def _decoded(value: Any) -> Any:

@@ -47,10 +47,7 @@ class PredictsSets:
 
     def _sets_asked(self, coverage: float | None, by_class: bool) -> Key | None:
         """Which sets are meant, which begin unless they have; None for none."""
-        if coverage is None:
-            return None
-        sets = self.label_sets(coverage, by_class)
-        return sets.coverage, sets.by_class
+        return None if coverage is None else self.label_sets(coverage, by_class).key
 
     def _sets_began(self) -> None:
         """Be ready for sets."""

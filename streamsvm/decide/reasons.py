@@ -49,7 +49,8 @@ class Contribution(NamedTuple):
     adds
         To the log-odds of the label against the next one.
     error
-        How far that may be off: a standard error, 0 where it is exact.
+        How far that may be off: a standard error, 0 where it is exact, NaN where too few variants were asked about to
+        tell.
     """
 
     feature: Any

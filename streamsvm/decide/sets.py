@@ -74,6 +74,11 @@ class LabelSets:
         self._state.n_known, self._n_groups, self._n_single = n_known, 0, -1
         self._grow(1)
 
+    @property
+    def key(self) -> Key:
+        """Which they are."""
+        return self.coverage, self.by_class
+
     def _new_state(self, n_groups: int) -> State:
         state = State(kernels.SETS, {"groups": n_groups, "rates": len(kernels.RATES)})
         state.miss, state.by_class = 1.0 - self.coverage, self.by_class
@@ -109,7 +114,7 @@ class LabelSets:
         Returns
         -------
         array of bool
-            Whether each class is in the set, shape (n, n_classes); nothing is where no class is probable.
+            Whether each class is in the set, shape (n, n_classes); nothing is where no class is known.
         """
         return self.run(proba, np.full(len(proba), -1))
 
@@ -145,6 +150,8 @@ class LabelSets:
         return members
 
     def _run(self, proba: Floats, codes: Ints, members: Members) -> None:
+        if len(codes) != len(proba):
+            raise ValueError(f"there are {len(proba)} rows of probabilities, and {len(codes)} codes")
         self._grow(proba.shape[1])
         _lend(self._rows, proba, codes, members)
         _step()(self._state, self._rows)
@@ -330,7 +337,8 @@ class AllSets:
         """Those of a coverage, which begin now if they were never asked for: by now these classes are known."""
         found = self.get(coverage, by_class)
         if found is None:
-            found = self._sets[coverage, by_class] = LabelSets(coverage, by_class, n_known=len(classes))
+            found = LabelSets(coverage, by_class, n_known=len(classes))
+            self._sets[found.key] = found
         return found
 
     def run(self, proba: Floats, codes: Ints, wanted: Key | None = None) -> Members | None:

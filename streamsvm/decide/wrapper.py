@@ -19,8 +19,8 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
 
     The learners of this package have `predict_set_one` themselves, at less cost, and where labels come later
     `DelayedClassifier` has it for any classifier. Of this one the probabilities that an event was predicted with are
-    taken where it is learned next; others are asked for again. It can be saved where the classifier is one of this
-    package.
+    taken where it is learned next, if that is the same dict (filled anew for another event, it has to be predicted
+    anew); others are asked for again. It can be saved where the classifier is one of this package.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         """
         sets = self._live.get((coverage, by_class))
         if sets is None:
-            self.label_sets(coverage, by_class)
-            sets = self._live[coverage, by_class]
+            key = self.label_sets(coverage, by_class).key
+            sets = self._live[key]
         self._shares.put(self.model.predict_proba_one(x, **kwargs))
         self._asked = x
         sets.take(-1)
@@ -155,15 +155,15 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
             Passed on to the classifier.
         """
         code = self._codes.get(y)
+        if code is not None and self._take is not None and x is not self._asked:
+            self.predict_proba_one(x)
+        self._asked = None
+        self.model.learn_one(x, y, **kwargs)
         if code is None:  # the first of a class: no set could have it
             code = self._codes[y] = len(self._codes)
             self._sets_began()
-        elif self._take is not None and x is not self._asked:
-            self.predict_proba_one(x)
         if self._take is not None:
             self._take(code)
-        self._asked = None
-        self.model.learn_one(x, y, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_sets": self._sets, "_codes": self._codes}

@@ -116,9 +116,10 @@ def noise_of(state: State) -> float:
     return float(state.odds / (1.0 + state.odds)) if state.gain > MARGIN else 0.0
 
 
-def begin_with(state: State, noise: float) -> None:
-    """Have a share of labels be noise from the beginning, if it is any."""
+def begin_with(state: State, noise: float, sharpness: float = 1.0) -> None:
+    """Have a share of labels be noise from the beginning, if it is any, and probabilities so much sharper then."""
     if noise > 0.0:
+        state.sharpness = min(max(sharpness, LEAST_SHARPNESS), MOST_SHARPNESS)
         state.odds = min(max(noise / (1.0 - noise), LEAST_ODDS), MOST_ODDS)
         state.gain = CAUTION
 

@@ -1,7 +1,8 @@
 """Sets of labels that cover the true one as often as is wanted, whatever the stream does.
 
 The score of a label is s = -log p, at most MOST, where the logarithm is straight between powers of two: that is at most
-.06 more, in the same order, and takes no time either way. The set of an event has the labels whose score is at most
+.06 more, in the same order, and takes no time either way; p is 0 where it is no number. The set of an event has the
+labels whose score is at most
 
     q = sum_k w_k q_k + MOST (D / SLACK)^3
 
@@ -89,6 +90,12 @@ sets_at, covering_at = state_at(SETS), state_at(COVERING)
 
 
 @inlined
+def probable(p):
+    """A probability; 0 for what is none."""
+    return p if p > 0.0 else 0.0
+
+
+@inlined
 def score(p):
     """The score of a label that has this probability."""
     return min((BITS_OF_ONE - np.float64(p).view(np.int64)) * UNIT, MOST) if p > 0.0 else MOST
@@ -118,11 +125,12 @@ def worth(eighth):
 @kernel
 def begin_groups(state, n):
     """See that there are n thresholds: a new one begins where calibrated probabilities would have it."""
+    first = min(-math.log(state.miss), MOST)
     for g in range(state.n_groups, n):
         for k in range(N_RATES):
-            state.trackers[g, k], state.weights[g, k] = -math.log(state.miss), 1.0 / N_RATES
+            state.trackers[g, k], state.weights[g, k] = first, 1.0 / N_RATES
         state.groups[g].total = 1.0
-        set_threshold(state.groups[g], -math.log(state.miss))
+        set_threshold(state.groups[g], first)
     state.n_groups = max(state.n_groups, n)
 
 
@@ -142,12 +150,12 @@ def fill(state, covering, i, to):
     proba, members, best, top = covering.proba, covering.members, 0, 0.0
     groups, by_class, n_known = state.groups, state.by_class > 0, state.n_known
     for c in range(proba.shape[1]):
-        p = proba[u(i), u(c)]
+        p = probable(proba[u(i), u(c)])
         is_known = (c < n_known) | (p > 0.0)
         members[u(to), u(c)] = is_known & (p >= groups[u(c if by_class else 0)].least)
         best, top = c if p > top else best, p if p > top else top
     if proba.shape[1] > 0:
-        members[u(to), u(best)] = top > 0.0
+        members[u(to), u(best)] |= top > 0.0
 
 
 @fused
@@ -187,7 +195,7 @@ def take_row(state, covering, i, label, to):
     if to < covering.members.shape[0]:
         fill(state, covering, i, to)
     if 0 <= label < state.n_known:
-        learn(state, covering.proba[u(i), u(label)], label)
+        learn(state, probable(covering.proba[u(i), u(label)]), label)
     state.n_known = max(state.n_known, label + 1)
 
 

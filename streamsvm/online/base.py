@@ -6,7 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -274,7 +274,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
-        twin = copy(self)
+        twin = object.__new__(type(self))
+        twin.__setstate__(self.__getstate__())
         twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
         twin._follow_sets()
         return twin
@@ -425,8 +426,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """
         sets = self._live.get((coverage, by_class))
         if sets is None:
-            self.label_sets(coverage, by_class)
-            sets = self._live[coverage, by_class]
+            key = self.label_sets(coverage, by_class).key
+            sets = self._live[key]
         if not self._codes:
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return set()

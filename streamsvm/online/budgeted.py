@@ -373,7 +373,10 @@ class BSGDClassifier(base.OnlineClassifier):
 
     @property
     def model(self) -> KernelExpansion:
-        """What it predicts with, as plain arrays, with the scaling they live in; of several heads, the leading one."""
+        """What it predicts with, as plain arrays, with the scaling they live in; of several heads, the leading one.
+
+        It is for labels: how far probabilities allow for noisy ones is no part of it.
+        """
         model = self._held_model()
         return model.scaled_by(without_units(model.scaler)) if self._has_units(model.scaler) else model
 

@@ -298,10 +298,9 @@ class CPMClassifier(base.OnlineClassifier):
             self._code(label)
         self._grow()
         kernels.open_classes(self._state, n_classes)
-        self._state.inverse_temperature = min(
-            max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE
-        )
-        calibration.begin_with(self._state.calibration, model.noise)
+        beta = min(max(model.inverse_temperature, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE)
+        self._state.inverse_temperature = beta
+        calibration.begin_with(self._state.calibration, model.noise, model.inverse_temperature / beta)
         self._state.classes.learned[:n_classes] = self.n_events_learned / n_classes
         self._take_faces(np.arange(n_classes), model.faces, model.biases)
 

@@ -164,8 +164,10 @@ class Explainer:
             return None
         n, errors = int(walk.n_players), None
         values = walk.values[:n]
-        if not self._is_closed:
-            steps = walk_of(max(n, 1), evaluations)
+        if n == 0:
+            self.walk.nothing = self.walk.whole  # nobody is all there are
+        elif not self._is_closed:
+            steps = walk_of(n, evaluations)
             if steps is not self._steps:
                 self._follow(steps)
                 self._ask(learner, x)

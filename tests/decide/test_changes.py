@@ -10,7 +10,7 @@ import pytest
 
 import streamsvm
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.decide.changes import Changes, Moment, Spread
+from streamsvm.decide.changes import Changes, Moment, Spread, moved_values
 from streamsvm.refit import Every
 
 MAKERS = [
@@ -38,6 +38,12 @@ def stream(n: int, late: bool, seed: int = 0) -> tuple[list[dict[str, Any]], lis
         odd = late and rng.random() < 0.2
         labels.append("odd" if odd else "yes" if (b if late else a) > 0.0 else "no")
     return rows, labels
+
+
+def test_means_that_differ_are_told_apart() -> None:
+    before, since = Spread(500.0, 1_000_000.0, 1.0), Spread(1_000.0, 1_000_010.0, 10.0)
+    told = moved_values(({"c": before}, 500), ({"c": since}, 1_000))
+    assert told == ["c is higher: 1.00002e+06 in the mean, was 1e+06"]
 
 
 @pytest.mark.parametrize("make", MAKERS)

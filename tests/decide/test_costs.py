@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,38 @@ def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -
         [many], _ = costs.run(proba, np.full(1, -1), classes, follow=False)
         assert live.decide() == many
         costs.come(code)
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {"cost": {True: {False: np.float32(5.0)}}},
+        {"cost": pd.DataFrame({False: [0.0, 5.0], True: [1.0, 0.0]}, index=[False, True])},
+        {"class_weight": {True: np.int64(5)}},
+        {"abstain": Fraction(1, 20)},
+    ],
+    ids=["number of numpy", "frame", "weight", "fraction"],
+)
+def test_costs_are_any_numbers_and_are_saved(settings_: Any, tmp_path: Any) -> None:
+    X, y = ring(200)
+    y ^= np.random.default_rng(0).random(200) < 0.3
+    model = StreamSVMClassifier(effort="low", budget=10, **settings_)
+    model.learn_many(X, y)
+    model.save(tmp_path / "model")
+    decided = load(tmp_path / "model").predict_many(X).tolist()
+    assert decided == model.predict_many(X).tolist()
+    assert decided != model.model.predict_many(X).tolist()
+
+
+def test_costs_of_other_labels_than_come_are_doubted_once(caplog: Any) -> None:
+    costs = Costs([[0.0, 1.0], [5.0, 0.0]])
+    for _ in range(2):
+        costs.run(np.full((2, 2), 0.5), np.array([0, 1]), ["fine", "fraud"])
+    costs.run(np.full((2, 3), 0.3), np.array([0, 1]), ["fine", "fraud", "other"])
+    assert len(caplog.records) == 1
+    assert "no label that came ('fine', 'fraud') has a cost" in caplog.text
+    Costs({"fraud": {"fine": 5.0}}).run(np.full((2, 2), 0.5), np.array([0, 1]), ["fine", "late"])
+    assert len(caplog.records) == 1
 
 
 def test_nothing_is_decided_for_a_class_that_is_not_known() -> None:
@@ -206,6 +239,16 @@ def test_a_share_of_alarms_is_kept_through_drift() -> None:
     for start in range(2_000, 40_000, 2_000):
         assert 0.003 < raised[start : start + 2_000].mean() < 0.02
     assert p[raised].mean() > 5 * p.mean()
+
+
+@pytest.mark.parametrize("kind", ["share", "recall", "precision"])
+def test_what_is_no_probability_raises_no_more_alarms_than_0_does(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    p, own = rng.random(2_000), rng.integers(0, 2, 2_000)
+    p[500:700] = 0.0
+    expected = Alarms(kind, 0.2).run(p, own)
+    p[500:700] = np.nan
+    np.testing.assert_array_equal(Alarms(kind, 0.2).run(p, own), expected)
 
 
 def test_a_recall_is_reached_and_a_precision_too() -> None:

@@ -200,6 +200,19 @@ def test_there_is_no_reason_before_there_are_two_labels() -> None:
     assert CPMClassifier().explain_one({"a": 1.0}) is None
 
 
+@pytest.mark.parametrize("model", [BSGDClassifier(budget=20), StreamSVMClassifier(budget=20), CPMClassifier()])
+@pytest.mark.parametrize("unknown", [{}, {"x0": None, "x1": float("nan")}, {"other": 3.0}])
+def test_an_event_of_which_nothing_is_known_has_its_base_whatever_was_asked_before(model: Any, unknown: Any) -> None:
+    model = model.clone()
+    rows, y = stream(200, 2)
+    model.run_batch(rows, y)
+    for x in rows[:2]:
+        model.explain_one(x)
+        reasons = model.explain_one(unknown)
+        assert reasons.base == reasons.score
+        assert all(one.adds == 0.0 for one in reasons.contributions)
+
+
 def by_ends(model: Any, x: dict[str, Any]) -> dict[str, float]:
     """What each feature adds alone, and to all others: the mean, with what is lacking shared out."""
     names = [name for name, value in x.items() if value is not None]

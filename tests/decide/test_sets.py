@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -44,10 +45,16 @@ def covered(sets: LabelSets, proba: np.ndarray, codes: np.ndarray) -> np.ndarray
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([0.5, 0.8, 0.9, 0.99]), st.booleans())
 def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage, by_class):
-    """The adversary knows the probabilities, and is wrong as often as it likes, for stretches of the stream."""
-    parts = data.draw(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 2), st.integers(0, 99)), min_size=1))
-    proba = np.concatenate([np.random.default_rng(seed).dirichlet([0.3, 0.3, 0.3], n) for n, _, seed in parts])
-    rank = np.concatenate([np.full(n, rank) for n, rank, _ in parts])
+    """The adversary knows the probabilities, and is wrong as often as it likes, for stretches of the stream; in some of
+    these there are none: they are 0, or no numbers.
+    """
+    kinds = st.sampled_from([1.0, 1.0, 0.0, np.nan])
+    parts = data.draw(
+        st.lists(st.tuples(st.integers(1, 400), st.integers(0, 2), st.integers(0, 99), kinds), min_size=1)
+    )
+    draws = [kind * np.random.default_rng(seed).dirichlet([0.3, 0.3, 0.3], n) for n, _, seed, kind in parts]
+    proba = np.concatenate(draws)
+    rank = np.concatenate([np.full(n, rank) for n, rank, _, _ in parts])
     codes = np.argsort(-proba, axis=1)[np.arange(len(rank)), rank]
     missed = ~covered(LabelSets(coverage, by_class, n_known=3), proba, codes)
     for group in range(3) if by_class else (None,):
@@ -55,6 +62,20 @@ def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage
         assert debt.max() <= SLACK + 1
         rise = (debt - np.minimum.accumulate(debt)).max()
         assert by_class or rise <= 2 * (SLACK + 1)
+
+
+@pytest.mark.parametrize("coverage", [0.9999, 0.99999, 1.0 - 1e-12])
+def test_sets_that_hardly_ever_miss_are_kept_before_and_after_their_first_label(coverage):
+    sets = LabelSets(coverage, by_class=True, n_known=3)
+    for proba, codes in (stream(0, 3), stream(300, 2)):
+        sets.run(np.column_stack([proba, np.zeros(len(proba))])[:, :3], codes)
+        again = copy.deepcopy(sets)
+        np.testing.assert_array_equal(again.of(proba), sets.of(proba))
+
+
+def test_rows_without_a_code_are_refused():
+    with pytest.raises(ValueError, match="3 rows of probabilities, and 2 codes"):
+        LabelSets().run(np.full((3, 2), 0.5), np.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
@@ -205,6 +226,51 @@ def test_sets_around_a_classifier_are_saved_with_it(tmp_path: Any, by_class: boo
     assert {name: a.tobytes() for name, a in arrays.items()} == {name: a.tobytes() for name, a in other_arrays.items()}
     with pytest.raises(ArchiveError, match="CoveringClassifier"):
         CoveringClassifier.from_state({**header, "classes": 3, "model": None}, arrays)
+
+
+class Elsewhere(linear_model.LogisticRegression):
+    """It has probabilities for a label that never comes, and refuses to learn some events."""
+
+    def predict_proba_one(self, x):
+        return {"elsewhere": 1.0}
+
+    def learn_one(self, x, y, w=1.0):
+        if x["a"] > 8.0:
+            raise ValueError("refused")
+
+
+def test_labels_are_covered_around_a_classifier_that_knows_none_of_them():
+    model, hits = CoveringClassifier(Elsewhere()), 0
+    for i in range(2_000):
+        x, y = {"a": float(i % 7)}, "ab"[i % 2]
+        hits += y in model.predict_set_one(x, coverage=0.9)
+        model.learn_one(x, y)
+    assert abs(hits - 1_800) <= SLACK + 3  # and the first of each class
+
+
+def test_an_event_that_a_classifier_refuses_to_learn_moves_no_threshold():
+    model = CoveringClassifier(Elsewhere())
+    for label in ("a", "b", "a"):
+        model.predict_set_one({"a": 1.0}, coverage=0.9)
+        model.learn_one({"a": 1.0}, label)
+    before = model.label_sets(0.9).state()
+    for label in ("a", "new"):
+        with pytest.raises(ValueError, match="refused"):
+            model.learn_one({"a": 9.0}, label)
+    assert model.classes_ == ["a", "b"]
+    for name, array in model.label_sets(0.9).state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("coverage", [np.float32(0.9), Fraction(9, 10)])
+def test_a_coverage_may_be_any_number(coverage, tmp_path):
+    X, y = ring(100)
+    model = CPMClassifier()
+    model.test_then_train(X, y, coverage=coverage)
+    model.save(tmp_path / "model")
+    x = dicts(X)[0]
+    assert streamsvm.load(tmp_path / "model").predict_set_one(x, coverage) == model.predict_set_one(x, coverage)
+    assert len(model._sets.header()) == 1
 
 
 def test_what_gives_no_state_is_not_saved_and_said_so(tmp_path: Any) -> None:

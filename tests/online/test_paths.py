@@ -57,6 +57,18 @@ def sparse_rows(X: np.ndarray[Any, Any]) -> SparseRows:
     return SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
 
 
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_shares_nothing(make, copied):
+    X, y = ring(60)
+    model = make()
+    model.test_then_train(X, y.tolist(), coverage=0.9)
+    before, twin = snapshot(model), copied(model)
+    twin.test_then_train(X, [f"other {i % 3}" for i in range(60)], coverage=0.9)
+    assert snapshot(model) == before
+    assert len(twin.classes_) == len(model.classes_) + 3
+
+
 FORMS: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
     "dicts": lambda X: [dict(enumerate(row)) for row in X.tolist()],
     "array": lambda X: X,
