@@ -243,14 +243,18 @@ def calibrates(state, label):
 
 @kernel
 def calibrate(state, label):
-    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand."""
+    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand.
+
+    Below 1 by that in itself, which is larger: the other vanishes with it, and where the first weights of many classes
+    drove it down it would stay there.
+    """
     n, f, beta, terms = state.n_classes, state.f, state.inverse_temperature, state.calibration.logs
     share, gradient = 1.0 / fast_softmax_terms(f, 0, n, beta, terms, 0), f[label]
     for c in range(n):
         gradient -= share * terms[c] * f[c]
     if n > 1:
         learn_softmax(state.calibration, f, n, beta, label)
-    gradient = min(max(beta * gradient, -MOST_SURPRISE), MOST_SURPRISE)
+    gradient = min(max(max(beta, 1.0) * gradient, -MOST_SURPRISE), MOST_SURPRISE)
     wanted = moved(beta, CALIBRATION_RATE * gradient)
     state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 

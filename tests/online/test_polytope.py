@@ -235,6 +235,23 @@ def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
     assert model._state.inverse_temperature > 1.2
 
 
+def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():
+    """They are large and say nothing, so the inverse temperature falls as far as it may."""
+    rng = np.random.default_rng(0)
+    X, W = rng.normal(size=(12_000, 8)), rng.normal(size=(8, 100))
+    y = (X @ W + 0.3 * rng.gumbel(size=(len(X), 100))).argmax(axis=1)
+    model = CPMClassifier()
+    model.learn_many(X[:8_000], y[:8_000])
+    _, proba = model.test_then_train(X[8_000:], y[8_000:], proba=True)
+    codes = [model.classes_.index(label) for label in y[8_000:].tolist()]
+
+    def log_loss(sharpness):
+        sharp = np.maximum(proba, 1e-12) ** sharpness
+        return -np.log((sharp / sharp.sum(axis=1, keepdims=True))[np.arange(4_000), codes]).mean()
+
+    assert log_loss(1.0) < min(map(log_loss, (0.5, 2.0, 4.0))) + 0.02
+
+
 def test_probabilities_are_the_softmax_of_f_but_for_noise():
     X, y = numeric(4)
     model = CPMClassifier()
