@@ -465,7 +465,8 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         type=_text,
         metavar="TRUE:DECIDED=COST,...",
         help="also write, in a field `decision`, the label that costs the least by what is to be expected, as with "
-        "fraud:fine=10,fine:fraud=1 (what is not said costs 1, and what is right 0); learning is not touched",
+        "fraud:fine=10,fine:fraud=1 (what is not said costs 1, and what is right 0), or a JSON object "
+        '{"fraud": {"fine": 10}}; learning is not touched',
     )
     group.add_argument(
         "--class-weight",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import Any, NamedTuple
 
 from streamsvm.run.errors import SetupError
 
+_TABLES = ("cost", "class-weight")  # whose keys are labels, which may be any texts
 FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "quiet", "relearn-corrections")
 
 
@@ -76,7 +78,8 @@ def _arguments(config: dict[str, Any], path: str, options: set[str]) -> list[str
         elif isinstance(value, bool):
             raise SetupError(f"--config {path}: `{key}` must be a text or a number, got {str(value).lower()}")
         else:
-            arguments.append(f"--{key}={_as_text(value)}")
+            is_table = isinstance(value, dict) and key in _TABLES
+            arguments.append(f"--{key}={json.dumps(value) if is_table else _as_text(value)}")
     return arguments
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.costs import Costs
+from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import LabelSets
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import State
+from streamsvm.run.errors import SetupError
 from streamsvm.run.learners import Answers
+from streamsvm.run.names import meanings, meant
 from streamsvm.run.wanted import Wanted
 
 
@@ -32,12 +35,30 @@ class RunDecisions(Decisions):
     """
 
     def __init__(self, wanted: Wanted, model: Any) -> None:
+        if wanted.needs_probabilities and isinstance(model, DecidingClassifier):
+            raise SetupError(
+                "the model decides by costs already, so that its predictions are not what sets, decisions and alarms "
+                "go by: leave out its parameters cost, class_weight and abstain for --cost, --class-weight, --abstain"
+            )
+        self._wanted = wanted
+        cost, weight = (_spelled(given) for given in (wanted.cost, wanted.class_weight))
         super().__init__(
             _sets_of(wanted, model),
-            Costs(wanted.cost, wanted.class_weight, wanted.abstain) if wanted.decides else None,
+            Costs(cost, weight, wanted.abstain) if wanted.decides else None,
             None if wanted.alarms is None else Alarms(*wanted.alarms),
             wanted.alarm_class,
         )
+
+    def run(self, rows: Rows, classes: Sequence[Any]) -> Decided:
+        """As for all, by the class that alarms are meant for.
+
+        Parameters
+        ----------
+        rows, classes
+            As for `Decisions`.
+        """
+        self.label = meant(self._wanted.alarm_class, classes)
+        return super().run(rows, classes)
 
     def of(self, answers: Answers, classes: Sequence[Any], *, learn: bool) -> tuple[Answers, dict[str, Any]]:
         """Answers with what is decided about each event, whose labels are taken in turn where they are to be learned;
@@ -84,6 +105,13 @@ def with_decided(answers: Answers, decided: Decided) -> Answers:
     """Answers with what is decided about each event."""
     alarms = None if decided.alarms is None else decided.alarms > 0
     return replace(answers, members=decided.members, decisions=decided.decisions, alarms=alarms)
+
+
+def _spelled(given: Any) -> Any:
+    """A table by label with all that its labels may mean."""
+    if not isinstance(given, Mapping):
+        return given
+    return {meaning: _spelled(held) for label, held in given.items() for meaning in meanings(label)}
 
 
 def _sets_of(wanted: Wanted, model: Any) -> LabelSets | None:

@@ -23,6 +23,7 @@ from streamsvm.run.deciding import with_decided
 from streamsvm.run.errors import SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, LateLearner, with_gaps
+from streamsvm.run.names import meant
 from streamsvm.run.wanted import LateSettings
 
 N_ORIGINS = 2  # numbers that tell where an event came from, at most
@@ -85,7 +86,7 @@ class LateLearning:
     ) -> None:
         if settings.folder is not None and learner.keeps_objects:
             raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
-        self.learner = learner
+        self.learner, self._on_timeout = learner, settings.on_timeout
         with _room():
             self.store = Store(
                 wait_ms=settings.wait_ms,
@@ -107,6 +108,8 @@ class LateLearning:
         """Take events and labels in turn: what was predicted, and what found each other."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
+        if isinstance(self._on_timeout, str):  # labels have types, settings have not
+            self.join.on_timeout = meant(self._on_timeout, {*self.learner.classes, *late.labels})
         with _room():
             answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])

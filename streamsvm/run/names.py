@@ -3,8 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Any
+
+_TRUTH = {"true": True, "false": False}
+
+
+def meanings(label: Any) -> list[Any]:
+    """What a label in a setting, which is a text, may mean where labels have types.
+
+    Examples
+    --------
+    >>> meanings("true"), meanings("2.5"), meanings("fraud"), meanings(7)
+    (['true', True], ['2.5', 2.5], ['fraud'], [7])
+    """
+    found = [label]
+    if isinstance(label, str):
+        if label.lower() in _TRUTH:
+            found.append(_TRUTH[label.lower()])
+        try:
+            number = float(label)
+        except ValueError:
+            number = math.nan
+        found += [number] if math.isfinite(number) else []
+    return found
+
+
+def meant(label: Any, classes: Collection[Any]) -> Any:
+    """The class that a label in a setting means: one of these, else one of such a type, else that of its name.
+
+    Examples
+    --------
+    >>> meant("true", [False, True]), meant("true", [False]), meant("true", ["no"]), meant("true", [])
+    (True, True, 'true', 'true')
+    """
+    every, types = meanings(label), set(map(type, classes))
+    return next(chain((m for m in every if m in classes), (m for m in every if type(m) in types), [label]))
 
 
 def span(seconds: float) -> str:

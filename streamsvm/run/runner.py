@@ -39,7 +39,7 @@ from streamsvm.run.history import History
 from streamsvm.run.late import LateLearning
 from streamsvm.run.learners import Answers, Learner, as_learner, with_gaps
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.names import ClassNames
+from streamsvm.run.names import ClassNames, meant
 from streamsvm.run.reasons import late_step_with_reasons, step_with_reasons
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.wanted import LateSettings, Wanted
@@ -504,7 +504,7 @@ class Runner:
         self._snapshot()
         known = set(self._learner.classes)
         for label, option in self._wanted.named.items():
-            if known and label not in known:
+            if known and meant(label, known) not in known:
                 logger.warning("%s speaks of %r, which was the label of no event", option, label)
 
     def _save(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -168,6 +169,11 @@ def _check_wanted(args: argparse.Namespace) -> None:
     if bool(args.alarms) != bool(args.alarm_class):
         raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
     wanted = wanted_of(args)
+    if not args.learn and (wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"):
+        raise SetupError(
+            "--no-learn takes no labels, which balanced weights and alarms for a recall or a precision follow: leave "
+            "one of them out"
+        )
     try:
         check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
     except (TypeError, ValueError) as error:
@@ -182,19 +188,44 @@ def _check_wanted(args: argparse.Namespace) -> None:
 
 def _costs_of(text: str) -> dict[Any, dict[Any, float]]:
     """A table of costs by label."""
+    if text.startswith("{"):
+        return {label_of(true): _by_label(costs) for true, costs in _object("--cost", text).items()}
     table: dict[Any, dict[Any, float]] = {}
     for pair, cost in _pairs("--cost", text, "TRUE:DECIDED=COST"):
         true, colon, decided = pair.partition(":")
         if not colon:
             raise SetupError(f"--cost {text}: {pair} does not say for which decision: TRUE:DECIDED=COST")
-        table.setdefault(label_of(true), {})[label_of(decided)] = cost
+        row = table.setdefault(label_of(true), {})
+        if label_of(decided) in row:
+            raise SetupError(f"--cost {text}: {pair} is there twice")
+        row[label_of(decided)] = cost
     return table
 
 
 def _weights_of(text: str) -> dict[Any, float] | str:
     if text == "balanced":
         return text
-    return {label_of(name): weight for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT")}
+    if text.startswith("{"):
+        return dict(_by_label(_object("--class-weight", text)))
+    weights: dict[Any, float] = {}
+    for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT"):
+        if label_of(name) in weights:
+            raise SetupError(f"--class-weight {text}: {name} is there twice")
+        weights[label_of(name)] = weight
+    return weights
+
+
+def _object(option: str, text: str) -> dict[str, Any]:
+    """What a JSON object says."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise SetupError(f"{option} {text}: is no JSON object: {error}") from error
+    return found
+
+
+def _by_label(found: Any) -> Any:
+    return {label_of(name): value for name, value in found.items()} if isinstance(found, dict) else found
 
 
 def _pairs(option: str, text: str, form: str) -> list[tuple[str, float]]:

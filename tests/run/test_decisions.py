@@ -101,6 +101,40 @@ def test_labels_that_come_later_move_thresholds_and_weights_as_they_come(
     assert figures["recall"] == pytest.approx((raised & own).sum() / own.sum())
 
 
+@pytest.mark.parametrize(("rare", "other", "named"), [(True, False, "true:false"), (2.5, 1.0, "2.5:1.0")])
+def test_labels_that_are_no_texts_are_named_by_what_spells_them(
+    streamsvm: Any, tmp_path: Any, rare: Any, other: Any, named: str
+) -> None:
+    rng, name = np.random.default_rng(0), named.partition(":")[0]
+    rows = [{"a": a, "y": rare if a + b > 1.5 else other} for a, b in rng.normal(size=(600, 2)).tolist()]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    asked = ("run", "in.jsonl", "--label", "y", "--model", "cpm", "--quiet", "--out", "out.jsonl")
+    more = ("--alarms", "recall:0.9", "--alarm-class", name, "--cost", f"{named}=20", "--class-weight", f"{name}=2")
+    done = streamsvm(*asked, *more)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    raised = np.array([row["alarm"] for row in found if row["label"] == rare])
+    assert 0.8 < raised.mean() < 1.0
+    assert np.mean([row["decision"] == rare for row in found]) > np.mean([row["prediction"] == rare for row in found])
+
+
+def test_labels_of_any_text_have_costs_and_weights(streamsvm: Any, tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"a": a, "y": "a,b" if a + b > 1.5 else "10:30=x"} for a, b in rng.normal(size=(300, 2)).tolist()]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    asked = ("run", "in.jsonl", "--label", "y", "--model", "cpm", "--quiet", "--out")
+    cost, weight = '{"10:30=x": {"a,b": 5}}', '{"a,b": 3}'
+    (tmp_path / "set.toml").write_text('cost = {"10:30=x" = {"a,b" = 5}}\nclass-weight = {"a,b" = 3}\n')
+    for out, more in (
+        ("one.jsonl", ("--cost", cost, "--class-weight", weight)),
+        ("other.jsonl", ("--config", "set.toml")),
+    ):
+        done = streamsvm(*asked, out, *more)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "one.jsonl").read_text() == (tmp_path / "other.jsonl").read_text()
+    assert '"decision":"a,b"' in (tmp_path / "one.jsonl").read_text()
+
+
 def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> None:
     write_stream(tmp_path / "in.csv", 100)
     asked = ("run", "in.csv", "--label", "y", "--model", "cpm", "--quiet")
@@ -120,6 +154,13 @@ def test_a_class_that_no_event_has_is_told(streamsvm: Any, tmp_path: Any) -> Non
         (("--alarms", "luck:0.1", "--alarm-class", "UP"), "say SHARE, recall:SHARE or precision:SHARE"),
         (("--alarms", "1.5", "--alarm-class", "UP"), "--alarms 1.5: say SHARE"),
         (("--abstain", "-1"), "at least 0"),
+        (("--cost", "UP:DOWN=3,UP:DOWN=4"), "UP:DOWN is there twice"),
+        (("--class-weight", "UP=3,UP=4"), "UP is there twice"),
+        (("--cost", '{"UP": 3}'), "table by label"),
+        (("--cost", "{UP"), "is no JSON object"),
+        (("--param", "abstain=0.1", "--coverage", "0.9"), "the model decides by costs already"),
+        (("--no-learn", "--alarms", "recall:0.9", "--alarm-class", "UP"), "--no-learn takes no labels"),
+        (("--no-learn", "--class-weight", "balanced"), "--no-learn takes no labels"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(streamsvm: Any, tmp_path: Any, options: Any, message: str) -> None:

@@ -40,6 +40,18 @@ def write(folder: Path, *, delays: Any = None, lost: float = 0.0, site: bool = F
     (folder / "both.csv").write_text("\n".join([f"{names},y", *(f"{row},{y[i]}" for i, row in enumerate(rows))]) + "\n")
 
 
+def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path: Path, streamsvm: Streamsvm) -> None:
+    X, y = events()
+    rows = [{"id": f"k{i}", "t": i * STEP_MS} | dict(zip("abcd", X[i].tolist(), strict=True)) for i in range(1_000)]
+    labels = [{"id": f"k{i}", "t": i * STEP_MS + 1, "y": True} for i in range(1_000) if i % 3 and y[i] == "up"]
+    for name, table in (("events", rows), ("labels", labels)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, table)) + "\n")
+    own = ("events.jsonl", "--label-source", "labels.jsonl", "--join", "id", "--time", "t", "--label", "y", "--quiet")
+    done = streamsvm("run", *own, "--model", "cpm", "--wait", "1s", "--on-timeout", "false", "--save", "model")
+    assert done.returncode == 0
+    assert sorted(CPMClassifier.load(tmp_path / "model").classes_) == [False, True]
+
+
 JOIN = ("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", "t", "--label", "y", "--quiet")
 
 
