@@ -144,7 +144,7 @@ def _probabilities(metrics: Metrics) -> list[str]:
         lines.append(f"cost               {overall.cost:.4f}   of an event; recently {late.cost:.4f}")
     if overall.alarms == overall.alarms:
         lines += [
-            f"alarms             {overall.alarms:.4f}   of all events; recently {late.alarms:.4f}",
+            f"alarms             {overall.alarms:.4f}   of events with a label; recently {late.alarms:.4f}",
             f"  precision        {overall.precision:.4f}   recently {late.precision:.4f}",
             f"  recall           {overall.recall:.4f}   recently {late.recall:.4f}",
         ]
