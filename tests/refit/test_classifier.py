@@ -721,12 +721,12 @@ def test_the_start_of_a_process_is_not_the_solver_s_time(monkeypatch):
     ready, answers = jobs._Worker.await_ready, threading.Event()
 
     def await_ready(worker: Any) -> None:
-        answers.wait(0.5)  # a start that takes its time
+        answers.wait(4.0)  # a start that takes its time
         ready(worker)
 
     monkeypatch.setattr(jobs._Worker, "await_ready", await_ready)
     X, y = events(300)
-    model = cheap("newton", trigger=Every(200), timeout=0.3)
+    model = cheap("newton", trigger=Every(200), timeout=3.5)
     model.learn_many(X, y)
     assert model.refits[0]["outcome"] == "votes"
 
