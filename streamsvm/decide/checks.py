@@ -53,17 +53,17 @@ def check_costs(cost: Any, class_weight: Any, abstain: Any) -> dict[Hashable, di
     return table
 
 
-def is_frame(cost: Any) -> bool:
-    """Whether these are costs in a frame with labels for its rows and columns."""
-    return hasattr(cost, "to_dict") and hasattr(cost, "index") and hasattr(cost, "columns")
+def without_frame(cost: Any) -> Any:
+    """Costs as they are; those in a frame, with labels for its rows and columns, as a table by label."""
+    is_frame = all(hasattr(cost, name) for name in ("to_dict", "index", "columns"))
+    return cost.to_dict("index") if is_frame else cost
 
 
 def _table(cost: Any) -> dict[Hashable, dict[Hashable, float]]:
     """Costs by label and decision."""
     if cost is None:
         return {}
-    if is_frame(cost):
-        cost = cost.to_dict("index")
+    cost = without_frame(cost)
     if isinstance(cost, Mapping):
         table = {true: dict(row) if isinstance(row, Mapping) else row for true, row in cost.items()}
         if not all(isinstance(row, dict) for row in table.values()):

@@ -116,9 +116,9 @@ class Costs:
 
     def _doubt_labels(self, classes: Sequence[Any]) -> None:
         """Say so, once, where labels come and costs are those of others."""
-        named = set(self._table).union(*self._table.values())
         if self._doubts and len(classes) > 1:
             self._doubts = False
+            named = set(self._table).union(*self._table.values())
             if named.isdisjoint(classes):
                 logger.warning(
                     "no label that came (%s) has a cost: `cost` has those of %s, so each mistake costs 1",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.decide.checks import is_frame
+from streamsvm.decide.checks import without_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
@@ -323,7 +323,7 @@ LOADABLE["DecidingClassifier"] = DecidingClassifier
 
 def _encoded(value: Any) -> Any:
     """Tables by label for JSON, in which labels keep their types."""
-    value = value.to_dict("index") if is_frame(value) else value
+    value = without_frame(value)
     if isinstance(value, Mapping):
         return {"table": [[encode_label(key), _encoded(held)] for key, held in value.items()]}
     if isinstance(value, list | tuple | np.ndarray):

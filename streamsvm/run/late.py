@@ -108,8 +108,8 @@ class LateLearning:
         """Take events and labels in turn: what was predicted, and what found each other."""
         batch = batch.without(self.learner.unusable(batch))
         late = batch.late or LateLabels([], [], [], np.zeros(0, np.int64))
-        if isinstance(self._on_timeout, str):  # labels have types, settings have not
-            self.join.on_timeout = meant(self._on_timeout, {*self.learner.classes, *late.labels})
+        # Labels have types, settings have not.
+        self.join.on_timeout = meant(self._on_timeout, self.learner.classes, late.labels)
         with _room():
             answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,22 +17,20 @@ def meanings(label: Any) -> list[Any]:
 
     Examples
     --------
-    >>> meanings("true"), meanings("2.5"), meanings("fraud"), meanings(7)
-    (['true', True], ['2.5', 2.5], ['fraud'], [7])
+    >>> meanings("true"), meanings("2.5"), meanings("2.50"), meanings(7)
+    (['true', True], ['2.5', 2.5], ['2.50'], [7])
     """
-    found = [label]
-    if isinstance(label, str):
-        if label.lower() in _TRUTH:
-            found.append(_TRUTH[label.lower()])
-        try:
-            number = float(label)
-        except ValueError:
-            number = math.nan
-        found += [number] if math.isfinite(number) else []
+    if not isinstance(label, str):
+        return [label]
+    found = [label, *(truth for name, truth in _TRUTH.items() if label.lower() == name)]
+    with contextlib.suppress(ValueError):
+        number = float(label)
+        # Texts that are written otherwise, as "07", are other labels than the number, and "inf" is none.
+        found += [number] if repr(number) == label and math.isfinite(number) else []
     return found
 
 
-def meant(label: Any, classes: Collection[Any]) -> Any:
+def meant(label: Any, *classes: Iterable[Any]) -> Any:
     """The class that a label in a setting means: one of these, else one of such a type, else that of its name.
 
     Examples
@@ -39,8 +38,12 @@ def meant(label: Any, classes: Collection[Any]) -> Any:
     >>> meant("true", [False, True]), meant("true", [False]), meant("true", ["no"]), meant("true", [])
     (True, True, 'true', 'true')
     """
-    every, types = meanings(label), set(map(type, classes))
-    return next(chain((m for m in every if m in classes), (m for m in every if type(m) in types), [label]))
+    every = meanings(label)
+    if len(every) == 1:
+        return label
+    known = set(chain(*classes))
+    types = set(map(type, known))
+    return next(chain((m for m in every if m in known), (m for m in every if type(m) in types), [label]))
 
 
 def span(seconds: float) -> str:

@@ -191,14 +191,11 @@ def _costs_of(text: str) -> dict[Any, dict[Any, float]]:
     if text.startswith("{"):
         return {label_of(true): _by_label(costs) for true, costs in _object("--cost", text).items()}
     table: dict[Any, dict[Any, float]] = {}
-    for pair, cost in _pairs("--cost", text, "TRUE:DECIDED=COST"):
+    for pair, cost in _pairs("--cost", text, "TRUE:DECIDED=COST").items():
         true, colon, decided = pair.partition(":")
         if not colon:
             raise SetupError(f"--cost {text}: {pair} does not say for which decision: TRUE:DECIDED=COST")
-        row = table.setdefault(label_of(true), {})
-        if label_of(decided) in row:
-            raise SetupError(f"--cost {text}: {pair} is there twice")
-        row[label_of(decided)] = cost
+        table.setdefault(label_of(true), {})[label_of(decided)] = cost
     return table
 
 
@@ -207,12 +204,7 @@ def _weights_of(text: str) -> dict[Any, float] | str:
         return text
     if text.startswith("{"):
         return dict(_by_label(_object("--class-weight", text)))
-    weights: dict[Any, float] = {}
-    for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT"):
-        if label_of(name) in weights:
-            raise SetupError(f"--class-weight {text}: {name} is there twice")
-        weights[label_of(name)] = weight
-    return weights
+    return {label_of(name): weight for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT").items()}
 
 
 def _object(option: str, text: str) -> dict[str, Any]:
@@ -228,14 +220,16 @@ def _by_label(found: Any) -> Any:
     return {label_of(name): value for name, value in found.items()} if isinstance(found, dict) else found
 
 
-def _pairs(option: str, text: str, form: str) -> list[tuple[str, float]]:
+def _pairs(option: str, text: str, form: str) -> dict[str, float]:
     """Names with numbers, separated by commas."""
-    found = []
+    found: dict[str, float] = {}
     for part in text.split(","):
         name, sign, value = part.rpartition("=")
         if not sign:
             raise SetupError(f"{option} {text}: {part} is not of the form {form}")
-        found.append((name.strip(), _number(option, value)))
+        if name.strip() in found:
+            raise SetupError(f"{option} {text}: {name.strip()} is there twice")
+        found[name.strip()] = _number(option, value)
     return found
 
 
