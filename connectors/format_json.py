@@ -17,12 +17,14 @@ from typing import Any
 
 import orjson
 
-from connectors.columns import Bad, Events, Labels, number_of, shown, time_row, times_of
+from connectors.cells import Bad, shown
+from connectors.columns import Events, Labels, number_of
 from connectors.events import ConnectorError
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
 from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
+from connectors.times import time_row, times_of
 
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})

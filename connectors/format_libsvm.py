@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from connectors.columns import Bad, Events, Labels, number_of, shown
+from connectors.cells import Bad, shown
+from connectors.columns import Events, Labels, number_of
 from connectors.events import ConnectorError, SparseRows
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records

@@ -13,7 +13,8 @@ import numpy as np
 
 from connectors.ahead import AheadSource
 from connectors.arrow_cells import floats_of
-from connectors.columns import Bad, Labels, categories, numbers, time_features, times_of
+from connectors.cells import Bad
+from connectors.columns import Labels, categories, numbers
 from connectors.events import (
     BATCH_BYTES,
     BATCH_EVENTS,
@@ -28,6 +29,7 @@ from connectors.events import (
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
+from connectors.times import time_features, times_of
 
 _PART_ROWS = 1 << 17
 _READ_ROWS, _READ_VALUES = 1 << 13, 1 << 22  # at most at a time: to ask for fewer takes about as long

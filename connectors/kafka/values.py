@@ -10,7 +10,8 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Protocol
 
-from connectors.columns import Bad, Events, TextColumns, shown
+from connectors.cells import Bad, shown
+from connectors.columns import Events, TextColumns
 from connectors.events import ConnectorError
 from connectors.format_json import JsonFormat
 from connectors.options import Options, Roles

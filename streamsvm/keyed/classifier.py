@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from connectors.columns import time_of
+from connectors.times import time_of
 from streamsvm.features import is_nan
 from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
 from streamsvm.keyed.parent import Vote, parent_of

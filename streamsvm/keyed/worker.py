@@ -21,9 +21,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from quixstreams import message_context
 from quixstreams.exceptions import QuixException
 
-from connectors.columns import time_of
 from connectors.events import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
+from connectors.times import time_of
 from streamsvm.keyed.classifier import KeyedClassifier
 
 logger = logging.getLogger("streamsvm.keyed")

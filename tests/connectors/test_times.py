@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from connectors import open_source
-from connectors.columns import circles_of
 from connectors.kafka.values import AvroValues, CsvValues, JsonValues
 from connectors.options import Options
+from connectors.times import circles_of
 from tests.connectors.streams import write
 
 NAMES = ["t hour sin", "t hour cos", "t weekday sin", "t weekday cos"]
