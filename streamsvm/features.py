@@ -178,14 +178,14 @@ class FeatureSpace:
     def set_fast_path(self) -> None:
         """Prepare for events that have a number under each name there is, and nothing else.
 
-        Such an event x (len(x) == plain_length) is written to memory, in order of columns, by
-        `packer(buffer, offset, *getter(x))`, which raises one of NOT_PLAIN where it is not of that kind. A new column
-        ends this (plain_length is -1) until the next such event: sparse rows of many columns bring none.
+        `packer(*getter(x))` gives the values of such an event x (len(x) == plain_length) as bytes, in order of columns,
+        and raises one of NOT_PLAIN where it is not of that kind. A new column ends this (plain_length is -1) until the
+        next such event: sparse rows of many columns bring none.
         """
         n = len(self.names)
         self.plain_length = n if n > 0 and not self._strings else -1
         self.getter: Callable[[Any], tuple[Any, ...]] = itemgetter(*self.names) if n > 1 else _Single(self.names)
-        self.packer = struct.Struct(f"{n}d").pack_into
+        self.packer = struct.Struct(f"{n}d").pack
 
     def copy(self) -> FeatureSpace:
         """A space with the same columns, which goes its own way from here."""

@@ -16,6 +16,7 @@ from streamsvm.decide.checks import without_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
+from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
@@ -24,6 +25,9 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
 
     Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one. Sets of
     labels, reasons, and what else the classifier knows, are asked of its `model`.
+
+    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
+    learn; each call gives what it would give by itself.
 
     Parameters
     ----------
@@ -53,7 +57,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
     ) -> None:
         check_model(model)
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
-        self._costs = Costs(cost, class_weight, abstain)
+        self._costs, self._lock = Costs(cost, class_weight, abstain), Lock()
         self._codes: dict[Hashable, int] = {}
         self._leaves = isinstance(model, LeavesProbabilities)
         self._begin()
@@ -117,19 +121,24 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         NotImplementedError
             Where the classifier knows no probabilities.
         """
+        with self._lock:
+            decision = self._decide_one(x, **kwargs)
+            return None if decision == ABSTAINS else self._labels[decision]
+
+    def _decide_one(self, x: dict[Hashable, Any], **kwargs: Any) -> int:
+        """The number of the label of least expected cost, or ABSTAINS."""
         model: Any = self.model
         if self._leaves:
-            model._predict(x)
-            if model._left is not self._left:
-                self._decide_by(model)
-            if self._live is not None:
-                decision = self._live.decide()
-                return None if decision == ABSTAINS else self._labels[decision]
+            with model._lock:
+                model._predict(x)
+                if model._left is not self._left:
+                    self._decide_by(model)
+                if self._live is not None:
+                    return self._live.decide()
         shares: dict[Any, float] = model.predict_proba_one(x, **kwargs)
         if self._shares is None or not self._shares.put(shares):
             self._take(shares)
-        decision = self._own.decide()
-        return None if decision == ABSTAINS else self._labels[decision]
+        return self._own.decide()
 
     def _take(self, shares: dict[Any, float]) -> None:
         """Have an event decided whose labels are not those of the last."""
@@ -147,6 +156,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         self._left, self._labels = model._left, self.classes_
         self._live = LiveCosts(self._costs, model._left, known) if known == self._labels else None
 
+    @locked
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event.
 
@@ -166,6 +176,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             self._begin()
         self._costs.come(code)
 
+    @locked
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
         """Learn rows; for classifiers that have `learn_many`, as those of this package and some of River.
 
@@ -203,6 +214,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         model: Any = self.model
         return model.predict_proba_many(X)
 
+    @locked
     def predict_many(self, X: Any) -> Any:
         """The decisions `predict_one` gives for rows; for classifiers that have `predict_proba_many`.
 
@@ -235,6 +247,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         proba = self._over_known(proba, classes)
         return self._answers(self._costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)[0])
 
+    @locked
     def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
 
@@ -293,6 +306,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
 
     # Saving ------------------------------------------------------------------------------------------------------
 
+    @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
         header, arrays = state_of(self.model)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.decide.sets import AllSets, Key, LabelSets, labels_in
+from streamsvm.locks import locked
 
 
 class PredictsSets:
@@ -19,6 +20,7 @@ class PredictsSets:
     """
 
     _sets: AllSets
+    _lock: Any  # a Lock
 
     @property
     @abstractmethod
@@ -29,6 +31,7 @@ class PredictsSets:
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label."""
 
+    @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
         """The sets of a coverage, for those who run a learner by `run_batch`, which leaves them alone.
 
@@ -52,6 +55,7 @@ class PredictsSets:
     def _sets_began(self) -> None:
         """Be ready for sets."""
 
+    @locked
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
@@ -109,6 +113,7 @@ class PredictsManySets(PredictsSets):
     def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
         """Labels as a series that goes with a frame, or as they are."""
 
+    @locked
     def predict_set_many(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Any:
         """The sets `predict_set_one` gives, as a table of which labels are in them.
 

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.locks import locked
 from streamsvm.parameters import check_number
 
 Masks = NDArray[np.bool_]
@@ -315,6 +316,7 @@ class Explains:
     def peek_proba_many(self, X: Any) -> Floats:
         """Probabilities of rows, without a trace."""
 
+    @locked
     def explain_one(self, x: dict[Hashable, Any], evaluations: int = EVALUATIONS, nearest: int = 3) -> Reasons | None:
         """What each feature adds to the log-odds of the predicted label against the next one.
 

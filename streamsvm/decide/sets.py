@@ -99,9 +99,9 @@ class LabelSets:
 
     def _use(self, state: State) -> None:
         """Work on this state from now on, and whoever follows events by it."""
-        self._state = state
         for follower in self._followers:
             follower.covering.sets = state.address
+        self._state = state
 
     def of(self, proba: Floats) -> Members:
         """The sets of rows, by the thresholds as they are.

@@ -11,6 +11,7 @@ from river import base
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
+from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
 
 
@@ -21,6 +22,9 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
     `DelayedClassifier` has it for any classifier. Of this one the probabilities that an event was predicted with are
     taken where it is learned next, if that is the same dict (filled anew for another event, it has to be predicted
     anew); others are asked for again. It can be saved where the classifier is one of this package.
+
+    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
+    learn; each call gives what it would give by itself.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
 
     def __init__(self, model: base.Classifier) -> None:
         check_model(model)
-        self.model = model
+        self.model, self._lock = model, Lock()
         self._sets = AllSets()
         self._codes: dict[Hashable, int] = {}
         self._asked: Any = None
@@ -80,6 +84,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         """
         return self.model.predict_one(x, **kwargs)
 
+    @locked
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """As the classifier has it.
 
@@ -107,6 +112,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         self._live = self._sets.live(self._shares.proba)
         self._take = next((sets.take for sets in self._live.values()), None)
 
+    @locked
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
@@ -142,6 +148,7 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         sets.take(-1)
         return sets.found(self._codes)
 
+    @locked
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
         """Learn one event, and take its label into the sets that were asked for.
 
@@ -170,10 +177,12 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._lock = Lock()
         self._sets_began()
 
     # Saving ------------------------------------------------------------------------------------------------------
 
+    @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
         header, arrays = state_of(self.model)

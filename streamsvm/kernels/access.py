@@ -13,10 +13,12 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
+    box,
     infer_getattr,
     intrinsic,
     lower_getattr_generic,
     lower_setattr_generic,
+    make_attribute_wrapper,
     register_model,
     typeof_impl,
     unbox,
@@ -141,3 +143,87 @@ def _address_of(_: Any, state: Any) -> Any:
 
 
 address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intrinsic(_address_of)
+
+
+# Values of a single event ---------------------------------------------------------------------------------------------
+
+
+class PackedType(types.Type):
+    """The values of an event as `bytes`: what one call packs is its own, whatever other threads do."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Packed")
+
+
+class SharesType(types.Type):
+    """Numbers that become a list of Python before the interpreter's lock may be given to another thread."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Shares")
+
+
+PACKED, SHARES = PackedType(), SharesType()
+
+
+@register_model(PackedType)
+class _PackedModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, [("start", types.intp), ("size", types.intp)])
+
+
+@register_model(SharesType)
+class _SharesModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, [("start", types.intp), ("size", types.intp)])
+
+
+make_attribute_wrapper(PackedType, "start", "start")
+make_attribute_wrapper(PackedType, "size", "size")
+
+
+@unbox(PackedType)
+def _unbox_packed(kind: PackedType, packed: Any, c: Any) -> NativeValue:
+    start, size = cgutils.alloca_once(c.builder, c.pyapi.cstring), cgutils.alloca_once(c.builder, c.pyapi.py_ssize_t)
+    is_ok = c.pyapi.bytes_as_string_and_size(packed, start, size)
+    found = cgutils.create_struct_proxy(kind)(c.context, c.builder)
+    found.start = c.builder.ptrtoint(c.builder.load(start), ir.IntType(64))
+    found.size = c.builder.load(size)
+    return NativeValue(found._getvalue(), is_error=c.builder.not_(is_ok))
+
+
+def _nothing_packed(_: Any) -> Any:
+    """No values: the event is in the memory already."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return context.get_constant_null(PACKED)
+
+    return PACKED(), codegen
+
+
+nothing_packed: Any = bytes if config.DISABLE_JIT else intrinsic(_nothing_packed)
+
+
+@box(SharesType)
+def _box_shares(kind: SharesType, shares: Any, c: Any) -> Any:
+    found = cgutils.create_struct_proxy(kind)(c.context, c.builder, value=shares)
+    values = c.builder.inttoptr(found.start, ir.DoubleType().as_pointer())
+    made = c.pyapi.list_new(found.size)
+    with c.builder.if_then(cgutils.is_not_null(c.builder, made)), cgutils.for_range(c.builder, found.size) as loop:
+        value = c.builder.load(c.builder.gep(values, [loop.index]))
+        c.pyapi.list_setitem(made, loop.index, c.pyapi.float_from_double(value))
+    return made
+
+
+def _shares_of(_: Any, array: Any, n: Any) -> Any:
+    """The first n numbers of an array, as what becomes a list."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        shares = cgutils.create_struct_proxy(SHARES)(context, builder)
+        shares.start, shares.size = builder.ptrtoint(array.data, ir.IntType(64)), values[1]
+        return shares._getvalue()
+
+    return SHARES(array, types.intp), codegen
+
+
+shares_of: Any = (lambda array, n: array[:n].tolist()) if config.DISABLE_JIT else intrinsic(_shares_of)

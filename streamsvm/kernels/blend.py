@@ -31,7 +31,7 @@ import math
 from numba import types
 
 from streamsvm.kernels import brief, call, inlined, kernel
-from streamsvm.kernels.access import StateType, address_of, state_at
+from streamsvm.kernels.access import PACKED, StateType, address_of, shares_of, state_at
 from streamsvm.kernels.answers import SEEN, keep_answer, kept_answer
 from streamsvm.kernels.autocorrelation import (
     AUTOCORRELATION,
@@ -56,6 +56,7 @@ from streamsvm.kernels.requests import REQUEST, answer, late_at
 from streamsvm.kernels.rows import (
     LOOK,
     MOST_EVENTS,
+    PROBA,
     ROWS,
     follow,
     is_followed,
@@ -769,12 +770,14 @@ def vote_on_rows(address, block_address, request_address):
 
 
 @brief
-def event(state, label, weight):
+def event(state, packed, label, weight):
     """Predict or learn the single event, as `polytope.event` does; its probabilities are there with its class.
 
     It is a request for one row: what that takes is compiled already.
     """
-    row, columns, n, shared = single_event(state.rows)
+    row, columns, n, shared = single_event(state.rows, packed)
+    if n < 0:
+        return -2
     request, block = state.whole if shared else state.listed, state.block
     at_hand = is_at_hand(state, row, columns, n, shared)
     state.at_hand = 0
@@ -794,6 +797,13 @@ def event(state, label, weight):
         keep_at_hand(state, row, columns, n, shared)
         return request.codes[0]
     return 0
+
+
+@brief
+def event_proba(state, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(state, packed, PROBA, 1.0) >= 0
+    return shares_of(state.proba, state.n_classes if known else 0)
 
 
 @kernel
@@ -816,7 +826,8 @@ def run_rows(state, request):
 _STATE = StateType(BLEND.name)
 
 ENTRIES = {
-    "event": Entry(event, (_STATE, types.int64, types.float64)),
+    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_STATE, PACKED)),
     "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
     "scale_rows": Entry(scale_rows, (types.int64,) * 3),
     "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 3),

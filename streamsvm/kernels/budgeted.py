@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import types
 
 from streamsvm.kernels import brief, call, inlined, kernel
-from streamsvm.kernels.access import StateType, address_of, state_at
+from streamsvm.kernels.access import PACKED, StateType, address_of, shares_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
 from streamsvm.kernels.entries import Entry
@@ -37,7 +37,7 @@ from streamsvm.kernels.exponential import exp_below
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
 from streamsvm.kernels.metric import is_due, relearn_metric
 from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
-from streamsvm.kernels.rows import PREDICT, follow, in_hand, is_followed, load, observe_in_hand, single_event, u
+from streamsvm.kernels.rows import PREDICT, PROBA, follow, in_hand, is_followed, load, observe_in_hand, single_event, u
 from streamsvm.kernels.seats import find_seat, is_seated, n_seats
 from streamsvm.kernels.state import f32
 
@@ -285,10 +285,12 @@ def settle_average(state, h):
 
 
 @brief
-def event(state, label, weight):
+def event(state, packed, label, weight):
     """Predict or learn the single event, as `polytope.event` does."""
     rows = state.rows
-    row, columns, n, shared = single_event(rows)
+    row, columns, n, shared = single_event(rows, packed)
+    if n < 0:
+        return -2
     m = load(rows, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
@@ -309,6 +311,13 @@ def event(state, label, weight):
     learn(state, m, label, weight)
     observe_in_hand(rows, row, columns, 0, n, shared)
     return 0
+
+
+@brief
+def event_proba(state, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(state, packed, PROBA, 1.0) >= 0
+    return shares_of(state.proba, state.n_classes if known else 0)
 
 
 @kernel
@@ -364,7 +373,8 @@ def run_member(address, block_address, i, at_hand):
 _STATE = StateType(BSGD.name)
 
 ENTRIES = {
-    "event": Entry(event, (_STATE, types.int64, types.float64)),
+    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_STATE, PACKED)),
     "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
     "run_member": Entry(run_member, (types.int64,) * 4),
 }

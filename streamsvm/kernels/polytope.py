@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 
 from streamsvm.kernels import brief, inlined, kernel
-from streamsvm.kernels.access import StateType, state_at
+from streamsvm.kernels.access import PACKED, StateType, shares_of, state_at
 from streamsvm.kernels.blocks import BLOCK, hand_over, keep_scores, takes_part
 from streamsvm.kernels.calibration import CALIBRATION, find_softmax, is_sampled, learn_softmax
 from streamsvm.kernels.entries import Entry
@@ -26,6 +26,7 @@ from streamsvm.kernels.requests import REQUEST, answer, is_learned, needs_proba
 from streamsvm.kernels.rows import (
     MOST_EVENTS,
     PREDICT,
+    PROBA,
     ROWS,
     borrow,
     follow,
@@ -454,14 +455,17 @@ def open_classes(state, n):
 
 
 @brief
-def event(state, label, weight):
+def event(state, packed, label, weight):
     """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
 
-    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used: nothing
-    has changed then. Probabilities are left in `proba`, also by learning where somebody follows events.
+    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used, or -2
+    where another thread has the learner: nothing has changed then. Probabilities are left in `proba`, also by learning
+    where somebody follows events.
     """
     rows = state.rows
-    row, columns, n, shared = single_event(rows)
+    row, columns, n, shared = single_event(rows, packed)
+    if n < 0:
+        return -2
     m = load(rows, row, columns, 0, n, shared)
     if m < 0:
         return m - 1
@@ -481,6 +485,13 @@ def event(state, label, weight):
     step(state, event_rows, values, m, label, weight, -1)
     observe_in_hand(rows, row, columns, 0, n, shared)
     return 0
+
+
+@brief
+def event_proba(state, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(state, packed, PROBA, 1.0) >= 0
+    return shares_of(state.proba, state.n_classes if known else 0)
 
 
 @kernel
@@ -567,7 +578,8 @@ def draw(rng, n):
 _STATE = StateType(CPM.name)
 
 ENTRIES = {
-    "event": Entry(event, (_STATE, types.int64, types.float64)),
+    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_STATE, PACKED)),
     "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
     "run_member": Entry(run_member, (types.int64,) * 4),
 }

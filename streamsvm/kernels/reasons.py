@@ -28,7 +28,7 @@ import math
 from numba import types
 
 from streamsvm.kernels import call, fused, inlined, kernel
-from streamsvm.kernels.access import StateType, state_at
+from streamsvm.kernels.access import StateType, nothing_packed, state_at
 from streamsvm.kernels.autocorrelation import is_heard as is_autocorrelation_heard
 from streamsvm.kernels.blend import BLEND, LEAST_LOG, LEAST_PROBABILITY, LEAST_VOTE, blend_at, event
 from streamsvm.kernels.calibration import is_heard as is_noise_heard
@@ -643,7 +643,7 @@ def explain_rows(state, request, walk):
     for i in range(request.indptr.size - 1):
         walk.row = i
         hold(rows, request, i, shared)
-        best = event(state, FOLLOW, 1.0)
+        best = event(state, nothing_packed(), FOLLOW, 1.0)
         if best < -1:
             return
         request.codes[i] = best
@@ -651,7 +651,7 @@ def explain_rows(state, request, walk):
             answer(request, i, best, state.proba, state.n_classes)
         if is_learned(request, i):
             hold(rows, request, i, shared)
-            event(state, request.labels[i], request.weights[i])
+            event(state, nothing_packed(), request.labels[i], request.weights[i])
 
 
 @inlined

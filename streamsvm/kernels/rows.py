@@ -66,6 +66,7 @@ ROWS = Declaration(
     {
         "row_length": Number("how many of the first columns a single event has values for", i64),
         "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
+        "held": address("more than 0 while a thread has the learner's lock, or another memory took its place"),
         "n_pairs": Number("how many pairs the event in hand has", i64),
         "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
         "n_far": Number("in order, how many of these may not enter the sums of their columns as they are", i64),
@@ -122,16 +123,43 @@ def borrow(array):
     return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
 
 
+@inlined
+def packed_values(packed):
+    """The values of an event that a call has packed."""
+    return carray(_pointer(packed.start), (packed.size >> 3,), np.float64)
+
+
 if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines that tests reach
     borrow = np.asarray
 
+    def packed_values(packed):
+        return np.frombuffer(packed) if packed else np.zeros(0)
+
 
 @inlined
-def single_event(rows):
+def single_event(rows, packed):
     """The values and columns of a single event, how many, and whether columns are `shared`, as for `load`.
 
-    It has values for the first `row_length` columns, or for those it lists: only once, then the list counts no more.
+    Parameters
+    ----------
+    packed
+        Its values, of the first columns. Where it is empty, a thread that has the learner's lock has put the event into
+        the memory: with values for the first `row_length` columns, or for those it lists, once.
+
+    Returns
+    -------
+    (values, columns, n, shared)
+        n is -1 where a thread has the lock, or the memory is another one now.
     """
+    values = packed_values(packed)
+    n = values.size
+    if n > 0:
+        row = rows.row
+        if rows.held > 0 or n > row.size:
+            return row, rows.all_rows, -1, True
+        for j in range(n):
+            row[u(j)] = values[u(j)]
+        return row, rows.all_rows, n, True
     if rows.listed == 0:
         return rows.row, rows.all_rows, rows.row_length, True
     n = rows.listed - 1

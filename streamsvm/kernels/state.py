@@ -506,7 +506,21 @@ class State:
     # Copies in memory ---------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self.declaration, self.dims, self.parts, self._block.copy())
+        return _rebuild, (self.declaration, self.dims, self.parts, self._without_addresses())
+
+    def _without_addresses(self) -> NDArray[np.uint8]:
+        """A copy of its memory, which is the same for states that hold the same."""
+        block, head = self._block.copy(), self.declaration.record.itemsize
+        words = np.zeros(head // 8, i64)
+        words[self.declaration.taken] = self._words[self.declaration.taken]
+        block[:head] = words.view(np.uint8)
+        for name, array in self.declaration.own_arrays.items():
+            if array.addresses:
+                start, end, _, _ = self._layout.spans[name]
+                records = block[start:end].view(array.element)
+                for field_ in array.addresses:
+                    records[field_] = 0
+        return block
 
 
 def _rebuild(declaration: Declaration, dims: dict[str, int], parts: dict[str, State], block: NDArray[Any]) -> State:

@@ -6,7 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -26,6 +26,7 @@ from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
+from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import (
     LOADABLE,
     Archived,
@@ -60,13 +61,19 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
-    them. Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
+    them.
+
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
+    gives what it would give by itself. A single event is one compiled call that keeps the interpreter's lock; all else
+    takes the learner's `_lock`. Memory that a learner has outgrown is there as long as a call has it.
 
     A subclass names its kernel file, `_kernels`, with `event` and `run_rows`, and gives `_new_state`.
     """
 
     _kernels: ClassVar[ModuleType]
     _event: ClassVar[Any]
+    _event_proba: ClassVar[Any]
+    _lock: LearnerLock
 
     max_features: int
     categories: tuple[Hashable, ...] | None
@@ -107,13 +114,15 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "_kernels" in cls.__dict__:
-            cls._event = _entry(cls)
+            cls._event, cls._event_proba = _entry(cls, "event"), _entry(cls, "event_proba")
             LOADABLE[cls.__name__] = cls
 
     # State -------------------------------------------------------------------------------------------------------
 
     def _reset(self) -> None:
         """Begin with nothing learned."""
+        if "_lock" not in self.__dict__:
+            self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._codes: dict[Hashable, int] = {}
         self._many_classes_at = 0
@@ -183,6 +192,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
         return self._space.notices() + doubts
 
+    @locked
     def keep_categories(self, names: Sequence[Hashable]) -> None:
         """Take the strings under these names for categories from now on, as `categories` does from the start.
 
@@ -197,6 +207,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _use(self, state: State) -> None:
         """Work on this state from now on, with what the fast path of single events needs at hand."""
         self._state, self._rows = state, state.rows
+        self._lock.guard(state.rows)
         self._row, self._listed, self._proba = self._rows.row, self._rows.row_columns, state.proba
         self._explainer: Any = None
         # Views, whose elements are read many times faster than a number of a state, or an array's.
@@ -207,7 +218,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _follow_space(self) -> None:
         space = self._space
         self._rows.row_length = len(space)
-        self._fast = (space.plain_length, space.packer, memoryview(self._row), space.getter, self._state)
+        self._fast = (space.plain_length, space.packer, space.getter, self._state)
 
     def _follow_sets(self) -> None:
         """Have sets asked, and taught, by the probabilities that events leave."""
@@ -263,11 +274,22 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             self._space, self._shares_space = self._space.copy(), False
         return self._space
 
+    def share_lock(self, other: OnlineClassifier) -> None:
+        """Take over the lock of another learner.
+
+        Parameters
+        ----------
+        other
+            The learner whose place this one takes.
+        """
+        self._lock = other._lock
+        self._lock.guard(self._rows)
+
     def _another(self) -> Self:
         """A learner with the same settings, columns and labels, and memory of its own with nothing in it."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._sets = AllSets()
+        twin._sets, twin._lock = AllSets(), LearnerLock()
         twin._use(self._new_state(*self._capacity))
         twin._share_names(self)
         return twin
@@ -275,7 +297,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
         twin = object.__new__(type(self))
-        twin.__setstate__(self.__getstate__())
+        twin.__setstate__(self._shared_state())
         twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
         twin._follow_sets()
         return twin
@@ -317,15 +339,20 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             Nothing has been learned then.
         """
         code = self._codes.get(y)
-        plain_length, pack, row, get, state = self._fast
+        plain_length, pack, get, state = self._fast
         if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
             try:
-                pack(row, 0, *get(x))
+                packed = pack(*get(x))
             except NOT_PLAIN:
                 pass
             else:
-                if self._event(state, code, 1.0) == 0:
+                if self._event(state, packed, code, 1.0) == 0:
                     return
+        self._learn(x, y, w)
+
+    @locked
+    def _learn(self, x: dict[Hashable, Any], y: Any, w: float) -> None:
+        """Learn any event."""
         w = weight_of(w)
         if is_nan(y):
             self._code(y)  # raises
@@ -337,7 +364,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             self._doubt_labels(n_classes, [y])
             self._grow()
             self._list(*entries)
-            self._event(self._state, code, w)
+            self._event(self._state, b"", code, w)
 
     def _list(self, columns: Ints, values: Floats) -> None:
         """Make an event that lists its columns the single one at hand."""
@@ -362,18 +389,18 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         TypeError, ValueError
             For a feature that is infinite, or neither number nor string nor None.
         """
-        plain_length, pack, row, get, state = self._fast
+        plain_length, pack, get, state = self._fast
         if len(x) == plain_length and type(x) is dict:
             try:
-                pack(row, 0, *get(x))
+                packed = pack(*get(x))
             except NOT_PLAIN:
                 pass
             else:
-                code = self._event(state, scaling.PREDICT, 1.0)
+                code = self._event(state, packed, scaling.PREDICT, 1.0)
                 if code >= -1:
                     return self._answers[code]
-        self._list(*self._space.encode_event(x, learn=False))
-        return self._answers[self._event(state, scaling.PREDICT, 1.0)]
+        with self._lock:
+            return self._answers[self._predict(x, scaling.PREDICT)]
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned, 0 to 1; empty as long as nothing has been.
@@ -390,13 +417,23 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         TypeError, ValueError
             For a feature that is infinite, or neither number nor string nor None.
         """
-        n = self._n_classes[()]
-        if n == 0:
-            self._space.encode_event(x, learn=False)  # refuses what is no event
-            return {}
-        self._predict(x)
-        return dict(zip(self._answers[:n], self._shares, strict=False))
+        plain_length, pack, get, state = self._fast
+        if len(x) == plain_length and type(x) is dict:
+            try:
+                packed = pack(*get(x))
+            except NOT_PLAIN:
+                pass
+            else:
+                if shares := self._event_proba(state, packed):
+                    return dict(zip(self._answers, shares, strict=False))
+        with self._lock:
+            if self._n_classes[()] == 0:
+                self._space.encode_event(x, learn=False)  # refuses what is no event
+                return {}
+            _, shares = self._answer(x)
+            return dict(zip(self._answers, shares, strict=False))
 
+    @locked
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
@@ -435,24 +472,21 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         return sets.found(self._answers)
 
     def _answer(self, x: dict[Hashable, Any]) -> tuple[Any, Sequence[float]]:
-        """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call."""
+        """The label that `predict_one` gives, and the probabilities over `classes_`: good until the next call.
+
+        As with all that leaves something for the next call, the lock is needed where other threads use the learner.
+        """
         code = self._predict(x)
         return self._answers[code], self._shares[: self._n_classes[()]]
 
     def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
-        plain_length, pack, row, get, state = self._fast
-        if len(x) == plain_length and type(x) is dict:
-            try:
-                pack(row, 0, *get(x))
-            except NOT_PLAIN:
-                pass
-            else:
-                code: int = self._event(state, asked, 1.0)
-                if code >= -1:
-                    return code
+        if self._pack(x):
+            code: int = self._event(self._state, b"", asked, 1.0)
+            if code >= -1:
+                return code
         self._list(*self._space.encode_event(x, learn=False))
-        return int(self._event(self._state, asked, 1.0))
+        return int(self._event(self._state, b"", asked, 1.0))
 
     def _relevances(self) -> Floats | None:
         """The part of each of the first columns in a learned metric, 0 of the others; None where there is none."""
@@ -460,18 +494,18 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
-        plain_length, pack, row, get, _ = self._fast
+        plain_length, pack, get, _ = self._fast
         if len(x) != plain_length or type(x) is not dict:
             return False
         try:
-            pack(row, 0, *get(x))
+            self._row[:plain_length] = np.frombuffer(pack(*get(x)), np.float64)
         except NOT_PLAIN:
             return False
         return True
 
     def _predict_packed(self) -> bool:
         """Predict the event at hand: the probabilities are then in `_proba`. False where it cannot be used."""
-        return bool(self._event(self._state, scaling.PROBA, 1.0) >= -1)
+        return bool(self._event(self._state, b"", scaling.PROBA, 1.0) >= -1)
 
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         """Learn the event at hand; what was probable before, or None where it cannot be used."""
@@ -479,18 +513,19 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         if not self._predict_packed():
             return None
         proba: NDArray[np.float64] = self._proba[:n].copy()
-        self._event(self._state, code, 1.0)
+        self._event(self._state, b"", code, 1.0)
         return proba
 
     def _test_packed(self, code: int) -> int:
         """Predict the event at hand, then learn it: the class, -1 where there is none; less where it cannot be used."""
-        predicted = int(self._event(self._state, scaling.PREDICT, 1.0))
+        predicted = int(self._event(self._state, b"", scaling.PREDICT, 1.0))
         if predicted >= -1:
-            self._event(self._state, code, 1.0)
+            self._event(self._state, b"", code, 1.0)
         return predicted
 
     # Many events -------------------------------------------------------------------------------------------------
 
+    @locked
     def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
         """Learn rows one after another, exactly as a loop of `learn_one` does.
 
@@ -511,6 +546,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """
         self._run_followed(*self._prepare(X, y, w, False), predict=False)
 
+    @locked
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives for rows.
 
@@ -532,6 +568,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         codes, _, _ = self._run(self._space.encode(X))
         return like(X, self._decode(codes))
 
+    @locked
     def predict_proba_many(self, X: Any) -> Any:
         """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
 
@@ -553,6 +590,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         n = int(self._state.n_classes)
         return frame_like(X, self._probabilities(X), self._answers[:n])
 
+    @locked
     def _probabilities(self, X: Any) -> Floats:
         _, _, proba = self._run(self._space.encode(X), n_proba=int(self._state.n_classes))
         return proba
@@ -563,6 +601,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
         return like(X, labels)
 
+    @locked
     def peek_proba_many(self, X: Any) -> Floats:
         """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
 
@@ -581,6 +620,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         _, _, proba = self._run(self._space.encode(X), predict=False, n_proba=int(self._state.n_classes))
         return proba
 
+    @locked
     def test_then_train(
         self,
         X: Any,
@@ -626,11 +666,13 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         predicted = like(X, self._decode(codes))
         return answers(predicted, probabilities if proba else None, members)
 
+    @locked
     def _proba_then_train(self, X: Any, y: Any) -> tuple[Floats, Ints]:
         rows, numbers, weights = self._prepare(X, y, None, True)
         _, _, proba, _ = self._run_followed(rows, numbers, weights, proba=True)
         return proba, numbers
 
+    @locked
     def run_batch(
         self,
         features: Any,
@@ -792,7 +834,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _show(self, x: Mapping[Hashable, Any]) -> bool:
         """Have an event looked at by what follows events; returns whether it could be used. No trace is left."""
         self._put_to_explain(x)
-        return bool(self._event(self._state, scaling.LOOK, 1.0) >= 0)
+        return bool(self._event(self._state, b"", scaling.LOOK, 1.0) >= 0)
 
     def _new_explainer(self) -> Explainer | None:
         """What finds reasons in its memory as it is; None where predictions have to be asked for."""
@@ -836,6 +878,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     # Saving ------------------------------------------------------------------------------------------------------
 
+    @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, as a JSON header and arrays: `from_state` continues from it bit for bit.
 
@@ -926,9 +969,20 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     def __getstate__(self) -> dict[str, Any]:
         # In memory labels and names keep their own objects, of whatever type.
+        with self._lock:
+            state = self._shared_state()
+            state["_state"] = self._new_state(*self._capacity)
+            state["_state"].take(self._state)
+            state |= {name: copy(state[name]) for name in ("_codes", "_answers")}
+            state["_sets"] = deepcopy(self._sets)
+            state["_columns"] = tuple(map(copy, state["_columns"]))
+            return state
+
+    def _shared_state(self) -> dict[str, Any]:
+        """Everything that makes up the learner, not copied."""
         state = dict(self.__dict__)
         views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
-        for name in (*views, "_space"):
+        for name in (*views, "_lock", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))
@@ -938,6 +992,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         state = dict(state)
         columns, memory = state.pop("_columns"), state.pop("_state")
         self.__dict__.update(state)
+        self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
         fresh = self._new_state(*self._capacity)
@@ -983,17 +1038,17 @@ def _label_notice(n_learned: int) -> str:
     )
 
 
-def _entry(cls: type[OnlineClassifier]) -> Any:
-    """The compiled step of single events as a class attribute, compiled when it is first called.
+def _entry(cls: type[OnlineClassifier], name: str) -> Any:
+    """A compiled step of single events as a class attribute, compiled when it is first called.
 
     From then on it is called without the look at the arguments' types that each call of a dispatcher costs.
     """
 
     def first_call(*arguments: Any) -> Any:
-        entry = cls._kernels.ENTRIES["event"]
+        entry = cls._kernels.ENTRIES[name]
         prepare([entry])
         compiled = entry.compile()
-        cls._event = staticmethod(compiled) if isinstance(compiled, FunctionType) else compiled
+        setattr(cls, f"_{name}", staticmethod(compiled) if isinstance(compiled, FunctionType) else compiled)
         return compiled(*arguments)
 
     return staticmethod(first_call)

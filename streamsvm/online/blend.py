@@ -20,6 +20,7 @@ from streamsvm.kernels.calibration import HEARING, MEMORY, new_calibration
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.requests import one_event
 from streamsvm.kernels.state import State
+from streamsvm.locks import locked
 from streamsvm.models import ArchiveError, public
 from streamsvm.online import base
 from streamsvm.online.archive import check_ranks, within
@@ -80,7 +81,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     A member ten points less accurate than the best becomes dormant: it has no say, and learns from one event in eight,
     until it has come nearer, or the blend becomes less accurate than it was.
 
-    Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
+    gives what it would give by itself.
 
     Parameters
     ----------
@@ -343,10 +345,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
     def _learn_packed(self, code: int) -> NDArray[np.float64] | None:
         # Learning takes the votes first. It does not count as a prediction, of which label autocorrelation takes note.
         n = self._n_classes[()]
-        return self._proba[:n] if self._event(self._state, code, 1.0) == 0 else None
+        return self._proba[:n] if self._event(self._state, b"", code, 1.0) == 0 else None
 
     def _test_packed(self, code: int) -> int:
-        if self._event(self._state, code, 1.0) < 0:
+        if self._event(self._state, b"", code, 1.0) < 0:
             return -2
         best = int(self._proba[: len(self._codes)].argmax())
         return best if self._proba[best] > 0.0 else -1
@@ -430,6 +432,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             total += vote + 1e-12
         return None if total == 0.0 else np.exp(thetas / total)
 
+    @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event, in the leading kernel member: what its prediction rests on.
 

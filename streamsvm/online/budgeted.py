@@ -17,6 +17,7 @@ from streamsvm.kernels import calibration, expansion, losses, maintenance, mergi
 from streamsvm.kernels.rows import LARGEST, PREDICT
 from streamsvm.kernels.seats import SEATS
 from streamsvm.kernels.state import State
+from streamsvm.locks import locked
 from streamsvm.models import ArchiveError, KernelExpansion, Scaler
 from streamsvm.online import base
 from streamsvm.online.archive import within
@@ -52,7 +53,8 @@ class BSGDClassifier(base.OnlineClassifier):
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Nothing is drawn at random.
 
-    Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
+    gives what it would give by itself.
 
     Parameters
     ----------
@@ -324,6 +326,7 @@ class BSGDClassifier(base.OnlineClassifier):
         """How many support vectors there are."""
         return int(self._state.n_vectors)
 
+    @locked
     def nearest(self, x: dict[Hashable, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors most like an event: what its prediction rests on, as `StreamSVMClassifier.nearest`.
 
@@ -350,7 +353,7 @@ class BSGDClassifier(base.OnlineClassifier):
             row[columns] = values
             return self.model.nearest(row, n) if self.n_support_vectors else []
         self._put_to_explain(x)
-        self._event(self._state, PREDICT, 1.0)
+        self._event(self._state, b"", PREDICT, 1.0)
         weights = np.zeros(len(self._state.heads))
         weights[self._state.heads.weight.argmax()] = 1.0
         return nearest_vectors(self._state, self._rows, self._rows, self._space, self._answers, n, weights)
@@ -405,6 +408,7 @@ class BSGDClassifier(base.OnlineClassifier):
             self._scaler(),
         )
 
+    @locked
     def adopt(self, model: KernelExpansion) -> None:
         """Forget all, and go on from another expansion with its scaling; every head takes it over.
 

@@ -15,6 +15,7 @@ from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.rows import LARGEST
 from streamsvm.kernels.state import State
+from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base
 from streamsvm.online.archive import within
@@ -44,7 +45,8 @@ class CPMClassifier(base.OnlineClassifier):
     Numbers are scaled as they run, strings are one-hot, new names and classes may come at any time, missing values
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused.
 
-    Threads that use one model take turns, or have copies: one that reads what another has moved ends the process.
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
+    gives what it would give by itself.
 
     Parameters
     ----------
@@ -197,6 +199,7 @@ class CPMClassifier(base.OnlineClassifier):
 
     # Several passes ----------------------------------------------------------------------------------------------
 
+    @locked
     def fit(self, X: Any, y: Any, *, n_steps: int | None = None, w: Any = None, seed: int = 0) -> Self:
         """Forget all, and learn a data set by steps on rows drawn at random, as the paper trains (Algorithm 1).
 
@@ -267,6 +270,7 @@ class CPMClassifier(base.OnlineClassifier):
         own = self.classes_[:c], faces[:, :, 1:].copy(), faces[:, :, 0].copy(), self._scaler()
         return Polytopes(*own, inverse_temperature=beta, noise=noise)
 
+    @locked
     def adopt(self, model: Polytopes) -> None:
         """Forget all, and go on from other polytopes with their scaling, at the step of a long stream.
 

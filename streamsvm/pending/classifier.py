@@ -17,6 +17,7 @@ from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
+from streamsvm.locks import Lock, locked
 from streamsvm.models import encode_label
 from streamsvm.parameters import check_number
 from streamsvm.pending.join import Answer, Events, Join
@@ -32,6 +33,9 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
 
     Events wait in arrays for classifiers of this package, some 300 bytes for 20 numbers, and as their own dicts for
     others.
+
+    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
+    learn; each call gives what it would give by itself.
 
     Parameters
     ----------
@@ -94,7 +98,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
-        self._sets = AllSets()
+        self._sets, self._lock = AllSets(), Lock()
         # What decides by costs around a classifier of this package is none of its business: it learns as without.
         self._deciding = model if isinstance(model, DecidingClassifier) and is_own(model.model) else None
         own = model if self._deciding is None else self._deciding.model
@@ -165,6 +169,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             return self.model.predict_proba_one(x, **kwargs)
         return self._predict(x, key, time, proba=True)[1]
 
+    @locked
     def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
         """The sets of a coverage, of which there is one here: it says what is kept with the events that wait.
 
@@ -230,9 +235,10 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         """
         if key is None:
             return super().predict_set_one(x, coverage, by_class, **kwargs)
-        self.label_sets(coverage, by_class)
-        members = self._ask(x, key, time).decided.members
-        return set() if members is None else set(labels_in(members[0], self._asked.classes))
+        with self._lock:
+            self.label_sets(coverage, by_class)
+            members = self._ask(x, key, time).decided.members
+            return set() if members is None else set(labels_in(members[0], self._asked.classes))
 
     def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
         """Learn the label of an event that waits, or that will come.
@@ -253,14 +259,17 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         """
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
-                self._deciding._number(self._asked.classes)
+                with self._lock:
+                    self._deciding._number(self._asked.classes)
             self.model.learn_one(x, y, **kwargs)
             return
-        join = self._joined()
-        moment = self._moment(time, join)
-        labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
-        join.step(_NO_EVENTS, labels, [key_text(x if key is None else key)])
+        with self._lock:
+            join = self._joined()
+            moment = self._moment(time, join)
+            labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
+            join.step(_NO_EVENTS, labels, [key_text(x if key is None else key)])
 
+    @locked
     def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
         asked = self._asked
         if isinstance(asked, OtherModel):

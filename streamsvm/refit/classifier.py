@@ -22,6 +22,7 @@ from streamsvm.decide.sets import AllSets, Key
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
+from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, LinearModel
 from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
@@ -78,6 +79,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     A model enters at a fixed number of events after its refit began, and is waited for there if it is late: so a run
     gives the same results whenever it is repeated, in whatever batches events come, and also when it is saved and
     loaded while a window is being solved. A solver that fails leaves everything as it is.
+
+    Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
+    gives what it would give by itself.
 
     Parameters
     ----------
@@ -218,6 +222,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _multiclass(self) -> bool:
         return True
 
+    @property
+    def _lock(self) -> LearnerLock:
+        return self._model._lock
+
     # What the learner knows -------------------------------------------------------------------------------------------
 
     @property
@@ -241,6 +249,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         failed = [note["outcome"] for note in self._notes[-1:] if note["outcome"].startswith("failed")]
         return self._model.notices + failed
 
+    @locked
     def keep_categories(self, names: Sequence[Any]) -> None:
         """Take the strings under these names for categories from now on.
 
@@ -262,6 +271,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         effect = getattr(self._model, "autocorrelation_effect", None)
         return None if effect is None else effect()
 
+    @locked
     def nearest(self, x: dict[Any, Any], n: int = 5) -> list[dict[str, Any]]:
         """The support vectors of the learner that are most like an event, as it has them; empty where it has none.
 
@@ -328,11 +338,13 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """The memory of the events that are remembered."""
         return self._memory.n_bytes
 
+    @locked
     def refit(self) -> None:
         """Have the window solved after the next labelled event, or the next multiple of 64 of them."""
         self._trigger.ask()
         self._look_ahead()
 
+    @locked
     def __getstate__(self) -> dict[str, Any]:
         self._finish_steps()
         return self.__dict__ | {
@@ -342,6 +354,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     # One event --------------------------------------------------------------------------------------------------------
 
+    @locked
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: float | None = None) -> None:
         """Learn one event, as the learner does.
 
@@ -428,8 +441,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """
         if self._is_alone:
             return self._model.predict_one(x)
-        code, _ = self._vote_on(x)
-        return self._model._answers[code]
+        with self._lock:
+            code, _ = self._vote_on(x)
+            return self._model._answers[code]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """The probability of each label learned, 0 to 1; empty as long as nothing has been.
@@ -448,8 +462,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """
         if self._is_alone:
             return self._model.predict_proba_one(x)
-        _, proba = self._vote_on(x)
-        return dict(zip(self.classes_, proba.tolist(), strict=False))
+        with self._lock:
+            _, proba = self._vote_on(x)
+            return dict(zip(self.classes_, proba.tolist(), strict=False))
 
     def _vote_on(self, x: dict[Any, Any]) -> tuple[int, Floats]:
         """The most probable class, and the probabilities of all that are known."""
@@ -463,6 +478,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     # Many events ------------------------------------------------------------------------------------------------------
 
+    @locked
     def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
         """Learn rows one after another, exactly as a loop of `learn_one` does.
 
@@ -500,6 +516,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         found, _, shares = self._run(rows, codes, weights, times, predict, n_proba)
         return found, shares, self._sets.run(shares, np.where(weights > 0.0, codes, -1), sets)
 
+    @locked
     def predict_many(self, X: Any) -> Any:
         """The labels `predict_one` gives for rows.
 
@@ -521,6 +538,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         codes, _, _ = self._run(self._model._space.encode(X))
         return like(X, self._model._decode(codes))
 
+    @locked
     def predict_proba_many(self, X: Any) -> Any:
         """The probabilities of rows: a frame of X's kind with a column for each label, or an array.
 
@@ -542,6 +560,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         proba = self._probabilities(X)
         return frame_like(X, proba, self.classes_[: proba.shape[1]])
 
+    @locked
     def _probabilities(self, X: Any) -> Floats:
         n = int(self._model._state.n_classes)
         _, _, proba = self._run(self._model._space.encode(X), n_proba=n)
@@ -553,6 +572,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _labels_like(self, X: Any, labels: NDArray[Any]) -> Any:
         return like(X, labels)
 
+    @locked
     def peek_proba_many(self, X: Any) -> Floats:
         """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
 
@@ -570,6 +590,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         _, _, proba = self._run(self._model._space.encode(X), predict=False, n_proba=n)
         return proba
 
+    @locked
     def test_then_train(
         self,
         X: Any,
@@ -621,6 +642,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         """How many numbers the learner has to remember of the moment of a prediction, to learn it late."""
         return self._model.memory_size
 
+    @locked
     def run_batch(
         self,
         features: Any,
@@ -958,12 +980,15 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _judge(self) -> None:
         """Let the challenger take the learner's place if it is better, and end its trial if it is not."""
         winner, outcome = (None, None) if self._adoption is None else self._adoption.winner()
-        self._model = winner or self._model
+        if winner is not None:
+            winner.share_lock(self._model)
+            self._model = winner
         if outcome is not None:
             self._notes = [*self._notes[:-1], *(note | {"outcome": outcome} for note in self._notes[-1:])]
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
+    @locked
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All there is to know, as a JSON header and arrays: `from_state` continues from it bit for bit.
 
