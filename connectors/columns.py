@@ -18,7 +18,7 @@ from connectors.cells import Bad, Cells, is_missing, shown
 from connectors.events import Features, Table
 from connectors.held import Coded, Texts
 from connectors.options import MISSING, Roles
-from connectors.times import time_features, times_of
+from connectors.times import Times
 
 _PLAINLY_MISSING = frozenset({"", "?"})
 _MEMO_SIZE = 1 << 16
@@ -205,20 +205,30 @@ class TextColumns:
         self._allowed = allowed or {}
         self._labels = Labels(self._missing(roles.label))
         self._values = Values(roles.missing, number_or_text)
+        self.times = Times(roles.time_unit, roles.time_format)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
         """What is decided: number, category, mixed or time, by name."""
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
-    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
-        """Go back to what was decided before."""
-        self.types, self.strays = dict(types), dict(strays)
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What is decided so far, as JSON."""
+        return {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
 
-    def decide(self, rows: Sequence[Cells]) -> None:
-        """Decide the undecided columns by rows seen at the start."""
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Go back to what was decided before."""
+        self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
+        self.times.restore(decided.get("units", {}))
+
+    def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
+        """Decide the undecided columns by rows seen at the start; units of times by those of a whole file."""
         for name in self._features:
             if name not in self.types:
                 self._decide(name, [row[self._index[name]] for row in rows])
+        times = [name for name in self._features if self.types.get(name) == "time"]
+        for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
+            self.times.decide(source, name, [row[self._index[name]] for row in rows])
 
     def _decide(self, name: str, cells: Cells) -> None:
         numeric = looks_numeric(cells, self._roles.missing)
@@ -239,7 +249,11 @@ class TextColumns:
         uses = Counter([*dict.fromkeys(self._features), *roles])
         alone = {name for name in used if uses[name] == 1}
         used |= {name: NUMBERS for name in self._features if name in alone and self.types.get(name) == "number"}
-        own = ((key, APART), (time, TIMES), *(((label, CODED),) if not self._features else ()))
+        own = (
+            (key, APART),
+            (time, LISTED if self._roles.time_format else TIMES),
+            *(((label, CODED),) if not self._features else ()),
+        )
         return used | {name: kind for name, kind in own if name in alone}
 
     def _others(self) -> tuple[str | None, ...]:
@@ -260,7 +274,7 @@ class TextColumns:
             table,
             [None] * n if label is None else self._known(label),
             None if key is None else _present(key),
-            time if time is None or isinstance(time, np.ndarray) else times_of(str(self._roles.time), time, bad),
+            None if time is None else self.times.milliseconds(str(self._roles.time), time, bad),
             bad,
         )
 
@@ -282,7 +296,7 @@ class TextColumns:
             self._decide(name, [next((cell for cell in cells if not is_missing(cell, self._roles.missing)), "")])
         kind = self.types.get(name)
         if kind == "time":
-            return time_features(name, cells, bad, self._roles.missing)
+            return self.times.features(name, cells, bad, self._roles.missing)
         return {name: self._column(name, kind, cells, bad)}
 
     def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:

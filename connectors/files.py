@@ -243,8 +243,7 @@ class TextSource(AheadSource):
     @property
     def _read_position(self) -> Position:
         """Where to resume: offset and line, what is decided about columns, fingerprints of bytes read."""
-        decided = {"types": dict(self._format.types), "strays": dict(self._format.strays)}
-        return self._reader.position | decided | {"cut": self._cut}
+        return self._reader.position | dict(self._format.decided) | {"cut": self._cut}
 
     @property
     def is_apart(self) -> bool:
@@ -262,7 +261,7 @@ class TextSource(AheadSource):
                 self._reader.seek(self._start)
                 return
             self._reader.seek(position)
-            self._format.restore_types(dict(position["types"]), dict(position["strays"]))
+            self._format.restore(position)
             self._sampled, self._cut = bool(position["types"]), bool(position["cut"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectorError(f"{self.name}: not a position of a text file: {position!r}") from error

@@ -141,7 +141,9 @@ class ArffFormat(TypedColumns):
         return row
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Nothing to decide: all types are declared."""
+        """Decide the units of times; all types are declared."""
+        assert self._columns is not None
+        self._columns.decide(self._source, rows, whole)
 
 
 def _without_comment(line: str) -> str:

@@ -141,7 +141,7 @@ class CsvFormat(TypedColumns):
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Decide the types of columns nobody declared."""
         assert self._columns is not None
-        self._columns.decide(rows)
+        self._columns.decide(self._source, rows, whole)
 
 
 def _named(delimiter: str) -> str:

@@ -24,7 +24,7 @@ from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
 from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
-from connectors.times import time_row, times_of
+from connectors.times import Times
 
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
@@ -43,10 +43,20 @@ class JsonFormat(TypedValues):
         self._roles = Roles.of(options)
         self._missing = frozenset({None, *self._roles.missing})
         self._labels = Labels(self._roles.missing, str)
+        self.times = Times(self._roles.time_unit, self._roles.time_format)
         self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
+
+    @property
+    def decided(self) -> Mapping[str, Any]:
+        """The units of times."""
+        return {"types": {}, "strays": {}, "units": dict(self.times.guesses)}
+
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Go back to the units decided when a position was taken."""
+        self.times.restore(decided.get("units", {}))
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none, but a look at the first lines tells an object that is spread over several."""
@@ -88,6 +98,9 @@ class JsonFormat(TypedValues):
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
             if not self._late_label:
                 self._check_label(names, len(rows))
+            times = [name for name, kind in self._convert.items() if kind == "time"]
+            for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
+                self.times.decide(self._source, name, [row.get(name) for row in rows])
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:
@@ -127,7 +140,7 @@ class JsonFormat(TypedValues):
             for name in (roles.label, roles.key, roles.time)
         )
         labels = [None] * len(rows) if label is None else list(self._known(label, bad))
-        times = None if time is None else times_of(str(roles.time), time, bad)
+        times = None if time is None else self.times.milliseconds(str(roles.time), time, bad)
         if roles.bare:
             return Events([{} for _ in rows], labels, key, times, bad)
         return Events(self._features(list(rows), bad), labels, key, times, bad)
@@ -172,12 +185,12 @@ class JsonFormat(TypedValues):
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
             if name in row and kind == "time":
-                row |= time_row(name, row[name], self._roles.missing)
+                row |= self.times.row(name, row[name], self._roles.missing)
                 del row[name]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])
-        except (TypeError, ValueError, OverflowError):
-            bad.setdefault(i, f"'{name}' is not a {kind}: {shown(row[name])}")
+        except (TypeError, ValueError) as error:
+            bad.setdefault(i, str(error) if kind == "time" else f"'{name}' is not a {kind}: {shown(row[name])}")
 
 
 def _without(row: dict[str, Any], gone: frozenset[Any]) -> dict[str, Any]:

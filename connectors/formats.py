@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from connectors.columns import Events, TextColumns
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({"types": {}, "strays": {}})
+
 
 @dataclass(slots=True)
 class Records:
@@ -39,20 +41,16 @@ class TextFormat(Protocol):
     """A way to write events as lines of text. Lines come without their ends."""
 
     @property
-    def types(self) -> Mapping[str, str]:
-        """The column types decided so far."""
+    def decided(self) -> Mapping[str, Any]:
+        """What is decided about columns so far, as JSON: a part of positions."""
 
-    @property
-    def strays(self) -> Mapping[str, int]:
-        """How close columns of numbers are to being mixed."""
-
-    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
-        """Go back to the types decided when a position was taken.
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Go back to what was decided when a position was taken.
 
         Parameters
         ----------
-        types, strays
-            What the properties of these names were then.
+        decided
+            A position, with what `decided` was then.
         """
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
@@ -128,19 +126,14 @@ class TypedColumns:
     _columns: TextColumns | None = None
 
     @property
-    def types(self) -> Mapping[str, str]:
+    def decided(self) -> Mapping[str, Any]:
         """The column types declared, or decided so far."""
-        return {} if self._columns is None else self._columns.types
+        return _NOTHING if self._columns is None else self._columns.decided
 
-    @property
-    def strays(self) -> Mapping[str, int]:
-        """How close columns of numbers are to being mixed."""
-        return {} if self._columns is None else self._columns.strays
-
-    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
-        """Go back to the types decided when a position was taken."""
+    def restore(self, decided: Mapping[str, Any]) -> None:
+        """Go back to what was decided when a position was taken."""
         if self._columns is not None:
-            self._columns.restore_types(types, strays)
+            self._columns.restore(decided)
 
     def events(self, rows: Sequence[Any]) -> Events:
         """The rows as columns."""
@@ -155,10 +148,12 @@ class TypedColumns:
 class TypedValues:
     """The part of a text format in which a value is what it is: there are no types to decide."""
 
-    types: Mapping[str, str] = MappingProxyType({})
-    strays: Mapping[str, int] = MappingProxyType({})
+    @property
+    def decided(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return _NOTHING
 
-    def restore_types(self, types: Mapping[str, str], strays: Mapping[str, int]) -> None:
+    def restore(self, decided: Mapping[str, Any]) -> None:
         """Nothing was decided."""
 
     def at_once(self, lines: Sequence[bytes]) -> Events | None:

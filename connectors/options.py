@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 from urllib.parse import parse_qsl
 
 from connectors.events import ConnectorError
 
+_SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
 KINDS = ("number", "category", "ignore", "time")
+TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""Units of times, and how many are a second."""
 MISSING = frozenset(
     "".join(letters)
     for text in ("", "?", "na", "nan", "null", "none")
@@ -138,10 +142,14 @@ class Options:
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         """One of the allowed words."""
-        value = str(self._take(key) or default)
-        if value not in allowed:
-            raise self._refuse(key, value, "one of " + ", ".join(sorted(allowed)))
-        return value
+        return self.one_of(key, sorted(allowed)) or default
+
+    def one_of(self, key: str, allowed: Iterable[str]) -> str | None:
+        """One of the allowed words, None where none is given."""
+        value = str(self._take(key) or "")
+        if value and value not in allowed:
+            raise self._refuse(key, value, "one of " + ", ".join(allowed))
+        return value or None
 
     def kinds(self, key: str) -> dict[str, str]:
         """Column kinds: a mapping, or a text such as ``x:category,y:ignore``."""
@@ -180,7 +188,7 @@ class Roles:
     """Which named column is what: the label, the key, the time; the others are features unless ignored.
 
     Beside that, which texts of labels and features are missing values, which columns are no features should they be
-    there, and whether there are to be features at all.
+    there, whether there are to be features at all, and how times are written: the unit of numbers, or the format.
     """
 
     label: str | None = None
@@ -191,6 +199,8 @@ class Roles:
     missing: frozenset[str] = MISSING
     hidden: list[str] = field(default_factory=list)
     bare: bool = False
+    time_unit: str | None = None
+    time_format: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> Roles:
@@ -204,7 +214,13 @@ class Roles:
             options.texts("missing", MISSING),
             options.names("hide"),
             options.flag("bare", False),
+            options.one_of("time_unit", TIME_UNITS),
+            options.text("time_format"),
         )
+        try:
+            check_times(options.name, roles.time_unit, roles.time_format)
+        except ValueError as error:
+            raise ConnectorError(str(error)) from None
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
 
@@ -231,3 +247,26 @@ class Roles:
 def _listed(names: list[str], most: int = 50) -> str:
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
+
+
+def check_times(source: str, unit: str | None, form: str | None) -> None:
+    """Refuse settings of times that do not fit.
+
+    Raises
+    ------
+    ValueError
+        The message says what is wrong.
+    """
+    if unit is not None and unit not in TIME_UNITS:
+        raise ValueError(f"{source}: `time_unit` must be one of {', '.join(TIME_UNITS)}, got {unit!r}")
+    if form is None:
+        return
+    if unit is not None:
+        raise ValueError(f"{source}: `time_unit` is for numbers, `time_format` for texts: say one of them")
+    try:
+        datetime.strptime(_SAMPLE.strftime(form), form)
+        fault = None if "%" in form else "it has no directives"
+    except ValueError as error:
+        fault = str(error)
+    if fault is not None:
+        raise ValueError(f"{source}: `time_format` {form!r} is not a format such as %d.%m.%Y %H:%M: {fault}")

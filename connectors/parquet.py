@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.ahead import AheadSource
 from connectors.arrow_cells import floats_of
@@ -29,7 +30,7 @@ from connectors.events import (
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
 from connectors.sinks import flat_columns, sync_directory, writing
-from connectors.times import time_features, times_of
+from connectors.times import Times, time_features
 
 _PART_ROWS = 1 << 17
 _READ_ROWS, _READ_VALUES = 1 << 13, 1 << 22  # at most at a time: to ask for fewer takes about as long
@@ -53,6 +54,7 @@ class ParquetSource(AheadSource):
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._roles = Roles.of(options)
         self._labels = Labels(self._roles.missing, str)
+        self._times = Times(self._roles.time_unit, self._roles.time_format)
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
         schema = self._files[0].schema_arrow
@@ -135,13 +137,14 @@ class ParquetSource(AheadSource):
         for name in self._features:
             table |= self._column(name, columns[name], bad)
         label, keys, times = (None if name is None else columns[name] for name in self._others())
+        moments = None if times is None else self._read_times(str(self._roles.time), times, bad)
         batch = Batch(
             table,
             [None] * len(rows) if label is None else self._known(_plain(label)),
             Origins({"file": self.name}, {"row": range(start, self._row)}),
-            self._read_position,
+            self._read_position,  # with the units that these times told
             keys=None if keys is None else _plain(keys),
-            times=None if times is None else times_of(str(self._roles.time), _plain(times), bad),
+            times=moments,
         )
         return batch.without(bad) if bad else batch
 
@@ -158,7 +161,10 @@ class ParquetSource(AheadSource):
         wanted = self._roles.types.get(name, kind)
         missing = self._roles.missing
         if wanted == "time":
-            return time_features(name, self._milliseconds(column).to_pylist(), bad, missing)
+            found = self._milliseconds(column)
+            if found is None:
+                return dict(self._times.features(name, _plain(column), bad, missing))
+            return dict(time_features(name, *found))
         if wanted == "number" and column.type == self._pa.float64():
             return {name: floats_of(column)}
         if kind == wanted == "number":
@@ -167,21 +173,31 @@ class ParquetSource(AheadSource):
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
         return {name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)}
 
-    def _milliseconds(self, column: Any) -> Any:
-        """Times as milliseconds since 1970; a column of another type as it is."""
+    def _read_times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
+        """The times of events."""
+        found = self._milliseconds(column)
+        if found is None:
+            return self._times.milliseconds(name, _plain(column), bad)
+        times, there = found
+        for i in np.flatnonzero(~there).tolist():
+            bad.setdefault(i, f"'{name}' is missing, but is the time of the event")
+        return times
+
+    def _milliseconds(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        """Times as milliseconds since 1970, and which are there; None for a column of another type."""
         kind, types = column.type, self._pa.types
         if types.is_date(kind):
             column = column.cast(self._pa.timestamp("ms"))
-        elif types.is_timestamp(kind):
-            column = column.cast(self._pa.timestamp("ms", kind.tz), safe=False)
-        else:
-            return column
-        return column.cast(self._pa.int64())
+        elif not types.is_timestamp(kind):
+            return None
+        there = np.array(column.is_valid().to_numpy(zero_copy_only=False))
+        numbers = np.array(column.cast(self._pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+        return Times(column.type.unit).milliseconds("", numbers, {}), there
 
     @property
     def _read_position(self) -> Position:
-        """The number of rows, and a fingerprint of the first file."""
-        return {"row": self._row, "sha256": self._fingerprint}
+        """The number of rows, a fingerprint of the first file, and the units of times."""
+        return {"row": self._row, "sha256": self._fingerprint, "units": dict(self._times.guesses)}
 
     @property
     def _read_fraction(self) -> float | None:
@@ -191,6 +207,7 @@ class ParquetSource(AheadSource):
         if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
             raise ConnectorError(f"{self.name}: is not the file that was read before")
         self._row = int(position["row"])
+        self._times.restore(position.get("units", {}))
 
     def _let_go(self) -> None:
         for file in self._files:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
@@ -13,75 +17,366 @@ from numpy.typing import NDArray
 
 from connectors.arrow_cells import FURTHEST_MS
 from connectors.cells import Bad, is_missing, shown
-from connectors.options import MISSING
+from connectors.events import ConnectorError
+from connectors.options import MISSING, TIME_UNITS
 
-_NO_TIME = (math.nan,) * 4
+EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
+"""A number of seconds since 1970 is taken for one between these, which are in March 1973 and January 2038; in a smaller
+unit, for one between as many more."""
+
+# Numbers that tell no unit count from an origin of their own. Such a count grows at most so many times at once.
+_GROWTH = 100
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _DAY_MS = 86_400_000
 _THURSDAY = 3  # the day 1970 began with, where Monday is 0
+_EXACT = 1 << 53  # up to here floats hold all whole numbers
+_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_DIGITS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # dates that look like numbers
+_RFC_2822 = re.compile(
+    r"(?:[A-Za-z]{3}, ?)?\d{1,2} [A-Za-z]{3} \d{4} \d\d:\d\d(?::\d\d)? (?:[+-]\d{4}|UT|UTC|GMT|Z|[ECMP][SD]T)"
+)
+_NAMED_UTC = re.compile(r" ?(?:UTC|GMT|Z)$")
+_SPACED_OFFSET = re.compile(r" (?=[+-]\d\d:?\d\d$)")
+
+logger = logging.getLogger("connectors")
 
 
-def time_of(text: str) -> int:
-    """Milliseconds since 1970 from a whole number of them or an ISO 8601 time, UTC where it names no zone.
+def unit_of(number: float) -> str | None:
+    """The unit in which a number since 1970 is a time of our days; None where it is in none.
 
     Examples
     --------
-    >>> time_of("1500"), time_of("1970-01-01T00:00:01.5"), time_of("1970-01-01 01:00+01:00")
-    (1500, 1500, 0)
+    >>> unit_of(1_700_000_000.5), unit_of(1_700_000_000_123), unit_of(1500)
+    ('s', 'ms', None)
     """
-    try:
-        time = int(text)
-    except ValueError:
-        moment = datetime.fromisoformat(text)
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    if abs(time) >= FURTHEST_MS:
-        raise ValueError(f"the time {shown(text)} is none")
-    return time
+    size = abs(number)
+    return next((unit for unit, n in TIME_UNITS.items() if EARLIEST_S * n <= size < LATEST_S * n), None)
 
 
-def times_of(name: str, values: Iterable[Any], bad: Bad) -> list[int]:
-    """Times of events; what is none is noted in `bad`."""
-    values = list(values)
-    if set(map(type, values)) <= {str}:
-        with contextlib.suppress(ValueError):
-            whole = list(map(int, values))
-            if min(whole, default=0) > -FURTHEST_MS and max(whole, default=0) < FURTHEST_MS:
-                return whole
-    times = []
-    for i, value in enumerate(values):
+class Times:
+    """Reads the times of a stream as milliseconds since 1970, UTC where they name no zone.
+
+    Times are numbers, ISO 8601, or RFC 2822. The unit of numbers is decided once for each column: by the first number
+    that is not 0. One that is a time between 1973 and 2038 in seconds, milliseconds, microseconds or nanoseconds has
+    that unit; any other counts milliseconds from an origin of its own. A number that is of another unit by the same
+    rule is refused.
+
+    Parameters
+    ----------
+    unit
+        The unit of all numbers: s, ms, us or ns. None: it is decided.
+    form
+        The format of all times, as `datetime.strptime` has it. None: they are as above.
+
+    Attributes
+    ----------
+    guesses : dict
+        By column, the unit decided; the largest number so far where they tell none.
+
+    Examples
+    --------
+    >>> times, bad = Times(), {}
+    >>> times.milliseconds("t", ["1700000500.5", "1700000501", "1700000500500", "Tue, 14 Nov 2023 22:21:40 GMT"], bad)
+    array([1700000500500, 1700000501000,             0, 1700000500000])
+    >>> times.guesses, list(bad)
+    ({'t': 's'}, [2])
+    """
+
+    def __init__(self, unit: str | None = None, form: str | None = None) -> None:
+        self.unit, self.form = unit, form
+        self.guesses: dict[str, Any] = {}
+        self._said: set[str] = set()
+
+    def restore(self, guesses: Mapping[str, Any]) -> None:
+        """Go back to what was decided before."""
+        self.guesses = dict(guesses)
+
+    def decide(self, source: str, name: str, values: Sequence[Any]) -> None:
+        """Decide the unit of a column by values seen at the start.
+
+        Raises
+        ------
+        ConnectorError
+            Where more than one in ten is of another unit.
+        """
+        if self.unit or self.form or name in self.guesses:
+            return
+        numbers = [number for value in values if (number := _number(value))]
+        if not numbers:
+            return
+        if fault := _date_in_digits(name, numbers[0]):
+            raise ConnectorError(f"{source}: {fault}")
+        told = Counter(unit for number in numbers if (unit := unit_of(number)))
+        guesses: list[Any] = [unit_of(numbers[0]) or abs(numbers[0]), *(unit for unit, _ in told.most_common(1))]
+        for guess in guesses:
+            if 10 * _count_refused(name, numbers, guess) <= len(numbers):
+                self.guesses[name] = guess
+                return
+        units = [unit for unit, _ in told.most_common(2)]
+        examples = [next(number for number in numbers if unit_of(number) == unit) for unit in units]
+        some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
+        others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
+        raise ConnectorError(
+            f"{source}: times in {name!r} are of several units, as it seems {some}{others}: say time_unit= one of "
+            f"{', '.join(TIME_UNITS)} (--time-unit), or mend the file"
+        )
+
+    def of(self, name: str, value: Any) -> int:
+        """One time.
+
+        Raises
+        ------
+        ValueError
+            If it is none: the message says why.
+        """
         try:
-            times.append(time_of(str(value)))
+            number = None if self.form else _number(value)  # before ISO 8601, which takes some for dates
+            if number is None:
+                return _moment(str(value).strip(), self.form)
+            unit = self.unit or self._unit(name, number)
+            found = scaled(number, unit)
+        except (_RefusedError, ConnectorError) as error:
+            raise ValueError(str(error)) from None
         except (ValueError, OverflowError):
-            bad.setdefault(i, _no_time(name, value))
-            times.append(0)
-    return times
+            raise ValueError(self._no_time(name, value)) from None
+        if abs(found) >= FURTHEST_MS:
+            raise ValueError(self._no_time(name, value))
+        return found
+
+    def milliseconds(self, name: str, values: Sequence[Any] | NDArray[Any], bad: Bad) -> NDArray[np.int64]:
+        """Times of one column; what is none is noted in `bad`."""
+        numbers = None
+        if isinstance(values, np.ndarray):
+            numbers = values
+        elif not self.form:
+            if (moments := _dashed(values)) is not None:
+                return moments
+            numbers = _numbers(values)
+        if numbers is not None and (found := self._at_once(name, numbers)) is not None:
+            return found
+        times = np.zeros(len(values), np.int64)
+        for i, value in enumerate(values if numbers is not values else values.tolist()):
+            try:
+                times[i] = self.of(name, value)
+            except ValueError as error:
+                bad.setdefault(i, str(error))
+        return times
+
+    def features(
+        self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING
+    ) -> dict[str, NDArray[np.float64]]:
+        """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
+        there = np.flatnonzero([not _is_missing(value, missing) for value in values])
+        found: Bad = {}
+        whole = len(there) == len(values)
+        times = np.zeros(len(values), np.int64)
+        times[there] = self.milliseconds(name, values if whole else [values[i] for i in there.tolist()], found)
+        for i, reason in found.items():
+            bad.setdefault(int(there[i]), reason)
+        is_time = np.zeros(len(values), bool)
+        is_time[np.delete(there, list(found))] = True
+        return time_features(name, times, is_time)
+
+    def row(self, name: str, value: Any, missing: frozenset[str] = MISSING) -> dict[str, float]:
+        """The features of a time by name; none where it is missing.
+
+        Raises
+        ------
+        ValueError
+            If it is not a time.
+        """
+        return {} if _is_missing(value, missing) else time_row(name, self.of(name, value))
+
+    # Units of numbers --------------------------------------------------------------------------------------------
+
+    def _unit(self, name: str, number: float) -> str:
+        """The unit of a number of a column, of which this may be the first."""
+        if not number:  # is the same in all
+            return "ms"
+        guess = self.guesses.get(name)
+        if guess is None:
+            guess = self._first(name, number)
+        told = unit_of(number)
+        if isinstance(guess, str):
+            if told not in (None, guess):
+                raise _RefusedError(_of_another(name, number, str(told), guess))
+            self._say(name, number)
+            return guess
+        if told is not None and abs(number) > _GROWTH * guess:
+            raise _RefusedError(_of_another(name, number, told, None))
+        self._say(name, number)
+        self.guesses[name] = max(guess, abs(number))
+        return "ms"
+
+    def _first(self, name: str, number: float) -> Any:
+        """Decide a column by its first number."""
+        if fault := _date_in_digits(name, number):
+            raise _RefusedError(fault)
+        guess = self.guesses[name] = unit_of(number) or abs(number)
+        return guess
+
+    def _at_once(self, name: str, numbers: NDArray[Any]) -> NDArray[np.int64] | None:
+        """Numbers of one column as times; None where one must be looked at by itself."""
+        unit = self.unit or self._unit_of_all(name, numbers)
+        if unit is None:
+            return None
+        most = FURTHEST_MS // (1000 if unit == "s" else 1)
+        if len(numbers) and not (numbers.min() > -most and numbers.max() < most):
+            return None
+        if numbers.dtype.kind == "f":
+            factor = 1000 / TIME_UNITS[unit]
+            own = numbers * factor if factor >= 1 else numbers / (TIME_UNITS[unit] // 1000)
+            return np.floor(own + 0.5).astype(np.int64)
+        if unit == "s":
+            return numbers * 1000
+        size = TIME_UNITS[unit] // 1000
+        return numbers if size == 1 else (numbers + size // 2) // size
+
+    def _unit_of_all(self, name: str, numbers: NDArray[Any]) -> str | None:
+        """What `_unit` says of all of these, one after the other; None where it refuses any."""
+        lowest, highest = (numbers.min().item(), numbers.max().item()) if len(numbers) else (0, 0)
+        if not (lowest or highest):
+            return "ms"
+        first = numbers[(numbers != 0).argmax()].item()
+        guess = self.guesses.get(name)
+        if guess is None:
+            try:
+                guess = self._first(name, first)
+            except _RefusedError:
+                return None
+        if isinstance(guess, str):
+            n = TIME_UNITS[guess]
+            if not EARLIEST_S * n <= lowest <= highest < LATEST_S * n and _tell(np.abs(numbers), guess).any():
+                return None
+        else:
+            largest = max(guess, highest, -lowest)
+            if largest >= EARLIEST_S:
+                sizes = np.abs(numbers)
+                before = np.maximum.accumulate(np.concatenate([[guess], sizes]))[:-1]
+                if (_tell(sizes) & (sizes > _GROWTH * before)).any():
+                    return None
+            self.guesses[name] = largest
+        self._say(name, first)
+        return guess if isinstance(guess, str) else "ms"
+
+    def _say(self, name: str, number: float) -> None:
+        """Say once how the numbers of a column are read."""
+        if name in self._said:
+            return
+        self._said.add(name)
+        guess = self.guesses[name]
+        if isinstance(guess, str):
+            moment = datetime.fromtimestamp(abs(number) / TIME_UNITS[guess], UTC)
+            is_one = "" if number < 0 else f" ({number} is {moment:%Y-%m-%d %H:%M:%S} UTC)"
+            logger.info("times in %r are read as %s since 1970%s; time_unit= (--time-unit) says otherwise",
+                        name, _WORDS[guess], is_one)  # fmt: skip
+        else:
+            logger.warning("times in %r, such as %s, do not tell their unit and are read as milliseconds; "
+                           "time_unit= (--time-unit) says otherwise", name, number)  # fmt: skip
+
+    def _no_time(self, name: str, value: Any) -> str:
+        if self.form:
+            return f"'{name}' is not a time of the format {self.form!r}: {shown(value)}"
+        way = "a number since 1970, ISO 8601 or RFC 2822; --time-format reads others"
+        return f"'{name}' is not a time ({way}): {shown(value)}"
 
 
-def circles_of(value: Any, missing: frozenset[str] = MISSING) -> Sequence[float] | None:
-    """A time as features: the hour of its day and the day of its week (UTC), as sine and cosine; None where missing.
+class SingleTimes(Times):
+    """Reads times each by itself, as workers do that see one part of a stream: a number must tell its unit."""
+
+    def _unit(self, name: str, number: float) -> str:
+        if fault := _date_in_digits(name, number):
+            raise _RefusedError(fault)
+        unit = unit_of(number)
+        if unit is None and number:
+            raise _RefusedError(
+                f"the unit of the time {number} in '{name}' cannot be told: say time_unit= one of "
+                f"{', '.join(TIME_UNITS)} (--time-unit)"
+            )
+        return unit or "ms"
+
+
+class _RefusedError(ValueError):
+    """A number that is no time for a reason of its own."""
+
+
+def scaled(number: float, unit: str) -> int:
+    """A number of a unit in milliseconds, halves rounded up.
+
+    Examples
+    --------
+    >>> scaled(1.5, "s"), scaled(2_499_999, "ns"), scaled(2_500_000, "ns")
+    (1500, 2, 3)
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If it is not finite.
+    """
+    if unit == "s":
+        return number * 1000 if isinstance(number, int) else math.floor(number * 1000 + 0.5)
+    size = TIME_UNITS[unit] // 1000
+    return (number + size // 2) // size if isinstance(number, int) else math.floor(number / size + 0.5)
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """A datetime as milliseconds since 1970, UTC where it has no zone."""
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return ((moment - _EPOCH) // _MICROSECOND + 500) // 1000
+
+
+def seconds_of(time: Any) -> float:
+    """A number of seconds, or a datetime as seconds since 1970, UTC where it has no zone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is neither, or a number of another unit.
+
+    Examples
+    --------
+    >>> seconds_of(12), seconds_of(datetime(1970, 1, 2))
+    (12.0, 86400.0)
+    """
+    if isinstance(time, np.datetime64):
+        time = math.nan if np.isnat(time) else time.astype("datetime64[us]").item()
+    if isinstance(time, datetime) and time == time:  # which NaT of pandas is not
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = math.nan if isinstance(time, datetime) else float(time)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"an event time must be a number of seconds or a datetime, got {time!r}") from None
+    told = unit_of(number) if math.isfinite(number) else None
+    if told not in (None, "s"):
+        raise ValueError(
+            f"an event time must be a number of seconds, got {time!r}, which seems to be in {_WORDS[str(told)]}: "
+            f"divide it by {TIME_UNITS[str(told)]}"
+        )
+    return number
+
+
+# Features --------------------------------------------------------------------------------------------------------
+
+
+def circles_of(time: int) -> Sequence[float]:
+    """Milliseconds since 1970 as features: the hour of the day and the day of the week (UTC), as sine and cosine.
 
     On a circle, midnight is as near to eleven in the evening as to one in the morning. The time itself is no feature:
     it never comes again.
 
     Examples
     --------
-    >>> [round(value, 3) for value in circles_of("1970-01-05T06:00")]  # a Monday
+    >>> [round(value, 3) for value in circles_of(4 * 86_400_000 + 6 * 3_600_000)]  # a Monday
     [1.0, 0.0, 0.0, 1.0]
-
-    Raises
-    ------
-    ValueError, OverflowError
-        If it is not a time.
     """
-    if value is None or value != value or (isinstance(value, str) and is_missing(value, missing)):
-        return None
-    days, rest = divmod(time_of(str(value)), _DAY_MS)
+    days, rest = divmod(time, _DAY_MS)
     hour, weekday = 2.0 * math.pi * rest / _DAY_MS, 2.0 * math.pi * ((days + _THURSDAY) % 7) / 7.0
     return math.sin(hour), math.cos(hour), math.sin(weekday), math.cos(weekday)
 
 
-def time_row(name: str, value: Any, missing: frozenset[str] = MISSING) -> dict[str, float]:
-    """The features that `circles_of` makes of a time, by name; none where it is missing."""
-    return dict(zip(time_names(name), circles_of(value, missing) or (), strict=False))
+def time_row(name: str, time: int) -> dict[str, float]:
+    """The features that `circles_of` makes of milliseconds since 1970, by name."""
+    return dict(zip(time_names(name), circles_of(time), strict=True))
 
 
 def time_names(name: str) -> list[str]:
@@ -89,20 +384,137 @@ def time_names(name: str) -> list[str]:
     return [f"{name} {part}" for part in ("hour sin", "hour cos", "weekday sin", "weekday cos")]
 
 
-def time_features(
-    name: str, values: Iterable[Any], bad: Bad, missing: frozenset[str] = MISSING
-) -> dict[str, NDArray[np.float64]]:
-    """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
-    rows = []
-    for i, value in enumerate(values):
-        try:
-            rows.append(circles_of(value, missing) or _NO_TIME)
-        except (ValueError, OverflowError):
-            bad.setdefault(i, _no_time(name, value))
-            rows.append(_NO_TIME)
-    columns = np.array(rows, np.float64).reshape(-1, len(_NO_TIME)).T
-    return dict(zip(time_names(name), map(np.ascontiguousarray, columns), strict=True))
+def time_features(name: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+    """What `time_row` makes of each of many milliseconds since 1970, as columns; NaN where there is none."""
+    days, rest = np.divmod(times, _DAY_MS)
+    hours = (2.0 * math.pi * rest / _DAY_MS).tolist()
+    week = [2.0 * math.pi * day / 7.0 for day in range(7)]
+    weekdays = (days + _THURSDAY) % 7
+    n = len(times)
+    # By math, as for single times: what numpy computes differs in the last bit.
+    columns = [np.fromiter(map(wave, hours), np.float64, n) for wave in (math.sin, math.cos)]
+    columns += [np.array([wave(day) for day in week])[weekdays] for wave in (math.sin, math.cos)]
+    return dict(zip(time_names(name), (np.where(there, column, np.nan) for column in columns), strict=True))
 
 
-def _no_time(name: str, value: Any) -> str:
-    return f"'{name}' is not a time (milliseconds since 1970 or ISO 8601): {shown(value)}"
+# Spellings -------------------------------------------------------------------------------------------------------
+
+
+def _is_missing(value: Any, missing: frozenset[str]) -> bool:
+    return value is None or value != value or (isinstance(value, str) and is_missing(value, missing))
+
+
+def _number(value: Any) -> int | float | None:
+    """A number that is given or spelled, None where it is none."""
+    if type(value) in (int, float):
+        return value if math.isfinite(value) else None
+    if not isinstance(value, str) or "_" in value:
+        return None
+    if value[4:5] == "-" and value[7:8] == "-":  # mostly a date
+        return None
+    with contextlib.suppress(ValueError):
+        return int(value)
+    with contextlib.suppress(ValueError):
+        return number if math.isfinite(number := float(value)) else None
+    return None
+
+
+def _numbers(values: Sequence[Any]) -> NDArray[Any] | None:
+    """Numbers given or spelled, exactly; None where one is none."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        if "_" in "".join(values):
+            return None
+        with contextlib.suppress(ValueError):
+            return _whole(list(map(int, values)))
+        with contextlib.suppress(ValueError):
+            return _fractions(np.fromiter(map(float, values), np.float64, len(values)))
+    elif kinds == {int}:
+        return _whole(values)
+    elif kinds == {int, float} or kinds == {float}:
+        with contextlib.suppress(OverflowError):
+            return _fractions(np.array(values, np.float64))
+    return None
+
+
+def _whole(values: Sequence[int]) -> NDArray[np.int64] | None:
+    with contextlib.suppress(OverflowError):
+        return np.array(values, np.int64)
+    return None
+
+
+def _fractions(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Those, unless some may be whole numbers that a float cannot hold, or are not finite."""
+    return values if bool((np.abs(values) < _EXACT).all()) else None
+
+
+def _dashed(values: Sequence[Any]) -> NDArray[np.int64] | None:
+    """Milliseconds since 1970 of texts that are all ISO 8601 with dashes and of one zone; None where they are not."""
+    if not values or type(values[0]) is not str or values[0][4:5] != "-":
+        return None
+    try:
+        # With a dash there, none is a number that ISO 8601 takes for a date.
+        moments = [datetime.fromisoformat(text) for text in values if text[4:5] == "-"]
+    except (TypeError, ValueError):
+        return None
+    zones = {moment.tzinfo for moment in moments}
+    if len(moments) < len(values) or not zones <= {None, UTC}:
+        return None
+    if UTC in zones:
+        moments = [moment.replace(tzinfo=None) for moment in moments]
+    return (np.array(moments, "datetime64[us]").astype(np.int64) + 500) // 1000
+
+
+def _moment(text: str, form: str | None) -> int:
+    """Milliseconds since 1970 of a time spelled out."""
+    if form:
+        return milliseconds_of(datetime.strptime(text, form))
+    try:
+        return milliseconds_of(datetime.fromisoformat(text))
+    except ValueError:
+        if _RFC_2822.fullmatch(text):
+            return milliseconds_of(parsedate_to_datetime(text))
+        return milliseconds_of(datetime.fromisoformat(_SPACED_OFFSET.sub("", _NAMED_UTC.sub("", text))))
+
+
+def _date_in_digits(name: str, number: float) -> str | None:
+    """Why a number may be a date without marks between its parts; None where it is none."""
+    text = str(number)
+    form = _DIGITS.get(len(text)) if text[:2] in ("19", "20") and text.isdigit() else None
+    if form is None:
+        return None
+    try:
+        datetime.strptime(text, form)
+    except ValueError:
+        return None
+    return (
+        f"the time {text} in '{name}' may be a date or a number: say time_format={form} (--time-format), or "
+        f"time_unit= one of {', '.join(TIME_UNITS)} (--time-unit)"
+    )
+
+
+def _of_another(name: str, number: float, unit: str, own: str | None) -> str:
+    before = f"those before are in {_WORDS[own]}" if own else "those before are far smaller numbers"
+    return (
+        f"the time {number} in '{name}' seems to be in {_WORDS[unit]}, but {before}; time_unit= (--time-unit) takes "
+        "all as one unit"
+    )
+
+
+def _count_refused(name: str, numbers: Sequence[float], guess: Any) -> int:
+    """How many of these do not fit a guess."""
+    if isinstance(guess, str):
+        return sum(unit_of(number) != guess for number in numbers)
+    times, bad = Times(), Bad()
+    times.guesses[name], times._said = guess, {name}
+    times.milliseconds(name, numbers, bad)
+    return len(bad)
+
+
+def _tell(sizes: NDArray[Any], but: str | None = None) -> NDArray[np.bool_]:
+    """Which numbers tell a unit other than `but`."""
+    found = np.zeros(len(sizes), bool)
+    for unit, n in TIME_UNITS.items():
+        if unit != but:
+            found |= (sizes >= EARLIEST_S * n) & (sizes < LATEST_S * n)
+    return found

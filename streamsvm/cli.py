@@ -196,6 +196,7 @@ def build_parser() -> _Parser:
 
 
 def _add_stream(run: argparse.ArgumentParser) -> None:
+    from connectors.options import TIME_UNITS
     from connectors.registry import file_formats, schemes
     from streamsvm.run.settings import DEFAULT_SOURCE
 
@@ -216,7 +217,7 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--types",
         metavar="NAME:TYPE,...",
-        help="declare columns as number, category, time (ISO 8601 or milliseconds since 1970: becomes hour and weekday "
+        help="declare columns as number, category, time (as of --time: becomes hour and weekday "
         "in UTC, each as sine and cosine) or ignore. Texts not declared a category are left out with a warning where "
         "nearly each is new, as of identifiers and times; numbers never are: --ignore those that only count up",
     )
@@ -234,8 +235,23 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         "--time",
         type=_text,
         metavar="NAME",
-        help="the column with the time of an event, in milliseconds since 1970 or as ISO 8601: it is no feature, and "
-        "an event in which it cannot be read is set aside; events are taken in the order of the stream all the same",
+        help="the column with the time of an event, a number since 1970, ISO 8601 or RFC 2822 (UTC where it names no "
+        "zone): it is no feature, and an event in which it cannot be read is rejected; events are taken in the order "
+        "of the stream all the same",
+    )
+    group.add_argument(
+        "--time-unit",
+        choices=tuple(TIME_UNITS),
+        metavar="UNIT",
+        help="the unit of times that are numbers: s, ms, us or ns. Default: the first number of a column decides, by "
+        "the unit in which it is a time between 1973 and 2038; numbers that are in none, such as 1500, are "
+        "milliseconds; a number of another unit is rejected",
+    )
+    group.add_argument(
+        "--time-format",
+        type=_text,
+        metavar="FORMAT",
+        help="the format of all times, as strptime of Python has it, such as '%%d.%%m.%%Y %%H:%%M'",
     )
     group.add_argument(
         "--format",

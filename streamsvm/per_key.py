@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _TAKEN = frozenset(
     (
         *("per_key", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
-        *("source", "label", "time", "ignore", "until_end", "model", "effort", "param", "out", "rejected"),
+        *("source", "label", "time", "time_unit", "time_format", "ignore", "until_end"),
+        *("model", "effort", "param", "out", "rejected"),
         *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
     )
 )
@@ -123,6 +124,7 @@ def _keyed(args: argparse.Namespace) -> KeyedClassifier:
     with contextlib.suppress(TypeError, ValueError):  # what is wrong with it is said below
         # Compiled before there is a transaction, which brokers would end meanwhile.
         KeyedClassifier(model.clone()).step(None, [{"": 0.0, "label": False}])
+    time = args.time or (RECORD_TIME if args.forget_after or args.wait else None)
     ignored = [name.strip() for name in (args.ignore or "").split(",")]
     try:
         return KeyedClassifier(
@@ -130,7 +132,9 @@ def _keyed(args: argparse.Namespace) -> KeyedClassifier:
             label=args.label,
             ignore=(args.per_key, *filter(None, ignored)),
             parent=args.parent,
-            time=args.time or (RECORD_TIME if args.forget_after or args.wait else None),
+            time=time,
+            time_unit="ms" if time == RECORD_TIME else args.time_unit,
+            time_format=args.time_format,
             forget_after=args.forget_after,
             join=args.join,
             wait=args.wait,

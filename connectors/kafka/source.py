@@ -44,7 +44,7 @@ _STALLED_S = (
 )
 _DRY_S = 30.0  # without an event, though there are some, before that is said
 _SHOWN_PARTITIONS = 3  # of those that are waited for
-_ID = "topic id"  # beside the topic in the positions of batches; no topic can be called that
+_ID, _UNITS = "topic id", "time units"  # beside the topic in the positions of batches; no topic can be called so
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
@@ -279,6 +279,7 @@ class KafkaSource(Source):
             self._next[partition] = self._checked(partition, offset)
         for partition in set(self._next) - set(asked):  # it is new, and its events are from its beginning on
             self._next[partition] = self._begin[partition]
+        self._values.times.restore(position.get(_UNITS, {}))
         self._assigned = False
 
     def _checked(self, partition: int, offset: int) -> int:
@@ -578,7 +579,7 @@ class KafkaSource(Source):
             events.features,
             events.labels,
             Origins({"topic": self.topic}, {"partition": partitions, "offset": offsets}),
-            self.position | ({} if self._id is None else {_ID: self._id}),
+            self.position | self._beside,
             raw=_Texts(values),
             keys=[_key(record.key) for record in records] if events.keys is None else events.keys,
             times=[record.timestamp for record in records] if events.times is None else events.times,
@@ -588,6 +589,12 @@ class KafkaSource(Source):
             batch = batch.without(events.bad)
         batch.rejected = rejected
         return batch
+
+    @property
+    def _beside(self) -> Position:
+        """What stands beside the offsets in positions."""
+        units = self._values.times.guesses
+        return ({} if self._id is None else {_ID: self._id}) | ({_UNITS: dict(units)} if units else {})
 
     def _sort_out(self, records: Sequence[Any]) -> tuple[list[Rejected], Sequence[Any]]:
         """The records that have a value of a fitting size, and why the others are none; the position moves past all."""

@@ -15,6 +15,7 @@ from connectors.columns import Events, TextColumns
 from connectors.events import ConnectorError
 from connectors.format_json import JsonFormat
 from connectors.options import Options, Roles
+from connectors.times import Times
 
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list})
 _CONFLUENT = 5  # a zero byte and the number of a schema, as schema registries have it
@@ -42,6 +43,9 @@ class Decoded:
 class ValueFormat(Protocol):
     """A way to write an event as bytes."""
 
+    times: Times
+    """Reads the times of events, and knows the units of those that are numbers."""
+
     def read(self, values: Sequence[bytes]) -> Decoded:
         """What the values mean; one that is malformed costs its neighbours nothing."""
 
@@ -51,6 +55,7 @@ class JsonValues(ValueFormat):
 
     def __init__(self, options: Options) -> None:
         self._format = JsonFormat(options)
+        self.times = self._format.times
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         rows = self._format.rows(values)
@@ -78,6 +83,7 @@ class CsvValues(ValueFormat):
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
         self._columns = TextColumns(names, roles)
+        self.times = self._columns.times
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         return _read(values, self._cells, self._columns.read)
@@ -96,7 +102,8 @@ class AvroValues(ValueFormat):
 
     def __init__(self, options: Options) -> None:
         path = options.text("schema")
-        self._events = JsonFormat(options).events
+        rows = JsonFormat(options)
+        self._events, self.times = rows.events, rows.times
         if path is None:
             raise ConnectorError(f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)")
         self._framed = options.flag("framed", False)

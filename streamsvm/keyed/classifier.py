@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from connectors.times import time_of
+from connectors.options import check_times
+from connectors.times import SingleTimes
 from streamsvm.features import is_nan
 from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
 from streamsvm.keyed.parent import Vote, parent_of
@@ -70,7 +71,12 @@ class KeyedClassifier:
     parent_learns
         Whether the parent learns the events of all keys; else it stays as it is.
     time
-        The field with the event's time, in whole milliseconds since 1970 or ISO 8601; it is no feature.
+        The field with the event's time: a number since 1970, ISO 8601 or RFC 2822; it is no feature.
+    time_unit
+        The unit of times that are numbers: `"s"`, `"ms"`, `"us"` or `"ns"`. None: each number tells it by its size, as
+        1700000000 does; an event with a number that does not, such as 1500, is refused.
+    time_format
+        The format of times that are texts, as `datetime.strptime` has it.
     forget_after
         A key that has had no event for so long, in seconds or as a timedelta, begins anew. None: never.
     join
@@ -135,6 +141,8 @@ class KeyedClassifier:
         parent: Any = None,
         parent_learns: bool = False,
         time: str | None = None,
+        time_unit: str | None = None,
+        time_format: str | None = None,
         forget_after: timedelta | float | None = None,
         join: str | None = None,
         wait: timedelta | float | None = None,
@@ -152,6 +160,8 @@ class KeyedClassifier:
             )
         if join is None and self._wait:
             raise ValueError("`wait` is for labels that come later: name the field that they find events by as `join`")
+        check_times("KeyedClassifier", time_unit, time_format)
+        self._times = SingleTimes(time_unit, time_format)
         fields = [name for name in (label, time, join) if name is not None]
         if len(set(fields)) < len(fields):
             raise ValueError(f"label, time and join must be fields of their own, got {', '.join(map(repr, fields))}")
@@ -242,6 +252,21 @@ class KeyedClassifier:
         """
         section = unseal(state, _N_SECTIONS)[5]
         return _TIME.unpack(section)[0] if section else None
+
+    def moment(self, event: Mapping[Any, Any]) -> int:
+        """The time of an event in milliseconds since 1970.
+
+        Parameters
+        ----------
+        event
+            The event.
+
+        Raises
+        ------
+        KeyError, ValueError
+            Where it has none.
+        """
+        return self._times.of(str(self.time), event[self.time])
 
     # A key at work -----------------------------------------------------------------------------------------------
 
@@ -403,9 +428,7 @@ class KeyedClassifier:
         """Take note of the time of an event; a key that was idle for too long begins anew."""
         if time is None:
             return
-        moment = time if type(time) is int else time_of(str(time))
-        if not NO_TIME < moment < -NO_TIME:
-            raise ValueError(f"the time {time!r} is none")
+        moment = self._times.of(str(self.time), time)
         if self._idle is not None and key.newest != NO_TIME and moment - key.newest > self._idle:
             self.counts["forgotten"] += 1
             self._packer.give_back(key.held)

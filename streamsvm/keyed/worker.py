@@ -23,7 +23,6 @@ from quixstreams.exceptions import QuixException
 
 from connectors.events import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
-from connectors.times import time_of
 from streamsvm.keyed.classifier import KeyedClassifier
 
 logger = logging.getLogger("streamsvm.keyed")
@@ -241,8 +240,8 @@ class Worker:
     def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
         """The time of an event; where it has none, that of its record."""
         try:
-            return time_of(str(read_event(value)[str(self.keyed.time)]))
-        except (ValueError, KeyError, OverflowError):
+            return self.keyed.moment(read_event(value))
+        except (ValueError, KeyError):
             return timestamp
 
     def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int, at: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from river import base
 
 from connectors.events import LateLabels
 from connectors.held import Texts
+from connectors.times import scaled, seconds_of
 from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
@@ -141,7 +142,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         key
             What its label will come with: a text, a whole number, or any value of these; 17 and "17" are the same.
         time
-            The event's time, in seconds or as a datetime; by default the newest that was given.
+            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
         kwargs
             Passed on to the classifier, where there is no key.
         """
@@ -161,7 +162,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         key
             What its label will come with, as for `predict_one`.
         time
-            The event's time, in seconds or as a datetime; by default the newest that was given.
+            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
         kwargs
             Passed on to the classifier, where there is no key.
         """
@@ -217,7 +218,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         key
             What its label will come with, as for `predict_one`.
         time
-            The event's time, in seconds or as a datetime; by default the newest that was given.
+            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
         kwargs
             Passed on to the classifier, where there is no key.
 
@@ -253,7 +254,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         key
             The key, where it is not given first.
         time
-            The label's time, in seconds or as a datetime; by default the newest that was given.
+            The label's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
         kwargs
             Passed on to the classifier, where there is no key.
         """
@@ -310,7 +311,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         """A time in milliseconds."""
         if time is None:
             return join.store.clock
-        return round((time.timestamp() if isinstance(time, datetime) else float(time)) * 1000)
+        return scaled(seconds_of(time), "s")
 
     # How it stands ----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from connectors.times import LATEST_S, seconds_of
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import PredictsManySets, answers
@@ -367,7 +368,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         w
             How much the event weighs, 0 or more; at 0 it is left out.
         time
-            Its event time in seconds, for windows and triggers of time.
+            Its event time in seconds or as a datetime, for windows and triggers of time.
 
         Raises
         ------
@@ -491,7 +492,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         w
             n weights, or None for 1 each.
         times
-            n event times in seconds, for windows and triggers of time.
+            n event times in seconds or as datetimes, for windows and triggers of time.
 
         Raises
         ------
@@ -611,7 +612,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         y
             n labels; where None or NaN the row is only predicted.
         times
-            n event times in seconds, for windows and triggers of time.
+            n event times in seconds or as datetimes, for windows and triggers of time.
         w
             n weights, or None for 1 each.
         proba
@@ -666,7 +667,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         proba
             Whether to return the probabilities too.
         times
-            n event times in seconds, for windows and triggers of time.
+            n event times in seconds or as datetimes, for windows and triggers of time.
         memories, apart
             For labels that come late, as `StreamSVMClassifier.run_batch` has them.
 
@@ -1095,16 +1096,14 @@ def _times(times: Any, labels: Any) -> Floats | None:
     """Event times in seconds, one for each label, NaN where there is none; None for none at all."""
     if times is None:
         return None
-    found = np.array([_seconds(time) for time in times], float)
+    if isinstance(times, np.ndarray) and times.dtype == np.float64 and not (np.abs(times) >= LATEST_S).any():
+        found = times
+    else:
+        found = np.array([_seconds(time) for time in times], float)
     if len(found) != len(labels):
         raise ValueError(f"{len(labels)} rows need {len(labels)} event times, got {len(found)}")
     return found
 
 
 def _seconds(time: Any) -> float:
-    if time is None:
-        return math.nan
-    try:
-        return float(time)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"an event time must be a number of seconds, got {time!r}") from error
+    return math.nan if time is None else seconds_of(time)

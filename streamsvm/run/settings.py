@@ -30,7 +30,8 @@ REJECTED = "rejected.jsonl"
 """Where events set aside go, beside no --out that is a file."""
 
 STREAM_OPTIONS = (
-    *("label", "types", "missing", "ignore", "key", "time", "format", "delimiter", "follow", "until_end", "patience"),
+    *("label", "types", "missing", "ignore", "key", "time", "time_unit", "time_format", "format", "delimiter"),
+    *("follow", "until_end", "patience"),
 )
 _LATE_OPTIONS = (
     *("join", "wait", "on_timeout", "joined", "relearn_corrections", "max_pending", "max_pending_bytes"),

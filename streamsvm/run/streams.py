@@ -26,6 +26,8 @@ from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_label, check_
 _SLOW_EVENTS = 256  # at once, for what takes its time over each
 _JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # at once: a step ends where one of the two streams has to be read
 
+_WRITTEN = {"time_unit", "time_format"}
+
 
 def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> Checkpoint | None:
     """The directory of checkpoints, if there is to be one."""
@@ -66,7 +68,11 @@ def opened_source(args: argparse.Namespace, model: Any = None) -> Source:
 def _opened_joined(args: argparse.Namespace, given: dict[str, Any]) -> JoinedSource:
     """The stream of events with that of their labels. A label in the events themselves would be known too soon."""
     hidden = _large(args.source, _JOINED_EVENTS) | given | {"label": None, "key": args.join, "hide": [args.label]}
-    shared = {name: given[name] for name in ("time", "missing")} | {"label": args.label, "key": args.join, "bare": True}
+    shared = {name: given[name] for name in ("time", "time_unit", "time_format", "missing")} | {
+        "label": args.label,
+        "key": args.join,
+        "bare": True,
+    }
     shared |= _large(args.label_source, _JOINED_LABELS)
     events = _settled(open_source, args.source, **_fitting(args.source, hidden))
     try:
@@ -88,6 +94,8 @@ def _fitting(url: str, given: dict[str, Any], options: dict[str, Any] | None = N
     own = given if options is None else options | {name: given[name] for name in live}
     others = {"until_end", "patience", "follow"} - live
     query = split_url(url)[1]
+    if query.keys() & _WRITTEN:
+        others |= _WRITTEN  # a stream whose times are written otherwise says so itself
     return {name: value for name, value in own.items() if name not in others and name not in query}
 
 

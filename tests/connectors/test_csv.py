@@ -65,7 +65,7 @@ def test_declared_types_keys_times_and_ignored_columns(tmp_path: Path) -> None:
     url = write(tmp_path / "a.csv", "x,id,t,junk,y\n1,k1,1000,a,0\n2,k2,1970-01-01T00:00:02Z,b,1\n3,k3,noon,c,1\n")
     (batch,) = open_source(f"{url}?label=y&types=x:category&key=id&time=t&ignore=junk")
     assert batch.rows() == [{"x": "1"}, {"x": "2"}]
-    assert (batch.keys, batch.times) == (["k1", "k2"], [1000, 2000])
+    assert (batch.keys, list(batch.times)) == (["k1", "k2"], [1000, 2000])
     assert "'t' is not a time" in batch.rejected[0].reason
 
 

@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> str:
 def test_columns_by_their_types(path: str) -> None:
     batch = next(iter(open_source(path, label="y", time="when", ignore="digits", batch_size=3)))
     assert batch.rows() == [{"x": 1.5, "n": 0.0, "flag": 1.0, "c": "red"}, {"n": 1.0}, {"n": 2.0, "flag": 0.0}]
-    assert (batch.labels, batch.times) == ([0, 1, None], [0, 1, 2])
+    assert (batch.labels, list(batch.times)) == ([0, 1, None], [0, 1, 2])
     assert batch.origins[2] == {"file": path, "row": 2}
     assert all(column.flags.writeable for column in batch.features.values())
 

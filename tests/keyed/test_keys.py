@@ -336,7 +336,7 @@ class Slow:
 @given(doings=late_doings(), most=st.integers(1, 4))
 def test_late_labels_teach_what_was_predicted(doings, most):
     """Whatever comes in whatever order, with the state packed in between or the key kept live."""
-    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.003, max_waiting=most)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003, max_waiting=most)
     states: dict[str, bytes | None] = dict.fromkeys("pqr")
     store: dict[str, bytes] = {}
     live = LiveKeys(keyed, store.get, store.__setitem__, max_live=2)
@@ -349,7 +349,11 @@ def test_late_labels_teach_what_was_predicted(doings, most):
     live.flush()
     for key, data in store.items():
         assert data == states[key]
-        learner = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=0.003).wake(data).held.learner
+        learner = (
+            KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=0.003)
+            .wake(data)
+            .held.learner
+        )
         assert snapshot(learner) == snapshot(slow[key].model)
 
 
@@ -376,7 +380,7 @@ def test_late_labels_with_a_parent_and_a_blend():
 
 
 def test_what_waits_is_bounded_and_counted():
-    keyed = KeyedClassifier(CPMClassifier(), time="at", join="order", wait=10, max_waiting=3)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", join="order", wait=10, max_waiting=3)
     events = [{"order": i % 6, "a": 1.0, "at": i} for i in range(7)]
     _, state = keyed.step(
         None, [*events, {"order": 5, "a": 1.0, "at": 7}, {"order": 9, "a": 1.0, "at": "1970-01-01T01"}]
@@ -390,7 +394,7 @@ def test_what_waits_is_bounded_and_counted():
 
 
 def test_idle_keys_begin_anew():
-    keyed = KeyedClassifier(CPMClassifier(), time="at", forget_after=10.0)
+    keyed = KeyedClassifier(CPMClassifier(), time="at", time_unit="ms", forget_after=10.0)
     events = [{"a": float(i % 2), "label": i % 2, "at": 1_000 * i} for i in range(20)]
     _, state = keyed.step(None, events)
     late = {"a": 1.0, "at": 19_000 + 10_000}
@@ -401,8 +405,19 @@ def test_idle_keys_begin_anew():
     assert anew == keyed.step(None, [late])[1]
     assert keyed.counts["forgotten"] == 1
     assert keyed.newest(keyed.step(state, [{"a": 1.0, "at": 3}, {"a": 1.0}])[1]) == 19_000
-    assert "Invalid isoformat" in keyed.step(state, [{"a": 1.0, "at": "soon"}])[0][0]["reason"]
+    assert "is not a time" in keyed.step(state, [{"a": 1.0, "at": "soon"}])[0][0]["reason"]
     assert KeyedClassifier(CPMClassifier()).newest(KeyedClassifier(CPMClassifier()).step(None, [])[1]) is None
+
+
+def test_the_times_of_keys_tell_their_unit():
+    keyed = KeyedClassifier(CPMClassifier(), time="at", forget_after=10.0)
+    _, state = keyed.step(None, [{"a": 1.0, "label": 1, "at": 1_700_000_000}])
+    assert keyed.newest(state) == 1_700_000_000_000
+    assert keyed.step(state, [{"a": 1.0, "at": 1_700_000_009.5}])[0][0]["prediction"] == 1
+    assert keyed.step(state, [{"a": 1.0, "at": "1700000011"}])[0][0]["prediction"] is None
+    assert "time_unit" in keyed.step(state, [{"a": 1.0, "at": 1_500}])[0][0]["reason"]
+    with pytest.raises(ValueError, match="time_unit"):
+        KeyedClassifier(CPMClassifier(), time="at", time_unit="m")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from river import datasets, evaluate, linear_model, metrics, naive_bayes, tree
 
@@ -56,6 +57,21 @@ def test_labels_that_come_first_wait_and_those_that_come_late_are_not_learned() 
     assert model.counts["answered"] == 1
     assert model.counts["late"] == 1
     assert model.n_pending == 0
+
+
+def test_times_may_be_datetimes_and_other_units_are_refused() -> None:
+    for start in (datetime(2026, 1, 25, 23), datetime(2026, 1, 25, 23, tzinfo=UTC), np.datetime64("2026-01-25T23:00")):
+        model = DelayedClassifier(CPMClassifier(), wait=10.0)
+        for i in range(2):
+            model.predict_one({"x": 1.0}, key=i, time=start)
+        model.learn_one(0, "a", time=start + timedelta(seconds=9))
+        model.learn_one(1, "a", time=start + timedelta(seconds=11))
+        assert model.counts["answered"] == 1
+        assert model.counts["late"] == 1
+    with pytest.raises(ValueError, match="milliseconds"):
+        model.predict_one({"x": 1.0}, key=2, time=1_700_000_000_000)
+    with pytest.raises(TypeError, match="a number of seconds or a datetime"):
+        model.predict_one({"x": 1.0}, key=2, time=[1.0])
 
 
 def test_events_that_wait_in_vain_are_learned_as_a_class() -> None:

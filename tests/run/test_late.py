@@ -7,6 +7,8 @@ import json
 import random
 import signal
 import time
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,24 @@ def test_what_waits_in_vain_is_learned_as_of_the_class_that_is_meant(tmp_path: P
     done = streamsvm("run", *own, "--model", "cpm", "--wait", "1s", "--on-timeout", "false", "--save", "model")
     assert done.returncode == 0
     assert sorted(CPMClassifier.load(tmp_path / "model").classes_) == [False, True]
+
+
+@pytest.mark.parametrize("unit", ["s", "s with fractions", "ms", "us", "RFC 2822"])
+def test_the_wait_is_the_same_whatever_times_are_written_in(unit: str, tmp_path: Path, streamsvm: Streamsvm) -> None:
+    def written(seconds: float) -> str:
+        moment = 1_700_000_000 + seconds
+        if unit == "RFC 2822":
+            return f'"{format_datetime(datetime.fromtimestamp(int(moment), UTC))}"'
+        return f"{moment}" if "fractions" in unit else f"{int(moment) * {'s': 1, 'ms': 1_000, 'us': 1_000_000}[unit]}"
+
+    rows = [f"k{i},{written(60 * i + 0.5)},{i % 2}" for i in range(40)]
+    labels = [f"k{i},{written(60 * i + 0.5 + (1800 if i < 20 else 2 * 3600))},{i % 2}" for i in range(40)]
+    (tmp_path / "events.csv").write_text("\n".join(["id,t,a", *rows]) + "\n")
+    (tmp_path / "labels.csv").write_text("\n".join(["id,t,y", *labels]) + "\n")
+    done = streamsvm("run", *JOIN, "--model", "cpm", "--wait", "1h", "--joined", "joined.csv")
+    assert done.returncode == 0
+    statuses = [row["how"] for row in table(tmp_path / "joined.csv")]
+    assert (statuses.count("in time"), statuses.count("late")) == (20, 20)
 
 
 JOIN = ("events.csv", "--label-source", "labels.csv", "--join", "id", "--time", "t", "--label", "y", "--quiet")

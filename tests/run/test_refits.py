@@ -168,8 +168,9 @@ def _origins(n: int) -> Any:
     return Origins({}, {"line": list(range(n))})
 
 
-def test_windows_and_triggers_of_time_follow_the_column_of_times(tmp_path: Path) -> None:
-    lines = ["at,a,y", *(f"{1_750_000_000_000 + 60_000 * i},{i % 7},{i % 2}" for i in range(400))]
+@pytest.mark.parametrize("per_second", [1, 1000])
+def test_windows_and_triggers_of_time_follow_the_column_of_times(per_second: int, tmp_path: Path) -> None:
+    lines = ["at,a,y", *(f"{(1_750_000_000 + 60 * i) * per_second},{i % 7},{i % 2}" for i in range(400))]
     (tmp_path / "in.csv").write_text("\n".join(lines))
     asked = ("run", "in.csv", "--label", "y", "--time", "at", "--quiet", "--model", "cpm", "--summary", "s.json")
     refits = ("--refit", "newton", "--refit-every", "2h", "--refit-window", "since:1h")
