@@ -179,13 +179,15 @@ class FeatureSpace:
         """Prepare for events that have a number under each name there is, and nothing else.
 
         `packer(*getter(x))` gives the values of such an event x (len(x) == plain_length) as bytes, in order of columns,
-        and raises one of NOT_PLAIN where it is not of that kind. A new column ends this (plain_length is -1) until the
-        next such event: sparse rows of many columns bring none.
+        and `filler(buffer, 0, *getter(x))` writes them to memory; both raise one of NOT_PLAIN where it is not of that
+        kind. A new column ends this (plain_length is -1) until the next such event: sparse rows of many columns bring
+        none.
         """
         n = len(self.names)
         self.plain_length = n if n > 0 and not self._strings else -1
         self.getter: Callable[[Any], tuple[Any, ...]] = itemgetter(*self.names) if n > 1 else _Single(self.names)
-        self.packer = struct.Struct(f"{n}d").pack
+        values = struct.Struct(f"{n}d")
+        self.packer, self.filler = values.pack, values.pack_into
 
     def copy(self) -> FeatureSpace:
         """A space with the same columns, which goes its own way from here."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from _thread import RLock
 from collections.abc import Callable
 from functools import wraps
-from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakSet
 
@@ -16,29 +16,23 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _LOCKS: WeakSet[Lock] = WeakSet()
 
 
-class Lock:
+class Lock(RLock):  # type: ignore[misc]
     """A reentrant lock. The copy or pickle of an object that has one gets a new lock."""
 
     def __init__(self) -> None:
-        self._lock: Any = RLock()
+        super().__init__()
         _LOCKS.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def __reduce__(self) -> Any:
         return type(self), ()
 
     def renew(self) -> None:
-        """Replace the lock in a forked child, where no thread is left that could release it."""
-        if not self._lock._is_owned():
-            self._lock = RLock()
+        """Release the lock in a forked child, where no thread is left that could."""
+        if not self._is_owned():  # type: ignore[attr-defined]
+            self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
-class LearnerLock(Lock):
+class LearnerLock(Lock):  # type: ignore[misc]
     """The lock of a learner, for everything but a single event that one compiled call predicts or learns.
 
     Such a call keeps the interpreter's lock from the first to the last of its steps, so it needs no other. It does
@@ -50,15 +44,16 @@ class LearnerLock(Lock):
         self._depth = 0
         self._held: Any = None
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    def __enter__(self, *_: object) -> bool:
+        self.acquire()
         self._depth += 1
         self._held[()] = self._depth
+        return True
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         self._held[()] = self._depth
-        self._lock.release()
+        self.release()
 
     def guard(self, rows: State) -> None:
         """Guard the memory that these rows are part of; calls refuse the memory guarded before from now on."""
@@ -68,9 +63,10 @@ class LearnerLock(Lock):
             before[()] = 1
 
     def renew(self) -> None:
-        """Replace the lock in a forked child, where no thread is left that could release it."""
-        if not self._lock._is_owned():
-            self._lock, self._depth = RLock(), 0
+        """Release the lock in a forked child, where no thread is left that could."""
+        if not self._is_owned():  # type: ignore[attr-defined]
+            super().renew()
+            self._depth = 0
             if self._held is not None:
                 self._held[()] = 0
 

@@ -57,9 +57,10 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
     ) -> None:
         check_model(model)
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
-        self._costs, self._lock = Costs(cost, class_weight, abstain), Lock()
+        self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}
         self._leaves = isinstance(model, LeavesProbabilities)
+        self._lock = Lock()
         self._begin()
 
     def _begin(self) -> None:

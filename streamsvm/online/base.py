@@ -219,6 +219,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         space = self._space
         self._rows.row_length = len(space)
         self._fast = (space.plain_length, space.packer, space.getter, self._state)
+        self._fill, self._view = space.filler, self._row.data
 
     def _follow_sets(self) -> None:
         """Have sets asked, and taught, by the probabilities that events leave."""
@@ -494,11 +495,11 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
-        plain_length, pack, get, _ = self._fast
+        plain_length, _, get, _ = self._fast
         if len(x) != plain_length or type(x) is not dict:
             return False
         try:
-            self._row[:plain_length] = np.frombuffer(pack(*get(x)), np.float64)
+            self._fill(self._view, 0, *get(x))
         except NOT_PLAIN:
             return False
         return True
@@ -982,7 +983,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """Everything that makes up the learner, not copied."""
         state = dict(self.__dict__)
         views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
-        for name in (*views, "_lock", "_space"):
+        for name in (*views, "_fill", "_view", "_lock", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))

@@ -355,7 +355,6 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
 
     # One event --------------------------------------------------------------------------------------------------------
 
-    @locked
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, time: float | None = None) -> None:
         """Learn one event, as the learner does.
 
@@ -376,11 +375,12 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             As the learner does; nothing has been learned then.
         """
         moment = _seconds(time)
-        code = self._model._codes.get(y)
-        if code is None or w != 1.0 or not self._pack(x) or not self._learn_packed(code, moment):
-            rows, codes, weights = self._model._prepare([x], [y], [w], False)
-            self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
-            self._model._space.look_for_fast_path(x)
+        with self._model._lock:
+            code = self._model._codes.get(y)
+            if code is None or w != 1.0 or not self._pack(x) or not self._learn_packed(code, moment):
+                rows, codes, weights = self._model._prepare([x], [y], [w], False)
+                self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
+                self._model._space.look_for_fast_path(x)
 
     def _pack(self, x: Any) -> bool:
         """Make an event the learner's single one at hand, if it has a number under each name that is known."""
