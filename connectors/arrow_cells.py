@@ -40,14 +40,16 @@ class ArrowCells:
         What stands between two cells.
     missing
         Cells that are no number, but missing.
+    marks
+        Lines that hold any of these are left to Python: quotes, escapes and comments.
     """
 
-    def __init__(self, delimiter: str, missing: frozenset[str]) -> None:
-        self._delimiter, self._missing = delimiter, sorted(missing)
+    def __init__(self, delimiter: str, missing: frozenset[str], marks: Sequence[bytes] = (b'"',)) -> None:
+        self._delimiter, self._missing, self._marks = delimiter, sorted(missing), marks
         self._n_lines = 0
         self._has_whole_times = True
         self._csv: Any = None
-        self._usable = delimiter.isascii() and delimiter != '"'
+        self._usable = delimiter.isascii() and delimiter.encode() not in marks
 
     @property
     def is_in_use(self) -> bool:
@@ -59,7 +61,7 @@ class ArrowCells:
         self._n_lines += len(lines)
         if not self._usable or self._n_lines < FIRST_LINES or len(lines) < FEW_LINES or len(names) < 2:
             return None
-        block = _plain(lines)
+        block = _plain(lines, self._marks)
         if block is None or not self._is_at_hand():
             return None
         whole = TIMES in kinds.values() and self._has_whole_times and not _HEXADECIMAL.search(block)
@@ -156,10 +158,10 @@ def _apart(array: Any) -> Texts:
     return Texts(np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), starts)
 
 
-def _plain(lines: Sequence[bytes]) -> bytes | None:
-    """The lines as one text that holds no quotes, and whose lines end in newlines; None where that is not so."""
+def _plain(lines: Sequence[bytes], marks: Sequence[bytes]) -> bytes | None:
+    """The lines as one text that holds no marks, and whose lines end in newlines; None where that is not so."""
     block = b"".join(lines)
-    if b'"' in block or block.startswith(codecs.BOM_UTF8):
+    if any(mark in block for mark in marks) or block.startswith(codecs.BOM_UTF8):
         return None
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")

@@ -13,6 +13,7 @@ from connectors.ahead import AheadSource
 from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
+from connectors.encodings import Transcoded, codec_of
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, ConnectorError, Origins, Position, Rejected
 from connectors.formats import Apart, Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
@@ -68,7 +69,8 @@ class TextSource(AheadSource):
         super().__init__()
         self.name = "standard input" if path == "-" else printable(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
-        self._encoding = _encoding(self.name, options.text("encoding") or "utf-8")
+        asked = options.text("encoding")
+        self._encoding, fits = codec_of(self.name, asked or "utf-8")
         follow = options.flag("follow", False)
         self._format = make(options)
         if options.has("until_end"):
@@ -78,6 +80,11 @@ class TextSource(AheadSource):
         if follow and (packed or path == "-"):
             raise ConnectorError(f"{self.name}: follow=yes is for growing files of plain text")
         self._stream: ByteStream = open_bytes(path, packed=packed, follow=follow)
+        self._transcoded = None
+        if asked is None or not fits:
+            self._stream = self._transcoded = Transcoded(self._stream, None if fits else self._encoding, self.name)
+            self._encoding = "utf-8"
+        self._warned = False
         if elements:
             self._stream = ArrayLines(self._stream)
         self._reader = LineReader(self._stream, self.name)
@@ -109,7 +116,7 @@ class TextSource(AheadSource):
                 return False
             most *= 2
         if any(i < size for i in bad):
-            raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}; set encoding=")
+            raise ConnectorError(f"{self.name}: the header is {next(iter(bad.values()))}")
         self._begun = True
         reader.consume(size)
         self._start = reader.position
@@ -144,7 +151,9 @@ class TextSource(AheadSource):
         line = reader.line
         if (batch := self._at_once(lines)) is not None:
             return batch
-        found = self._find(*self._decode(lines), self._batch_size)
+        texts, bad = self._decode(lines)
+        self._warn(bad)
+        found = self._find(texts, bad, self._batch_size)
         self._tried = 0 if found.consumed else len(lines)
         reader.consume(found.consumed)
         if not found.rows and not found.rejected and not self._stream.live:
@@ -230,9 +239,23 @@ class TextSource(AheadSource):
         try:
             text = line.decode(self._encoding)
         except UnicodeDecodeError:
-            bad.setdefault(i, f"not valid {self._encoding}")
+            bad.setdefault(i, self._not_valid)
             text = line.decode(self._encoding, "replace")
         return text.removesuffix("\n")
+
+    @property
+    def _not_valid(self) -> str:
+        """Why a line is damaged."""
+        codec = (self._transcoded.codec if self._transcoded is not None else None) or self._encoding
+        hint = ": say encoding= (--encoding) if the file has another, such as latin-1 or cp1252"
+        return f"not valid {codec}{hint if codec == 'utf-8' else ''}"
+
+    def _warn(self, bad: Mapping[int, str]) -> None:
+        """Say once that lines have another encoding."""
+        first = next((i for i, reason in bad.items() if reason == self._not_valid), None)
+        if first is not None and not self._warned:
+            self._warned = True
+            logger.warning("%s: line %d, as others may be, is %s", self.name, self._reader.line + first + 1, bad[first])
 
     def _unmarked(self, texts: list[str]) -> list[str]:
         """Without the byte order mark at the very start."""
@@ -290,7 +313,8 @@ class _Texts(Sequence[str]):
 def _no_lines(head: bytes) -> str | None:
     """Why a stream that begins so cannot be read as lines of text, and what to do."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _every_other_is_zero(head):
-        return "the header is not valid utf-8 but UTF-16: convert it first: iconv -f UTF-16 -t UTF-8 FILE"
+        order = "be" if head[0::2].count(0) > head[1::2].count(0) else "le"
+        return f"the header is not valid utf-8 but UTF-16: say encoding=utf-16-{order} (--encoding)"
     if head.count(b"\r") > 1 and b"\n" not in head and not head.lstrip().startswith(b"["):
         return "the lines end in carriage returns alone: convert them first: tr '\\r' '\\n' < FILE"
     return None
@@ -300,15 +324,3 @@ def _every_other_is_zero(head: bytes) -> bool:
     """Whether this looks like plain letters of two bytes each."""
     zeros = [head[0::2].count(0), head[1::2].count(0)]
     return min(zeros) == 0 and max(zeros) > 0.4 * len(head)
-
-
-def _encoding(source: str, name: str) -> str:
-    """The codec's name, unless it is unknown or does not end lines with one newline byte."""
-    try:
-        codec = codecs.lookup(name).name
-        fits = "a\n".encode(codec).endswith(b"a\n") and b"a\nb".decode(codec) == "a\nb"
-    except (LookupError, UnicodeError, ValueError):
-        raise ConnectorError(f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252") from None
-    if not fits:
-        raise ConnectorError(f"{source}: encoding {name!r} is not supported: convert the file to UTF-8 first")
-    return "utf-8" if codec == "utf-8-sig" else codec

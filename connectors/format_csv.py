@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from connectors.arrow_cells import ArrowCells
 from connectors.columns import Events, TextColumns
+from connectors.dialect import Dialect
 from connectors.events import ConnectorError
 from connectors.files import register_text
 from connectors.formats import Records, TypedColumns
@@ -22,6 +25,9 @@ csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 MOST_LINES = 256
 """Lines one quoted record may span; what is open for longer is a stray quote, and costs its own line only."""
 
+_SEPARATOR = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)
+"""A first line by which Excel tells the delimiter."""
+
 
 class CsvFormat(TypedColumns):
     """CSV with a header, or with `header=no` and the names by option (else f1, f2, ...)."""
@@ -30,18 +36,35 @@ class CsvFormat(TypedColumns):
         self._source = options.name
         self._roles = Roles.of(options)
         self._chosen = options.has("delimiter")
-        self._delimiter = options.delimiter(delimiter)
+        self._dialect = Dialect.of(options, delimiter)
         self._has_header = options.flag("header", True)
         self._names = options.names("names")
-        self._arrow = ArrowCells(self._delimiter, self._roles.missing)
+        self._follow(self._dialect)
         if self._has_header and self._names:
             raise ConnectorError(f"{self._source}: option `names` goes with `header=no`")
 
+    def _follow(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._arrow = ArrowCells(dialect.delimiter, self._roles.missing, dialect.marks)
+
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Take the names from the first record, which is left to the events with `header=no`."""
-        feed = _Feed(lines)
+        before = self._dialect.skip_rows
+        told = _SEPARATOR.fullmatch(lines[before]) if len(lines) > before else None
+        if told is not None:
+            before += 1
+            if not self._chosen:
+                self._follow(replace(self._dialect, delimiter=told[1]))
+        size = self._header(lines[before:], last)
+        return None if size is None else before + size
+
+    def _header(self, lines: Sequence[str], last: bool) -> int | None:
+        feed = _Feed(lines, self._dialect)
+        reader = self._dialect.reader(feed)
+        first: list[str] | None = []
         try:
-            first = next((row for row in csv.reader(feed, delimiter=self._delimiter) if row), None)
+            while first == []:
+                first = feed.record(reader)
         except csv.Error as error:
             raise ConnectorError(f"{self._source}: the header cannot be read: {error}") from None
         if (first is None or feed.starved) and not last:
@@ -64,7 +87,7 @@ class CsvFormat(TypedColumns):
         if len(header) == 1 and other is not None and not self._chosen:
             raise ConnectorError(
                 f"{self._source}: the header is a single name, {header[0]!r}: say delimiter={_named(other)} if it is "
-                f"several (or delimiter={_named(self._delimiter)} if not)"
+                f"several (or delimiter={_named(self._dialect.delimiter)} if not)"
             )
 
     def _name_columns(self, names: list[str]) -> None:
@@ -76,10 +99,10 @@ class CsvFormat(TypedColumns):
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Split lines into records: at once where each line is a good one, else one by one."""
-        if not bad and len(lines) <= limit:
+        if not bad and len(lines) <= limit and not self._dialect.has_comment(lines):
             try:
                 # Strict, to notice a last field left open; where nothing is found the lenient reader agrees.
-                rows = list(csv.reader(lines, delimiter=self._delimiter, strict=True))
+                rows = list(self._dialect.reader(lines, strict=True))
             except csv.Error:
                 rows = []
             if len(rows) == len(lines) and set(map(len, rows)) <= {self._width}:
@@ -87,15 +110,15 @@ class CsvFormat(TypedColumns):
         return self._walk(lines, bad, last, limit)
 
     def _walk(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
-        feed, found = _Feed(lines), Records()
+        feed, found = _Feed(lines, self._dialect), Records()
         starts: list[int] = []
         raw: list[str] = []
-        reader = csv.reader(feed, delimiter=self._delimiter)
+        reader = self._dialect.reader(feed)
         while feed.at < len(lines) and len(starts) < limit:
             start = feed.at
             feed.end = min(start + MOST_LINES, len(lines))
             try:
-                row = next(reader)
+                row = feed.record(reader) or []
                 reason = self._fault(row)
             except csv.Error as error:
                 row, reason = [], str(error)
@@ -151,10 +174,16 @@ def _named(delimiter: str) -> str:
 class _Feed:
     """Lines for a csv reader, up to an end, which may be set back to any of them, and knows when more was asked for."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = lines
+    def __init__(self, lines: Sequence[str], dialect: Dialect) -> None:
+        self._lines, self._dialect = lines, dialect
         self.at, self.end = 0, len(lines)
+        self._start = 0
         self.starved = False
+
+    def record(self, reader: Iterator[list[str]]) -> list[str] | None:
+        """The next record of a reader of these lines; None where there is none."""
+        self._start = self.at
+        return next(reader, None)
 
     def __iter__(self) -> _Feed:
         return self
@@ -163,8 +192,9 @@ class _Feed:
         if self.at == self.end:
             self.starved = True
             raise StopIteration
+        line = self._dialect.without_comment(self._lines[self.at], self._lines[self._start : self.at])
         self.at += 1
-        return self._lines[self.at - 1] + "\n"
+        return line + "\n"
 
 
 register_text("csv", (".csv",), functools.partial(CsvFormat, delimiter=","), CsvLines(","))

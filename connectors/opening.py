@@ -22,12 +22,13 @@ def open_source(url: str, **options: Any) -> Source:
         `connectors.synthetic`). Options may follow as a query: ``a.csv?label=y&types=x:category``.
     options
         All formats: `format` (instead of the suffix), `batch_size` (events at once, at most 4096). Text: `encoding`
-        (utf-8), `follow` (no; read a growing file). Named columns: `label`, `key`, `time`, `ignore` (names), `types`
-        (number, category, time or ignore by name), `time_unit` (of times that are numbers: s, ms, us or ns; told by the
-        first one) or `time_format` (of all times, as `datetime.strptime` has it). Of labels and features, `missing`:
-        the texts that stand for no value beside the empty one (``?``, NA, NaN, null and None, in any case). CSV:
-        `delimiter`, `header` (yes), `names` (with ``header=no``). JSON: `late_label` (no; the label may be absent from
-        the first 1,000 events, which otherwise is taken for a misspelt name).
+        (utf-8, or utf-16 where the file begins with its byte order mark), `follow` (no; read a growing file). Named
+        columns: `label`, `key`, `time`, `ignore` (names), `types` (number, category, time or ignore by name),
+        `time_unit` (of times that are numbers: s, ms, us or ns; told by the first one) or `time_format` (of all times,
+        as `datetime.strptime` has it). Of labels and features, `missing`: the texts that stand for no value beside the
+        empty one (``?``, NA, NaN, null and None, in any case). CSV: `delimiter`, `quote`, `escape`, `comment`,
+        `skip_rows` (see `connectors.dialect.Dialect`), `header` (yes), `names` (with ``header=no``). JSON: `late_label`
+        (no; the label may be absent from the first 1,000 events, which otherwise is taken for a misspelt name).
         Synthetic: `n` (events, to which a scenario is stretched; of generators 100,000), `seed` (0), and of generators
         `drift` (numbers of the events at which the concept changes), `width` (0) and their own.
         Kafka: see `connectors.kafka.KafkaSource`.

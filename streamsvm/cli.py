@@ -262,6 +262,26 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--delimiter", type=_text, metavar="CHAR", help="what separates the fields of CSV (default , or of TSV a tab)"
     )
+    group.add_argument(
+        "--quote", type=_text, metavar="CHAR", help='what quotes fields of CSV; none for no quoting (default ")'
+    )
+    group.add_argument(
+        "--escape", type=_text, metavar="CHAR", help="what takes the meaning of the next character in CSV, such as \\"
+    )
+    group.add_argument(
+        "--comment",
+        type=_text,
+        metavar="CHAR",
+        help="leave out the rest of a line of CSV from this character on, and lines that begin with it",
+    )
+    group.add_argument("--skip-rows", type=_count, metavar="N", help="leave out the first N lines of CSV")
+    group.add_argument(
+        "--encoding",
+        type=_text,
+        metavar="NAME",
+        help="the encoding of a text file, such as latin-1, cp1252 or utf-16-le (default utf-8, or utf-16 where the "
+        "file begins with its byte order mark)",
+    )
     group.add_argument("--follow", action=_FLAG, help="wait for more at the end of a growing file")
     group.add_argument("--until-end", action=_FLAG, help="of a Kafka topic, stop at the end it has at the start")
     group.add_argument(

@@ -64,10 +64,10 @@ class KafkaSource(Source):
     topic
         The topic.
     **options
-        *What an event is*: `format` (json, avro or csv; json), `label`, `key`, `time`, `ignore`, `types` as for files
-        (without `key` and `time` those of the record are taken); `schema` (avro: the file of the schema), `framed`
-        (avro: no; whether values begin with a schema registry's five bytes), `names` and `delimiter` (csv);
-        `max_value_bytes` (1 MiB; longer values are set aside).
+        *What an event is*: `format` (json, avro or csv; json), `label`, `key`, `time`, `time_unit`, `time_format`,
+        `ignore`, `types` as for files (without `key` and `time` those of the record are taken); `schema` (avro: the
+        file of the schema), `framed` (avro: no; whether values begin with a schema registry's five bytes), `names`,
+        `delimiter`, `quote` and `escape` (csv); `max_value_bytes` (1 MiB; longer values are set aside).
         *Which and in what order*: `order` (timestamp, or arrival), `max_idle` (seconds; 0.02), `until_end` (no; stop at
         the offsets seen at the start), `auto_offset_reset` (earliest, or latest: where to begin without a position),
         `gap` (stop, or skip: what to do where retention removed what comes next), `absent` (stop, or wait: what to do

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, TextColumns
+from connectors.dialect import Dialect
 from connectors.events import ConnectorError
 from connectors.format_json import JsonFormat
 from connectors.options import Options, Roles
@@ -75,7 +76,7 @@ class CsvValues(ValueFormat):
 
     def __init__(self, options: Options) -> None:
         names = options.names("names")
-        self._delimiter = options.delimiter(",")
+        self._dialect = Dialect.of(options, ",", single=True)
         roles = Roles.of(options)
         if not names:
             raise ConnectorError(f"{options.name}: format=csv needs `names`, the columns of a record in order")
@@ -89,7 +90,7 @@ class CsvValues(ValueFormat):
         return _read(values, self._cells, self._columns.read)
 
     def _cells(self, value: bytes) -> list[str]:
-        rows = list(csv.reader(io.StringIO(str(value, "utf-8"), newline=""), delimiter=self._delimiter, strict=True))
+        rows = list(self._dialect.reader(io.StringIO(str(value, "utf-8"), newline=""), strict=True))
         if len(rows) != 1:
             raise ValueError(f"{len(rows)} records in one value, not 1")
         if len(rows[0]) != self._width:

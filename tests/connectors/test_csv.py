@@ -77,8 +77,9 @@ def test_one_bad_line_never_costs_its_neighbours(tmp_path: Path) -> None:
         (3, "1 fields instead of 2", "2"),
         (4, "3 fields instead of 2", "3,3,3"),
         (6, "'x' is not a number: 'four'", "four,4"),
-        (8, "not valid utf-8", "\ufffd,6"),
+        (8, bad[3][1], "\ufffd,6"),
     ]
+    assert bad[3][1].startswith("not valid utf-8: ")
 
 
 def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
         ("a,b\n1,2\n", {"types": "a:nmber"}, "KIND one of number, category, ignore"),
         ("a,b\n1,2\n", {"lable": "b"}, "unknown option `lable`; allowed are"),
         ("a,b\n1,2\n", {"encoding": "utf-9"}, "unknown encoding 'utf-9'"),
-        ("a,b\n1,2\n", {"encoding": "utf-16"}, "encoding 'utf-16' is not supported"),
+        ("a,b\n1,2\n", {"encoding": "utf-16"}, "say encoding=utf-16-le"),
         ("a,b\n1,2\n", {"batch_size": 0}, "`batch_size` must be a whole number from 1 on"),
         ("a,b\n1,2\n", {"header": "maybe"}, "`header` must be yes or no"),
         ("a,b\n1,2\n", {"delimiter": "::"}, "`delimiter` must be one character"),
@@ -290,7 +291,7 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
         ("1,2\n", {"header": "no", "names": "a,b,c"}, "`names` has 3 names for 2 fields"),
         ("a,a\n1,2\n", {}, "column 'a' appears twice"),
         ("", {}, "no header"),
-        (b"\xff\xfea\n1\n", {}, "the header is not valid utf-8"),
+        (b"\xff\xffa\n1\n", {}, "the header is not valid utf-8"),
     ],
 )
 def test_wrong_configuration_stops_at_once(tmp_path: Path, text: str, options: dict[str, str], message: str) -> None:
@@ -411,9 +412,9 @@ class TestHints:
             open_source(f"a.csv.{suffix}")
 
     @pytest.mark.parametrize("suffix", ["csv", "jsonl", "libsvm"])
-    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+    @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
     def test_utf_16(self, tmp_path: Path, suffix: str, encoding: str) -> None:
-        with pytest.raises(ConnectorError, match=r"not valid utf-8 but UTF-16: .* iconv -f UTF-16 -t UTF-8"):
+        with pytest.raises(ConnectorError, match=f"UTF-16: say encoding={encoding} "):
             open_source(write(tmp_path / f"a.{suffix}", "1 x:1\n2 x:1\n".encode(encoding)))
 
     def test_carriage_returns_alone(self, tmp_path: Path) -> None:

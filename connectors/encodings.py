@@ -1,0 +1,125 @@
+"""Encodings of text files. Files whose lines do not end in a newline byte, such as UTF-16, are read as UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+
+from connectors.bytestreams import ByteStream
+from connectors.events import ConnectorError
+
+_DAMAGED = "streamsvm-damaged"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+# Half a character, which UTF-8 does not have: the line that holds it is found to be damaged.
+codecs.register_error(_DAMAGED, lambda error: ("\udcff", getattr(error, "end", 0)))
+
+
+def codec_of(source: str, name: str) -> tuple[str, bool]:
+    """The name of a codec, and whether its lines end in one newline byte."""
+    try:
+        codec = codecs.lookup(name).name
+        fits = "a\n".encode(codec).endswith(b"a\n") and b"a\nb".decode(codec) == "a\nb"
+        known = fits or "a\n".encode(codec).decode(codec) == "a\n"
+    except (LookupError, UnicodeError, ValueError):
+        known = fits = False
+    if not known:
+        raise ConnectorError(
+            f"{source}: unknown encoding {name!r}; examples are utf-8, latin-1, cp1252, utf-16"
+        ) from None
+    return ("utf-8" if codec == "utf-8-sig" else codec), fits
+
+
+class Transcoded(ByteStream):
+    """A stream as UTF-8, with offsets in that.
+
+    Parameters
+    ----------
+    stream
+        The bytes of the file.
+    codec
+        Its encoding. None: UTF-16 where it begins with the mark of that; else the bytes pass as they are.
+    name
+        What messages call it.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from connectors.bytestreams import open_bytes
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.csv")
+    >>> with open(path, "w", encoding="utf-16") as file:
+    ...     _ = file.write("x,y")
+    >>> Transcoded(open_bytes(path, packed=False, follow=False)).read(0.0)
+    b'x,y'
+    """
+
+    def __init__(self, stream: ByteStream, codec: str | None = None, name: str = "") -> None:
+        self._stream, self.codec, self.live, self._name = stream, codec, stream.live, name
+        self._is_plain: bool | None = None if codec is None else False
+        self._restart()
+
+    def _restart(self) -> None:
+        self._taken = 0
+        self._head = self._ready = b""
+        self._ended = False
+        self._decoder = None if self.codec is None else codecs.getincrementaldecoder(self.codec)(_DAMAGED)
+
+    @property
+    def damage(self) -> str | None:
+        return self._stream.damage
+
+    def read(self, wait_s: float) -> bytes | None:
+        if self._ready:
+            ready, self._ready = self._ready, b""
+            return ready
+        while True:
+            data = self._stream.read(wait_s)
+            if self._is_plain is None:
+                data = self._begin(data)
+            if self._is_plain or (data is None and self._ended):
+                return data
+            if data is None:
+                self._ended = True
+            text = self._decode(data)
+            if text or not data:  # a part of a character gives nothing yet
+                return text if text or data is not None else None
+
+    def _begin(self, data: bytes | None) -> bytes | None:
+        """Tell by the first two bytes whether this is UTF-16."""
+        self._head += data or b""
+        if len(self._head) < 2 and data is not None:
+            return b""
+        head, self._head = self._head, b""
+        self._is_plain = not head.startswith(_UTF_16)
+        if not self._is_plain:
+            self.codec = "utf-16"
+            self._restart()
+        return head or data
+
+    def _decode(self, data: bytes | None) -> bytes:
+        if self._decoder is None:
+            return b""
+        self._taken += len(data or b"")
+        try:
+            return self._decoder.decode(data or b"", data is None).encode("utf-8", "surrogatepass")
+        except UnicodeError as error:  # without the mark of its byte order
+            raise ConnectorError(f"{self._name}: {error}: say encoding={self.codec}-le or {self.codec}-be") from None
+
+    def seek(self, offset: int) -> bool:
+        """Go there; what is not UTF-8 is read again from the start."""
+        self._stream.seek(0)
+        self._restart()
+        if self._is_plain:
+            return self._stream.seek(offset)
+        while offset > 0:
+            data = self.read(0.0)
+            if not data:
+                return False
+            self._ready = data[offset:]
+            offset -= min(offset, len(data))
+        return True
+
+    def fraction(self, offset: int) -> float | None:
+        return self._stream.fraction(offset if self._is_plain else self._taken)
+
+    def close(self) -> None:
+        self._stream.close()
