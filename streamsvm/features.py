@@ -10,7 +10,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, repeat, starmap
 from operator import itemgetter
 from types import NoneType
@@ -22,6 +22,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from connectors.events import SparseRows
+from streamsvm import datetimes
 from streamsvm.first_use import prepare
 from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
@@ -40,6 +41,8 @@ FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 # Events of so many names are encoded by arrays, shorter ones name by name.
 LONG = 32
 IDENTIFIERS, TIMES = "identifiers", "times"
+# Numbers from here on are looked at one by one: datetimes of numpy may be among them, as nanoseconds.
+_LARGE = 1e17
 _TEXT_OR_NONE = frozenset({str, NoneType})
 _NUMBER_OR_NONE = frozenset({float, int, bool, NoneType})
 # Integer names below this are looked up in a table.
@@ -117,7 +120,8 @@ class FeatureSpace:
 
     A number (bool included) under a name takes the column of that name. A string is one-hot: it takes the column of the
     pair (name, string), with the value 1. None and NaN are missing, as is a name that is absent: a missing value
-    contributes nothing. New names of one event take columns in an order of their own (integers by size, others by their
+    contributes nothing. A datetime becomes the hour of its day and its weekday in UTC, each as sine and cosine, and a
+    notice says so once. New names of one event take columns in an order of their own (integers by size, others by their
     representation), so that the order in which an event lists its features is without consequence.
 
     Strings that say nothing, because nearly each is new, are left out with a warning: where the first 40 under a name
@@ -167,6 +171,7 @@ class FeatureSpace:
         self._categories = set(categories)
         self._numbers: dict[Hashable, int] = {}
         self._strings: dict[Hashable, dict[str, int]] = {}
+        self.timed: dict[Hashable, None] = {}  # names of datetimes that were learned
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
         self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)
@@ -197,6 +202,7 @@ class FeatureSpace:
         twin.left_out, twin._closed, twin._categories = dict(self.left_out), set(self._closed), set(self._categories)
         twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
         twin._numbers = self._numbers.copy()
+        twin.timed = dict(self.timed)
         twin._strings = {name: strings.copy() for name, strings in self._strings.items()}
         twin._of_integers, twin._n_tabled = np.zeros(0, np.int64), 0
         return twin
@@ -273,8 +279,15 @@ class FeatureSpace:
         return bool(self.left_out) and self.is_indicator[column] and self.names[column][0] in self.left_out
 
     def notices(self) -> list[str]:
-        """For each name left out, why, and what can be done."""
-        return [_notice(name, kind) for name, kind in self.left_out.items()]
+        """For each name left out, and each of datetimes, why, and what can be done."""
+        return [_notice(name, kind) for name, kind in self.left_out.items()] + list(map(datetimes.notice, self.timed))
+
+    def _say_times(self, names: Iterable[Hashable]) -> None:
+        """Say once of each name that datetimes under it are learned by their hours and weekdays."""
+        for name in names:
+            if name not in self.timed:
+                self.timed[name] = None
+                logger.warning("%s", datetimes.notice(name))
 
     def _watch(self, x: Mapping[Any, Any]) -> None:
         """Look at a learned event's strings under the names that are watched."""
@@ -316,7 +329,15 @@ class FeatureSpace:
             raise TypeError(f"{_what_is_wrong(x)}; rows at once go to `learn_many` or `predict_many`")
         entries = self._encode_numbers_alone(x, learn) if len(x) >= LONG else None
         if entries is None:
-            entries = self._encode_any(x, learn)
+            try:
+                entries = self._encode_any(x, learn)
+            except TypeError:
+                timed = datetimes.with_times(x)
+                if timed is None:
+                    raise
+                entries = self._encode_any(timed, learn)
+                if learn:
+                    self._say_times(datetimes.names_of_times(x))
         self.look_for_fast_path(x)
         return entries
 
@@ -331,7 +352,7 @@ class FeatureSpace:
             values = np.frombuffer(array("d", x.values()))
         except (TypeError, OverflowError):
             return None
-        if not (np.abs(values) <= LARGEST).all():
+        if not (np.abs(values) < _LARGE).all():
             return None
         columns = self._columns_of(x)
         if learn and (new := np.flatnonzero(columns < 0)).size:
@@ -446,6 +467,8 @@ class FeatureSpace:
     # Columns of values -------------------------------------------------------------------------------------------
 
     def _encode_array(self, X: NDArray[Any], learn: Any) -> EncodedRows:
+        if X.dtype.names is not None and X.ndim == 1:
+            return self._encode_table({name: X[name] for name in X.dtype.names}, learn)
         if X.ndim != 2:
             raise ValueError(f"an array of rows must have two dimensions, got shape {X.shape}; reshape it to (n, d)")
         if isinstance(X, np.ma.MaskedArray):
@@ -484,7 +507,15 @@ class FeatureSpace:
         )
 
     def _encode_table(self, table: Mapping[Any, Any], learn: Any) -> EncodedRows:
-        columns = {name: _column(name, values) for name, values in table.items()}
+        columns: dict[Any, NDArray[Any]] = {}
+        for name, values in table.items():
+            column = _column(name, values)
+            if column.dtype.kind != "M":
+                columns[name] = column
+                continue
+            columns |= datetimes.columns_of(name, column)
+            if learn is not None and (np.asarray(learn, bool)[: len(column)] & ~np.isnat(column)[: len(learn)]).any():
+                self._say_times([name])
         n = len(next(iter(columns.values()))) if columns else 0
         for name, values in columns.items():
             if len(values) != n:
@@ -672,7 +703,7 @@ def is_nan(value: Any) -> bool:
 
 def _number(name: Any, value: Any) -> float:
     try:
-        if isinstance(value, bytes | bytearray):  # which float() would read as text
+        if isinstance(value, _NO_NUMBERS):
             raise TypeError
         number = float(value)
     except OverflowError:
@@ -680,12 +711,21 @@ def _number(name: Any, value: Any) -> float:
     except (TypeError, ValueError):
         if is_nan(value):
             return math.nan
-        raise TypeError(
-            f"feature {name!r} is of type {type(value).__name__}: a feature must be a number, a string, or None"
-        ) from None
+        raise TypeError(_no_feature(name, value)) from None
     if abs(number) > LARGEST:
         raise ValueError(_too_large(name, number))
     return number
+
+
+# What float() would take, as text or as a number of some unit.
+_NO_NUMBERS = (bytes, bytearray, np.datetime64, np.timedelta64)
+
+
+def _no_feature(name: Any, value: Any) -> str:
+    kind = type(value).__name__
+    if isinstance(value, timedelta | np.timedelta64):
+        return f"feature {name!r} is of type {kind}: give its seconds, as `total_seconds()` has them"
+    return f"feature {name!r} is of type {kind}: a feature must be a number, a string, a datetime, or None"
 
 
 def _too_large(name: Any, value: float) -> str:
@@ -716,7 +756,8 @@ def _what_is_wrong(x: Mapping[Any, Any]) -> str | None:
             if value is not None and not isinstance(value, str):
                 _number(name, value)
     except (TypeError, ValueError) as error:
-        return str(error)
+        timed = datetimes.with_times(x)
+        return str(error) if timed is None else _what_is_wrong(timed)
     except AttributeError:
         return f"a row must be a mapping of names to values, got {type(x).__name__}"
     return None
@@ -760,7 +801,9 @@ def _column(name: Any, values: Any) -> NDArray[Any]:
     array: NDArray[Any] = values
     if array.ndim != 1:
         raise ValueError(f"column {name!r} must have one dimension, got shape {array.shape}")
-    return array if _is_numeric(array) else array.astype(object)
+    if array.dtype.kind == "m":
+        raise TypeError(_no_feature(name, np.timedelta64(0)))
+    return array if _is_numeric(array) or array.dtype.kind == "M" else array.astype(object)
 
 
 def _is_numeric(array: NDArray[Any]) -> bool:
@@ -801,6 +844,8 @@ def _plain_numbers(events: Sequence[Any]) -> tuple[list[Any], Floats] | None:
     None where there is more, or most would be missing.
     """
     if not events or set(map(type, events)) != {dict}:
+        return None
+    if any(isinstance(value, _NO_NUMBERS) for value in events[0].values()):
         return None
     n, d = len(events), max(map(len, events))
     names = list(next(x for x in events if len(x) == d))
@@ -853,9 +898,16 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 
 
 def _frame_of(X: Any) -> nw.DataFrame[Any]:
+    if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
+        X = sys.modules["pyarrow"].Table.from_batches([X])
     try:
         return nw.from_native(X, eager_only=True)
     except TypeError:
+        if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+            raise TypeError(
+                f"rows of type {type(X).__name__} are not computed yet: give the data frame, as `.collect()` of polars "
+                "has it"
+            ) from None
         raise TypeError(
             f"rows of type {type(X).__name__} are not known: give a list of dicts, a data frame, a numpy array or a "
             "scipy sparse matrix"
@@ -868,6 +920,10 @@ def _table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
 
 def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
     """A column as an array, as it is held where it is one."""
+    if series.dtype in (nw.Datetime, nw.Date):
+        return datetimes.column_of_series(series)
+    if series.dtype == nw.Duration:
+        raise TypeError(_no_feature(series.name, np.timedelta64(0)))
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         return _objects(series.to_list())
     if series.dtype in (nw.Int128, nw.UInt128):  # of which numpy has none

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.datetimes import with_times
 from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.locks import locked
 from streamsvm.parameters import check_number
@@ -354,6 +355,7 @@ class Explains:
         """
         check_number("evaluations", evaluations, 1, whole=True)
         check_number("nearest", nearest, 0, whole=True)
+        x = with_times(x) or x
         reasons = self._reasons(x, evaluations)
         if reasons is not None and nearest:
             reasons.nearest.extend(self._nearest_to_explained(x, nearest))

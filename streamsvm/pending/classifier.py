@@ -14,6 +14,7 @@ from river import base
 from connectors.events import LateLabels
 from connectors.held import Texts
 from connectors.times import scaled, seconds_of
+from streamsvm.datetimes import with_times
 from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
@@ -288,6 +289,8 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         join = self._joined()
         if isinstance(self._asked, OtherModel):
             self._asked.with_proba |= bool(self._sets)
+        else:
+            x = with_times(x) or x
         events = Events([x], [key_text(key)], np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
         [answer], _ = join.step(events, _NO_LABELS, [])
         return answer

@@ -1,0 +1,69 @@
+"""Datetimes among features: each becomes the hour of its day and its weekday, as `time` columns of streams do."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.times import milliseconds_of, time_features, time_names, time_row
+
+KINDS = (date, np.datetime64)  # a datetime is a date
+
+
+def with_times(x: Mapping[Any, Any]) -> dict[Any, Any] | None:
+    """An event with features of its datetimes in their place; None where it has no datetimes.
+
+    Examples
+    --------
+    >>> found = with_times({"a": 1.0, "t": datetime(1970, 1, 5, 6)})
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'a': 1.0, 't hour sin': 1.0, 't hour cos': 0.0, 't weekday sin': 0.0, 't weekday cos': 1.0}
+    """
+    if not any(isinstance(value, KINDS) for value in x.values()):
+        return None
+    found: dict[Any, Any] = {}
+    for name, value in x.items():
+        if not isinstance(value, KINDS):
+            found[name] = value
+        elif value == value:  # which NaT is not
+            found |= time_row(str(name), _milliseconds(value))
+    return found
+
+
+def names_of_times(x: Mapping[Any, Any]) -> list[Hashable]:
+    """The names of the datetimes of an event."""
+    return [name for name, value in x.items() if isinstance(value, KINDS)]
+
+
+def columns_of(name: Any, moments: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
+    """What `with_times` makes of an array of numpy's datetimes."""
+    there = ~np.isnat(moments)
+    microseconds = np.where(there, moments.astype("datetime64[us]").astype(np.int64), 0)
+    return time_features(str(name), (microseconds + 500) // 1000, there)
+
+
+def column_of_series(series: nw.Series[Any]) -> NDArray[np.datetime64]:
+    """A column of a data frame with dates or datetimes, in UTC."""
+    there = ~series.is_null().to_numpy().astype(bool)
+    numbers = series.dt.timestamp("us").fill_null(0).to_numpy().astype(np.int64)
+    return np.where(there, numbers.astype("datetime64[us]"), np.datetime64("NaT"))
+
+
+def notice(name: Hashable) -> str:
+    """How a datetime is learned, and what can be done."""
+    names = ", ".join(map(repr, time_names(str(name))))
+    return (
+        f"feature {name!r} is a datetime: learned are its hour and weekday in UTC, as {names}; give a number, such as "
+        "the seconds since another event, to learn something else, or leave it out"
+    )
+
+
+def _milliseconds(value: Any) -> int:
+    if isinstance(value, np.datetime64):
+        return (int(value.astype("datetime64[us]").astype(np.int64)) + 500) // 1000
+    return milliseconds_of(value if isinstance(value, datetime) else datetime(value.year, value.month, value.day))
