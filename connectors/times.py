@@ -355,6 +355,23 @@ def seconds_of(time: Any) -> float:
     return number
 
 
+def is_spelled_out(text: str) -> bool:
+    """Whether a text is a time, and no number.
+
+    Examples
+    --------
+    >>> is_spelled_out("2024-05-31"), is_spelled_out("31 May 2024 12:00 GMT"), is_spelled_out("20240531")
+    (True, True, False)
+    """
+    if _number(text) is not None:
+        return False
+    try:
+        _moment(text.strip(), None)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
 # Features --------------------------------------------------------------------------------------------------------
 
 

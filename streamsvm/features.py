@@ -10,7 +10,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import chain, repeat, starmap
 from operator import itemgetter
 from types import NoneType
@@ -22,6 +22,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from connectors.events import SparseRows
+from connectors.times import is_spelled_out
 from streamsvm import datetimes
 from streamsvm.first_use import prepare
 from streamsvm.kernels.encoding import DIGITS, ENTRIES
@@ -125,11 +126,11 @@ class FeatureSpace:
     representation), so that the order in which an event lists its features is without consequence.
 
     Strings that say nothing, because nearly each is new, are left out with a warning: where the first 40 under a name
-    are all times (ISO 8601), or 37 of them differ and fewer than three of those known come again within 500 (in that
-    while, new ones take no columns). A name that is left out contributes nothing from the next event on. The same is
-    asked again when a name has come to 128 columns, to 256, and so on. Only what is learned counts, so that the answer
-    is the same however events are cut into batches. Numbers are never left out: an identifier that is one costs one
-    column.
+    are all times (as `time` columns may be written), or 37 of them differ and fewer than three of those known come
+    again within 500 (in that while, new ones take no columns). A name that is left out contributes nothing from the
+    next event on. The same is asked again when a name has come to 128 columns, to 256, and so on. Only what is learned
+    counts, so that the answer is the same however events are cut into batches. Numbers are never left out: an
+    identifier that is one costs one column.
 
     Parameters
     ----------
@@ -297,7 +298,7 @@ class FeatureSpace:
             recurrence.seen += 1
             if recurrence.seen > FIRST and (column := strings.get(str(x[name]), -1)) >= 0:
                 recurrence.again.add(column)
-            if recurrence.seen == FIRST and all(map(_is_time, strings)):
+            if recurrence.seen == FIRST and all(map(is_spelled_out, strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
                 self._closed.add(name)
@@ -665,17 +666,6 @@ def _arrival_key(entry: Any) -> tuple[tuple[int, str], bool, str]:
 def _is_time_to_watch(n: int) -> bool:
     """Whether a name is to be watched that comes to n columns."""
     return n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)
-
-
-def _is_time(text: str) -> bool:
-    """Whether a text is a date or time as ISO 8601 writes it, with dashes, as in 2024-05-31."""
-    if text[4:5] != "-":  # which leaves out what could be a number
-        return False
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _notice(name: Hashable, kind: str) -> str:

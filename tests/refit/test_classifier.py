@@ -637,6 +637,21 @@ def test_an_event_whose_time_is_none_is_refused_and_nothing_learned(time):
     assert np.array_equal(model.predict_proba_many(X), alone.predict_proba_many(X))
 
 
+def test_times_of_events_may_be_datetimes():
+    pd = pytest.importorskip("pandas")
+    X, y = hidden(400)
+    seconds = 1_750_000_000.0 + 60.0 * np.arange(400)
+    models = [cheap(trigger=EveryTime(7200.0), window=Since(3600.0)) for _ in range(3)]
+    for model, times in zip(models, (seconds, pd.to_datetime(seconds, unit="s"), pd.Series(seconds)), strict=True):
+        model.learn_many(X, y, times=times)
+    assert len(models[0].refits) > 1
+    assert all([r["event"] for r in m.refits] == [r["event"] for r in models[0].refits] for m in models)
+    with pytest.raises(ValueError, match="milliseconds"):
+        models[0].learn_many(X, y, times=seconds * 1000)
+    with pytest.raises(ValueError, match="milliseconds"):
+        models[0].learn_one(dicts(X[:1])[0], y[0], time=1_750_000_000_000)
+
+
 def test_a_solver_that_would_end_the_program_does_not():
     class Ending(Told):
         def fit(self, X: Any, y: Any) -> Told:
