@@ -15,7 +15,7 @@ from streamsvm.online.base import OnlineClassifier
 # What the blend notes of its predictions, until their events are learned.
 NOTES = {
     f"autocorrelation.{name}"
-    for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct")
+    for name in ("keys", "noted", "made", "left", "oldest", "n_notes", "n_fresh", "n_lost", "distinct", "reach")
 }
 
 

@@ -26,6 +26,14 @@ row was not predicted since the last label.
 Whoever keeps the events that wait for their labels can keep with each what was known when it was predicted: a
 *memory*, the labels before and how many had been learned. Then no note is taken, and labels may come in any order.
 
+The last label says something of the next event, and less of each one after it. Where k notes were made since the last
+label, the lift weighs r^(k - reach) for a prediction, 1 at most. The reach is how many predictions without a label came
+before those of events that were learned lately, MOST_REACH at most: 0 where each event gets its label before the next
+is predicted. r is by how much the last label stays, beyond its frequency: (M_1(l | l) - M_0(l)) / (1 - M_0(l)), between
+0 and MOST_STAY. For labels that stay with one probability and are drawn anew otherwise, r^k is how the k-step
+transition fades; where they cycle r is 0. The same event predicted again is the same prediction. Rows that are only
+predicted, as a batch, are in no order, and the lift weighs nothing. What is learned of a label does not depend on it.
+
 Before the first event is learned no column is known, and rows cannot be told apart: each prediction is noted, as that
 of an event whose note is lost. These count as waiting only while predictions come between the labels.
 
@@ -64,6 +72,11 @@ MARGIN = 0.003
 # With so much doubt it is not heard; doubt grows no further than the second, by the third at most with each label.
 DOUBT, MOST_DOUBT, MOST_ADDED = 8.0, 16.0, 3.0
 LEAST_PROBABILITY = 1e-6
+# For each prediction since the last label but the first, the lift weighs at most so much of what it did, or nothing
+# where that is less than the second.
+MOST_STAY, LEAST_WEIGHT = 0.5, 0.01
+# So far at most predictions without a label are looked past; with each label a little less far.
+MOST_REACH, REACH_DECAY = 8.0, 0.998
 # Where classes are many, one that came so often after the labels of late is named in the vote.
 LIKELY = 1.0 / 16.0
 # Counts are scaled back when what they are raised by has grown to this.
@@ -114,6 +127,12 @@ AUTOCORRELATION = Declaration(
         "made": Array(("notes",), "how many labels had been learned then", i64, saved=True, within=(0.0, MOST_EVENTS)),
         "left": Array(
             ("notes",), "whether each waited when an equal row was learned", i64, saved=True, within=(0.0, 1.0)
+        ),
+        "weight": Number("how much the lift weighs for the event in hand", start=1.0),
+        "reach": Number(
+            "how many predictions without a label came before one that was learned, lately",
+            saved=True,
+            within=(0.0, MOST_REACH),
         ),
         "plain": Array(("classes",), "the vote's probabilities for the event in hand"),
         "logs": Array(("classes",), "their logarithms"),
@@ -298,10 +317,33 @@ def add_autocorrelation(state, n, proba):
     for c in range(n):
         state.plain[c] = proba[c]
     find_lift(state, state.recent, n)
+    if state.weight < 1.0:
+        scale_terms(state.lifts, 0, n, state.weight)
     combine(state, n)
-    if is_heard(state):
+    if is_heard(state) and state.weight > 0.0:
         for c in range(n):
             proba[c] = state.autocorrelated[c]
+
+
+@kernel
+def weigh(state, key, n):
+    """How much the lift weighs for an event that is predicted now, among n classes."""
+    steps, last, label = state.n_fresh, (state.oldest + state.n_notes - 1) % NOTES, state.recent[0]
+    if steps > 0 and state.n_notes > 0 and state.keys[last] == key:
+        steps -= 1
+    beyond = steps - int(state.reach + 0.5)
+    if beyond <= 0 or label < 0:
+        return 1.0
+    stays, share = share_of(state, context(state.recent, 1), label, n), share_of(state, 0, label, n)
+    stay = min(max((stays - share) / (1.0 - share), 0.0), MOST_STAY)
+    weight = stay**beyond
+    return weight if weight >= LEAST_WEIGHT else 0.0
+
+
+@inlined
+def share_of(state, row, label, n):
+    """How often a label came, as a share of one row of counts and one more."""
+    return state.counts[row, label] / (sum_of(state.counts[row], 0, n) + state.increment)
 
 
 @inlined
@@ -328,10 +370,23 @@ def learn_autocorrelation(state, key, n, label, place):
     else:
         count_label(state, state.noted[max(at, 0)], label, LAGS if at >= 0 else 0)
     if at >= 0:
+        state.reach = min(max(REACH_DECAY * state.reach, n_before(state, at)), MOST_REACH)
         drop(state, key)
     elif at == UNKNOWN:
         state.n_lost -= 1
     follow(state, key, label)
+
+
+@inlined
+def n_before(state, at):
+    """How many notes made since the same label stand before one."""
+    n, made, slot = 0, state.made[at], at
+    while slot != state.oldest:
+        slot = (slot + NOTES - 1) % NOTES
+        if state.made[slot] != made:
+            break
+        n += 1
+    return float(n)
 
 
 @inlined
@@ -349,6 +404,13 @@ def remember(state, memory):
     for k in range(LAGS):
         memory[k] = state.recent[k]
     memory[LAGS] = state.n_learned
+    state.n_fresh = min(state.n_fresh + 1, NOTES)
+
+
+@inlined
+def is_current(state):
+    """Whether a label came lately enough to say something where labels come late."""
+    return state.n_fresh < NOTES
 
 
 @kernel

@@ -38,6 +38,7 @@ from streamsvm.kernels.autocorrelation import (
     LAGS,
     add_autocorrelation,
     context,
+    is_current,
     learn_autocorrelation,
     learn_remembered,
     likely_at,
@@ -45,6 +46,7 @@ from streamsvm.kernels.autocorrelation import (
     note,
     remember,
     row_key,
+    weigh,
 )
 from streamsvm.kernels.blocks import BLOCK as BLOCK_OF_ROWS
 from streamsvm.kernels.blocks import keep_pairs, takes_part
@@ -730,12 +732,25 @@ def remember_votes(state, memory):
 
 
 @inlined
+def lift_weight(state, request, row, late):
+    """How much label autocorrelation weighs for a row."""
+    if not state.uses_autocorrelation or (row.label >= 0 and request.predicting == 0):
+        return 1.0
+    if request.unordered > 0:
+        return 0.0
+    if late >= 0:
+        return 1.0 if row.label >= 0 or is_current(state.autocorrelation) else 0.0
+    return weigh(state.autocorrelation, row.key, state.n_classes)
+
+
+@inlined
 def vote_on(state, block, request, k, at_hand):
     """Predict row k of a block from the scores of all members; returns the class."""
     row, i = block.rows[k], block.first + k
-    if not at_hand:
-        find_proba(state, block, k)
     late = late_at(request, i)
+    if not at_hand:
+        state.autocorrelation.weight = lift_weight(state, request, row, late)
+        find_proba(state, block, k)
     if late >= 0 and row.label < 0:
         remember_votes(state, request.memories[late])
     elif late < 0 and state.uses_autocorrelation and request.predicting > 0:
@@ -758,6 +773,9 @@ def vote_on_block(state, block, request):
         if request.following > 0:
             follow(state.rows, label, i)
         if label >= 0:
+            if state.autocorrelation.weight < 1.0:  # what is learned does not depend on how many were predicted before
+                state.autocorrelation.weight = 1.0
+                find_proba(state, block, k)
             count(state, block, request, label, k)
 
 

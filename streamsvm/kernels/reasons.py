@@ -614,7 +614,7 @@ def hear(state, walk):
         walk.stacked = stack.weights[experts.size]
     if is_noise_heard(noise):
         walk.factor *= noise.sharpness
-    if state.uses_autocorrelation and is_autocorrelation_heard(labels):
+    if state.uses_autocorrelation and is_autocorrelation_heard(labels) and labels.weight > 0.0:
         walk.factor *= labels.inverse_temperature
 
 

@@ -13,6 +13,7 @@ REQUEST = Declaration(
     {
         "shared": Number("whether all rows have the columns of the first, as for `rows.load`", i64),
         "predicting": Number("whether rows are predicted, as somebody who takes heed of it would", i64),
+        "unordered": Number("whether rows are only predicted, as a batch in no order", i64),
         "answering": Number("whether codes, and what else is asked for, are wanted", i64),
         "following": Number("whether what follows events is told of these", i64),
         "at_hand": Number("whether the first row is scaled already, and members have its scores", i64),

@@ -549,7 +549,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     @locked
     def predict_many(self, X: Any) -> Any:
-        """The labels `predict_one` gives for rows.
+        """The labels `predict_one` gives for rows, which need be in no order: without label autocorrelation.
 
         Parameters
         ----------
@@ -798,7 +798,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
         request = State(REQUEST)
-        request.shared, request.predicting = rows.shared, predict
+        request.shared, request.predicting, request.unordered = rows.shared, predict, codes is None
         request.answering = predict or score or following or n_proba > 0
         request.following = following
         request.lend(

@@ -66,9 +66,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
     them. Next, which labels tend to follow the three before is weighed in where that makes probabilities better
     (`label_autocorrelation`); an event follows those labels that had come when it was last predicted, however late its
     own comes (up to 1,024 predictions; events come to be learned in the order in which they were predicted). Other
-    predictions change nothing of what is learned. Last, where labels are noisy, the share of labels that are as if
-    drawn at random is learned, and no prediction is surer than that leaves it: this changes probabilities, but not
-    which label is the most probable.
+    predictions change nothing of what is learned. The last label says less of each further event that is predicted
+    before the next label comes, and its weight fades accordingly; `predict_many` and `predict_proba_many`, whose rows
+    are in no order, go without it. Last, where labels are noisy, the share of labels that are as if drawn at random is
+    learned, and no prediction is surer than that leaves it: this changes probabilities, but not which label is the most
+    probable.
 
     Where labels come late, by `DelayedClassifier` or `streamsvm run --label-source`, heads are weighed by what they had
     answered when an event was predicted, over twenty times as many labels; the second vote is not heard, and the

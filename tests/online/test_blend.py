@@ -413,7 +413,8 @@ def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
         if turn != "after":
             PREDICTIONS[what](disturbed, X, i)
         if turn != "alone":
-            assert plain.predict_one(x) == disturbed.predict_one(x)
+            predicted, disturbed_too = plain.predict_one(x), disturbed.predict_one(x)
+            assert predicted == disturbed_too or turn == "before"  # then it is not the first since the last label
         if turn == "after":
             PREDICTIONS[what](disturbed, X, i)
         plain.learn_one(x, i % 5)
@@ -445,6 +446,39 @@ def test_an_event_learned_several_times_does_not_follow_itself(delay):
                 model.learn_one(events[i - delay], y[i - delay])
     np.testing.assert_allclose(once.state()[1]["autocorrelation.counts"], often.state()[1]["autocorrelation.counts"])
     assert often.autocorrelation_trust < 0.1
+
+
+@pytest.mark.parametrize("turning", [True, False])
+def test_a_model_that_only_predicts_does_not_go_by_the_last_labels(turning):
+    """Labels cycle or stay as long as the model learns; what it is asked about then is in no order."""
+    n, rng = 2_000, np.random.default_rng(11)
+    y = np.arange(n) % 5 if turning else np.arange(n) // 40 % 5
+    X = rng.normal(size=(n, 4)) + np.eye(5, 4)[y]
+    held_out = rng.integers(0, 5, 400)
+    asked = rng.normal(size=(400, 4)) + np.eye(5, 4)[held_out]
+    learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
+    for model in (learning, plain):
+        model.learn_many(X, y)
+    assert learning.autocorrelation_trust > 0.5
+    expected = plain.predict_many(asked)
+    np.testing.assert_array_equal(learning.predict_many(asked), expected)
+    assert (
+        learning.predict_proba_many(asked).argmax(axis=1).tolist() == plain.predict_proba_many(asked).argmax(1).tolist()
+    )
+    one_by_one = np.array([learning.predict_one(x) for x in dicts(asked)])
+    assert np.count_nonzero(one_by_one != expected) <= 4
+    assert (one_by_one[10:] == expected[10:]).all()
+
+
+def test_an_event_predicted_again_is_the_same_prediction():
+    X, y = np.random.default_rng(12).normal(size=(600, 2)), np.arange(600) % 5
+    model = StreamSVMClassifier(effort="low")
+    model.learn_many(X[:500], y[:500])
+    for x, label in zip(dicts(X[500:]), y[500:].tolist(), strict=True):
+        first = model.predict_proba_one(x)
+        assert model.predict_one(x) == max(first, key=first.__getitem__) == label
+        assert model.predict_proba_one(x) == first
+        model.learn_one(x, label)
 
 
 def test_an_autocorrelation_that_is_none_is_not_heard():
