@@ -24,7 +24,7 @@ def with_times(x: Mapping[Any, Any]) -> dict[Any, Any] | None:
     >>> {name: round(value, 3) for name, value in found.items()}
     {'a': 1.0, 't hour sin': 1.0, 't hour cos': 0.0, 't weekday sin': 0.0, 't weekday cos': 1.0}
     """
-    if not any(isinstance(value, KINDS) for value in x.values()):
+    if not names_of_times(x):
         return None
     found: dict[Any, Any] = {}
     for name, value in x.items():

@@ -83,6 +83,7 @@ def frames() -> dict[str, Any]:
             x | {"t": None if x["t"] is None else x["t"].replace(tzinfo=UTC).astimezone(away)} for x in events
         ],
         "dicts of numpy's": [x | {"t": np.datetime64(x["t"] or "NaT", "ns")} for x in events],
+        "rows of pandas": [row for _, row in pd.DataFrame(table).iterrows()],
         "dicts of pandas'": [x | {"t": pd.Timestamp(x["t"]) if x["t"] else pd.NaT} for x in events],
     }
 
@@ -119,11 +120,12 @@ def test_numbers_alone_beside_a_datetime_are_taken_at_once() -> None:
     assert len(one.notices) == len(many.notices) == 1
 
 
-def test_events_with_datetimes_wait_for_their_labels() -> None:
+def test_events_with_datetimes_wait_for_their_labels(caplog: pytest.LogCaptureFixture) -> None:
     late = DelayedClassifier(CPMClassifier())
     for i, (x, label) in enumerate(zip(*rows(), strict=True)):
         late.predict_one(x, key=i)
         late.learn_one(i, label)
+    assert len(caplog.records) == 1
     plain = learned_one_by_one()
     assert late.model.predict_proba_one(rows()[0][7]) == plain.predict_proba_one(rows()[0][7])
 

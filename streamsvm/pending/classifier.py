@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from river import base
 from connectors.events import LateLabels
 from connectors.held import Texts
 from connectors.times import scaled, seconds_of
-from streamsvm.datetimes import with_times
+from streamsvm.datetimes import names_of_times, notice, with_times
 from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
@@ -25,6 +26,8 @@ from streamsvm.parameters import check_number
 from streamsvm.pending.join import Answer, Events, Join
 from streamsvm.pending.models import OtherModel, OwnModel, is_own
 from streamsvm.pending.store import Store
+
+logger = logging.getLogger(__name__)
 
 
 class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
@@ -100,6 +103,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         check_number("most", most, 1, whole=True)
         check_number("most_bytes", most_bytes, 1, whole=True)
         self._join: Join | None = None
+        self._timed: set[Hashable] = set()  # names of datetimes, of which was said how they are learned
         self._sets, self._lock = AllSets(), Lock()
         # What decides by costs around a classifier of this package is none of its business: it learns as without.
         self._deciding = model if isinstance(model, DecidingClassifier) and is_own(model.model) else None
@@ -289,11 +293,19 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         join = self._joined()
         if isinstance(self._asked, OtherModel):
             self._asked.with_proba |= bool(self._sets)
-        else:
-            x = with_times(x) or x
+        elif (timed := with_times(x)) is not None:
+            self._say_times(x)
+            x = timed
         events = Events([x], [key_text(key)], np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
         [answer], _ = join.step(events, _NO_LABELS, [])
         return answer
+
+    def _say_times(self, x: dict[Hashable, Any]) -> None:
+        """Say once of each name how its datetimes are learned: the classifier gets features of them."""
+        for name in names_of_times(x):
+            if name not in self._timed:
+                self._timed.add(name)
+                logger.warning("%s", notice(name))
 
     def _joined(self) -> Join:
         if self._join is None:

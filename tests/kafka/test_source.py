@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import random
 import time
@@ -202,6 +203,21 @@ def test_it_goes_on_from_any_position_in_the_same_order(broker, topic):
 
 def _places(batch):
     return list(zip(batch.origins.columns["partition"], batch.origins.columns["offset"], strict=True))
+
+
+def test_the_unit_of_times_goes_with_the_position(broker, topic):
+    name = topic("timed", 1)
+    moments = [1_700_000_000.5, 1_700_000_001, 1500, 1_700_000_002_000]
+    fill(broker, name, [(0, None, b'{"x":1,"t":%s}' % str(t).encode(), i) for i, t in enumerate(moments)])
+    url = f"kafka://{broker}/{name}?until_end=yes&batch_size=2&time=t"
+    with contextlib.closing(open_source(url)) as source:
+        first, *_ = [batch for batch in source if len(batch)]
+        assert list(first.times) == [1_700_000_000_500, 1_700_000_001_000]
+    with contextlib.closing(open_source(url)) as source:
+        source.seek(json.loads(json.dumps(first.position)))
+        rest = [batch for batch in source if len(batch) or batch.rejected]
+    assert [int(time) for batch in rest for time in batch.times] == [1_500_000]
+    assert ["--time-unit" in bad.reason for batch in rest for bad in batch.rejected] == [True]
 
 
 def test_poison_between_good_events(broker, topic):
