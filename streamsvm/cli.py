@@ -2,8 +2,9 @@
 
 Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
 failed on the way, 3 where it came to its end but more than half of all events were set aside, 75 where brokers could
-not be reached for as long as they were to be waited for (the same run may be started again, and goes on from its
-checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with checkpoint and report.
+not be reached for as long as they were to be waited for, or when SIGINT or SIGTERM came (the same run may be started
+again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with
+checkpoint and report; within 10 seconds in any case, after which what is not done stays undone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     _prepare_streams()
     try:
         _check_connectors()
-        return _guarded(arguments, started)
+        if argv is None:
+            return _guarded(arguments, started)
+        from streamsvm.run.stopping import forgetting_deadlines
+
+        with forgetting_deadlines():
+            return _guarded(arguments, started)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -156,8 +162,9 @@ def build_parser() -> _Parser:
         "how good they were, keep the model. With no arguments: a generated stream whose concept changes twice.",
         epilog="Exit codes: 0 done; 2 the settings do not fit, nothing was touched; 1 failed on the way; 3 done, but "
         "more than half of all events were set aside (while it runs, a warning comes where more than half of the last "
-        "100 or more are); 75 brokers could not be reached for long, and the same run may be started again; 130 or 143 "
-        "ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint and report (a second signal kills).",
+        "100 or more are); 75 brokers could not be reached for long, or when the run was asked to stop, and the same "
+        "run may be started again; 130 or 143 ended by SIGINT or SIGTERM, after the batch in hand and with checkpoint "
+        "and report (what takes longer than 9 s then, such as a solver, is left as by a kill; a second signal kills).",
         allow_abbrev=False,
     )
     _add_stream(run)
@@ -752,6 +759,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
     report: Report | None = None
     try:
         with contextlib.ExitStack() as stack:
+            observer = _observer(args, stack)  # a taken port is refused before brokers are asked
             checkpoint = opened_checkpoint(args, stack)
             source = stack.enter_context(contextlib.closing(opened_source(args, model)))
             check_label(args, source)
@@ -772,7 +780,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
                 max_events=args.max_events,
                 window=args.window,
                 identity=identity_of(args),
-                observer=_observer(args, stack),
+                observer=observer,
                 started=started,
             )
             report = runner.report
@@ -852,7 +860,9 @@ def _progress(every_s: float) -> Any:
 
 @contextlib.contextmanager
 def _graceful(runner: Runner) -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM ends the run after the batch in hand, a second one at once."""
+    """The first SIGINT or SIGTERM ends the run after the batch in hand, or at a deadline; a second one at once."""
+    from streamsvm.run.stopping import STOP_S, end_within
+
     caught: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -860,6 +870,7 @@ def _graceful(runner: Runner) -> Iterator[list[int]]:
         for each in before:
             signal.signal(each, signal.SIG_DFL)
         caught.append(number)
+        end_within(STOP_S, number, lambda: runner.waits_for)
         runner.stop()
 
     for number in before:

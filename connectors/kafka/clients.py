@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.events import ConnectorError, UnreachableError
-from connectors.kafka.failures import passes
+from connectors.kafka.failures import kinds, passes
 from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options
 
@@ -160,6 +160,11 @@ def describe(error: BaseException) -> str:
     text = text.split("] ", 1)[-1] if text.startswith("[Error") else text
     text = text.removeprefix(type(error).__name__).removeprefix(":").strip()
     shown = f"{kind}: {text}" if text and text != "None" else kind
+    if kind == "UnsupportedCodec":
+        return f"{shown}; the libraries of all codecs come with pip install 'streamsvm[kafka]'"
+    if "InvalidTimestampError" in kinds(error):
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        return f"{shown}; is the clock of this machine right? Its time is {now} UTC, which stamps what is written"
     return f"{shown} (the user lacks the right, an ACL, to {_RIGHTS[kind]})" if kind in _RIGHTS else shown
 
 

@@ -37,7 +37,7 @@ _LEAST_FETCH = 1 << 14  # bytes that are fetched of a partition at once, however
 _WAIT_S = 0.01  # for more records before results are to be made durable, once
 _IDLE_S = 0.05  # and then
 _LOOK_S = 30.0  # between two looks for new partitions
-_ASK_S = 5.0  # between two questions to a broker that sends nothing, and about what topics there are
+_ASK_S = 5.0  # between two questions to a broker about the ends of partitions, and about what topics there are
 _ANSWER_S = 2.0  # for an answer while the run is on; then it is asked again
 _STALLED_S = (
     0.5  # that a partition may show nothing though its end is not reached, before an open transaction is thought of
@@ -348,8 +348,7 @@ class KafkaSource(Source):
             while not self._ready and (left := deadline - time.monotonic()) > 0 and not self._finished():
                 self._poll(left)
             self._waited = not self._ready
-            if self._waited:
-                self._look_around()
+            self._look_around()
             self._watch_for_stall()
         except UnreachableError as error:
             self._check_there()
@@ -505,6 +504,7 @@ class KafkaSource(Source):
         return f"{shown} and {more} more" if more > 0 else shown
 
     def _look_around(self) -> None:
+        """Ask on a clock what has changed, also while a model is behind and records are always ready."""
         now = time.monotonic()
         if now - self._looked >= (_LOOK_S if self._next else 1.0):
             self._looked = now
@@ -531,7 +531,7 @@ class KafkaSource(Source):
         self._assign()
 
     def _ask(self) -> None:
-        """Tell silence from a broker that is away."""
+        """Learn the ends, and tell silence from a broker that is away."""
         self._end_now = self._offsets("end_offsets", self.partitions, _ANSWER_S)
         self._heard()
 
@@ -559,7 +559,6 @@ class KafkaSource(Source):
             )
 
     def _heard(self) -> None:
-        self._asked = time.monotonic()
         self._patience.reward(self.name)
 
     # Events ------------------------------------------------------------------------------------------------------

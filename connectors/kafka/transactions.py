@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -96,6 +98,8 @@ class Transactions:
         self._marks: dict[int, int] = {}  # of the rows that were taken
         self._target: dict[int, int] = {}  # of the transaction that is being committed
         self._committed: dict[int, int] = {}
+        self._token = uuid.uuid4().hex  # is kept beside the mark and tells which run wrote it
+        self._claimed = source is None  # whether this run has written the mark
         self._rows: dict[Any, tuple[Keys, Values]] = {}  # keys and values that wait to be sent
         self._size = 0  # of those values
         self._sent: list[Stretch] = []
@@ -122,6 +126,10 @@ class Transactions:
         return {"mark": {str(partition): offset for partition, offset in sorted(self._committed.items())}}
 
     def _read_mark(self) -> dict[int, int]:
+        return {partition: found.offset for partition, found in self._read_offsets().items()}
+
+    def _read_offsets(self) -> dict[int, Any]:
+        """The mark with its metadata, by partition."""
         assert self._source is not None
         # By a new client each time: one keeps asking the broker that once was responsible for a group.
         with (
@@ -130,7 +138,7 @@ class Transactions:
         ):
             offsets = client.list_group_offsets({self._group: None})[self._group]
         topic = self._source.topic
-        return {tp.partition: found.offset for tp, found in offsets.items() if tp.topic == topic and found.offset >= 0}
+        return {tp.partition: found for tp, found in offsets.items() if tp.topic == topic and found.offset >= 0}
 
     def _mark_at_start(self) -> dict[int, int]:
         return self.starting.ask(self._read_mark, self._check_patience)
@@ -170,6 +178,7 @@ class Transactions:
         self._committed = {p: max(offset, mark.get(p, 0)) for p, offset in (mark | before).items()}
         self._marks, self._skip = dict(self._committed), dict(self._committed)
         self.starting.reward(self.name)
+        self.commit()  # an older run that goes on finds in the mark that this one has taken over
 
     def open(self) -> None:
         """Begin: fence off what wrote before, and put the mark where the source stands."""
@@ -262,10 +271,13 @@ class Transactions:
     def commit(self) -> None:
         """Commit all rows taken, and wait until that is done."""
         self.open()
-        while self._commit is not None or self._since is not None or self._marks != self._committed:
+        while self._commit is not None or self._since is not None or self._is_mark_due(self._marks):
             if self._commit is None:
                 self._begin_commit()
             self._end()
+
+    def _is_mark_due(self, marks: Mapping[int, int]) -> bool:
+        return not self._claimed or marks != self._committed
 
     def _begin(self) -> None:
         self._began = time.monotonic()
@@ -289,11 +301,12 @@ class Transactions:
         producer = self._producer  # this one to the end, though another may have taken its place by then
         if self._failed is not None:
             raise self._failed
-        if self._source is not None and self._target != self._committed:
+        if self._source is not None and self._is_mark_due(self._target):
             topic = self._source.topic
             # All of them, or those of partitions where nothing happens would expire.
-            marks = {TopicPartition(topic, p): OffsetAndMetadata(o, "", -1) for p, o in self._target.items()}
-            producer.send_offsets_to_transaction(marks, self._group)
+            marks = {TopicPartition(topic, p): OffsetAndMetadata(o, self._token, -1) for p, o in self._target.items()}
+            if marks:
+                producer.send_offsets_to_transaction(marks, self._group)
         producer.commit_transaction()
 
     def _end(self) -> None:
@@ -305,7 +318,7 @@ class Transactions:
         asked = since
         while not call.wait(_LOOK_S) and time.monotonic() - since < _STUCK_S and self._refusal is None:
             self._check_patience()
-            if time.monotonic() - asked > _ASK_S:
+            if time.monotonic() - asked > _ASK_S and not self._is_hurried:
                 self._check_there()  # the client itself would ask for ever
                 asked = time.monotonic()
             if time.monotonic() - since > min(_SAY_S, self._patience.seconds):
@@ -319,10 +332,10 @@ class Transactions:
         except Exception as error:
             self._repair(error)
             self._began = time.monotonic()
-            if self._sent or self._target != self._committed:
+            if self._sent or self._is_mark_due(self._target):
                 self._again()
                 return
-        self._committed, self._sent, self._commit = self._target, [], None
+        self._committed, self._sent, self._commit, self._claimed = self._target, [], None, True
         self._repairs = 0
         self._patience.reward(self.name)
 
@@ -356,8 +369,10 @@ class Transactions:
                 raise ConnectorError(f"{self.name}: results cannot be written at all: {describe(error)}") from error
             logger.warning("%s: a transaction failed (%s): repeating it", self.name, describe(error))
             time.sleep(min(5.0, 0.1 * (self._repairs - 1)))
-        self._check_there()
-        mark = self._patience.ask(self._begin_anew, self._check_patience)
+        self._check_patience()
+        if not self._is_hurried:
+            self._check_there()
+        mark = self._patience.ask(functools.partial(self._begin_anew, error), self._check_patience)
         if mark is not None and self._target and mark == self._target != self._committed:
             self._sent, self._committed = [], self._target  # it had succeeded, but nobody could say so
         elif mark is not None:
@@ -365,8 +380,15 @@ class Transactions:
         if too_long:
             self._refit()
 
-    def _begin_anew(self) -> dict[int, int] | None:
-        """A new producer, after which what the one before had begun has ended; and the mark."""
+    def _begin_anew(self, error: Exception) -> dict[int, int] | None:
+        """A new producer, after which what the one before had begun has ended; and the mark.
+
+        A new producer fences off whoever else writes, so the mark is read before: a newer run goes on.
+        """
+        if self._source is not None and self._claimed:
+            found = self._read_offsets()
+            if {found[p].metadata or "" for p in self._committed.keys() & found.keys()} - {self._token, ""}:
+                raise self._fenced(error)
         self._drop_producer()
         self._start()
         return self._read_mark() if self._source is not None else None
@@ -420,10 +442,14 @@ class Transactions:
         """The run is to end: brokers that do not answer are given up soon."""
         self._deadline = min(self._deadline, time.monotonic() + _GRACE_S)
 
+    @property
+    def _is_hurried(self) -> bool:
+        return self._deadline < float("inf")
+
     def _check_patience(self) -> None:
         if time.monotonic() > self._deadline:
             after = "; they will be made when the run goes on from its checkpoint" if self._source is not None else ""
-            raise ConnectorError(
+            raise UnreachableError(
                 f"{self.name}: no broker answered, and the run was to end: results after the last commit are not "
                 f"written{after}"
             )
@@ -470,11 +496,12 @@ class Transactions:
         if self._users or self._producer is None:
             return
         producer, self._producer = self._producer, None
+        wait_s = max(0.0, min(5.0, self._deadline - time.monotonic()))
         with contextlib.suppress(Exception):
             if self._commit is not None:
-                self._commit.wait(5.0)
+                self._commit.wait(wait_s)
             elif self._sent:
-                _Call(producer.abort_transaction, "abort").wait(5.0)
+                _Call(producer.abort_transaction, "abort").wait(wait_s)
         _leave(producer).wait(1.0)
 
 

@@ -67,7 +67,7 @@ class JsonValues(ValueFormat):
     def _row(self, value: bytes) -> dict[str, Any]:
         row = self._format.row(str(value, "utf-8"))
         if isinstance(row, ValueError):
-            raise row
+            raise ValueError(f"{row}{_frame_hint(value)}")
         return row
 
 
@@ -92,9 +92,9 @@ class CsvValues(ValueFormat):
     def _cells(self, value: bytes) -> list[str]:
         rows = list(self._dialect.reader(io.StringIO(str(value, "utf-8"), newline=""), strict=True))
         if len(rows) != 1:
-            raise ValueError(f"{len(rows)} records in one value, not 1")
+            raise ValueError(f"{len(rows)} records in one value, not 1{_frame_hint(value)}")
         if len(rows[0]) != self._width:
-            raise ValueError(f"{len(rows[0])} fields, not {self._width}")
+            raise ValueError(f"{len(rows[0])} fields, not {self._width}{_frame_hint(value)}")
         return rows[0]
 
 
@@ -128,7 +128,19 @@ class AvroValues(ValueFormat):
         if self._framed:
             if value[:1] != b"\0" or len(value) < _CONFLUENT:
                 raise ValueError("not framed: the zero byte and the number of the schema are missing")
-            value = value[_CONFLUENT:]
+            return self._decoded(value[_CONFLUENT:])
+        try:
+            return self._decoded(value)
+        except ValueError as error:
+            hint = _frame_hint(value)
+            try:
+                if hint:
+                    self._decoded(value[_CONFLUENT:])
+            except ValueError:
+                hint = ""
+            raise ValueError(f"{error}{hint}") from error
+
+    def _decoded(self, value: bytes) -> dict[str, Any]:
         stream = io.BytesIO(value)
         try:
             row = self._reader(stream, self._schema, None)
@@ -153,12 +165,23 @@ def _read(values: Sequence[bytes], row_of: Callable[[bytes], Any], events_of: Ca
         try:
             rows.append(row_of(value))
         except UnicodeDecodeError:
-            bad[i] = "not valid utf-8"
+            bad[i] = f"not valid utf-8{_frame_hint(values[i])}"
         except (ValueError, csv.Error) as error:
             bad[i] = str(error)
         else:
             good.append(i)
     return Decoded(good, events_of(rows), bad)
+
+
+def _frame_hint(value: bytes) -> str:
+    """What to do about a value that begins with the frame of a schema registry; empty where it does not."""
+    if value[:1] != b"\0" or len(value) < _CONFLUENT:
+        return ""
+    schema = int.from_bytes(value[1:_CONFLUENT], "big")
+    return (
+        f"; the value begins with the frame of a schema registry (a zero byte and schema id {schema}): "
+        "format=avro, schema=FILE and framed=yes read Avro in such frames"
+    )
 
 
 def _simple(value: Any) -> Any:

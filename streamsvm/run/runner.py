@@ -271,6 +271,7 @@ class Runner:
         self._position: Position = {}
         self._begun = Begun()
         self._stopping = self._unflushed = False
+        self._waits_for = "streams"
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
         self._looked = (0, 0)  # events predicted and set aside at the last look at how many are
         self._warn_at = -math.inf
@@ -281,6 +282,12 @@ class Runner:
         for sink in self.sinks.values():
             if isinstance(sink, Advancing):
                 sink.hurry()
+
+    @property
+    def waits_for(self) -> str:
+        """What the run is doing now: model, streams, or brokers where these are live; empty once it has ended well."""
+        is_live = _is_live(self.source) or any(isinstance(sink, Advancing) for sink in self.sinks.values())
+        return "brokers" if is_live and self._waits_for == "streams" else self._waits_for
 
     def run(self) -> Report:
         """Run to the end of the stream, to `max_events`, or until stopped; where a run was killed, go on from there."""
@@ -300,8 +307,10 @@ class Runner:
             self._look()
             self._save_after(error)
             raise
+        self._waits_for = "model"
         self._look()
         self._save()
+        self._waits_for = ""
         return self.report
 
     def _look(self) -> None:
@@ -377,12 +386,13 @@ class Runner:
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics
         batch_size, batch = len(batch), _with_labels(batch)
-        before = time.perf_counter()
+        before, self._waits_for = time.perf_counter(), "model"
         if self._late is None:
             answers, joined = self._step(batch), None
             answers, decided = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         else:
             answers, joined = self._late_step(self._late, batch)
+        self._waits_for = "streams"
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
@@ -711,6 +721,12 @@ def rejection_table_of_two(rejected: Sequence[Rejected]) -> dict[str, Sequence[A
 PLACES = ("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "how")
 """The columns of results, of whatever source, that tell them apart: where an event stood, and how it came by its label:
 one that waited in vain may have a label all the same, later."""
+
+
+def _is_live(source: Source) -> bool:
+    if isinstance(source, JoinedSource):
+        return _is_live(source.events) or _is_live(source.labels)
+    return isinstance(source, Lagging)
 
 
 def _is_cut_by_time(source: Source) -> bool:

@@ -6,6 +6,8 @@ import contextlib
 import json
 import threading
 import time
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -13,6 +15,8 @@ from connectors import ConnectorError, open_sink
 from connectors.kafka import KafkaSink, KafkaSource, clients, transactions
 from connectors.kafka.clients import largest_record
 from tests.kafka.conftest import fill, read
+
+kafka_errors = pytest.importorskip("kafka.errors")
 
 
 def table(partition, offsets, **more):
@@ -394,6 +398,34 @@ def test_the_older_of_two_is_fenced_and_says_so(broker, topic):
             older.flush()
         newer.flush()
     assert [row["offset"] for row in rows(broker, name)] == [0, 1]
+
+
+def test_refused_times_hint_at_the_clock(broker, topic, monkeypatch):
+    name, now = topic("out", 1), time.time()
+    clock = SimpleNamespace(time=lambda: now + 86400 * 1.5, monotonic=time.monotonic, sleep=time.sleep)
+    monkeypatch.setattr(transactions, "time", clock)
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}")) as sink:
+        sink.write(table(0, [0]))
+        with pytest.raises(ConnectorError, match="the clock of this machine"):
+            sink.flush()
+
+
+def test_an_older_run_that_wakes_leaves_the_newer_one_alone(broker, topic, source, monkeypatch):
+    name = topic("out")
+    with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source)) as old:
+        old.write(table(0, [0]))
+        old.flush()
+        kept = old.position
+        old.write(table(0, [1]))
+        with contextlib.closing(open_sink(f"kafka://{broker}/{name}", source=source, resume=True)) as new:
+            new.rewind(kept)  # and has not written yet
+            lost = kafka_errors.KafkaTimeoutError("slept for too long")
+            monkeypatch.setattr(old._transactions._producer, "commit_transaction", mock.Mock(side_effect=lost))
+            with pytest.raises(ConnectorError, match="the older, stops"):
+                old.flush()
+            new.write(table(0, [1, 2]))
+            new.flush()
+    assert [row["offset"] for row in rows(broker, name)] == [0, 1, 2]
 
 
 def test_a_fenced_sink_at_rest_notices_with_its_next_row(broker, topic):

@@ -220,6 +220,50 @@ def test_the_unit_of_times_goes_with_the_position(broker, topic):
     assert ["--time-unit" in bad.reason for batch in rest for bad in batch.rejected] == [True]
 
 
+def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topic, monkeypatch):
+    from kafka import KafkaAdminClient
+
+    monkeypatch.setattr("connectors.kafka.source._ASK_S", 0.1)
+    monkeypatch.setattr("connectors.kafka.source._LOOK_S", 0.1)
+    name = topic("events", 1)
+    fill(broker, name, numbered(2000, 1))
+    with opened(broker, name, batch_size=10) as source:
+        batches = iter(source)
+        taken = sum(len(next(batches)) for _ in range(2))
+        fill(broker, name, numbered(1000, 1))
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as admin:
+            admin.create_partitions({name: 2})
+        fill(broker, name, [(1, None, b"{}", 1) for _ in range(500)])
+        deadline = time.monotonic() + 10
+        while sum(source.lag.values()) != 3500 - taken and time.monotonic() < deadline:
+            time.sleep(0.05)  # a slow model
+            taken += len(next(batches))
+        assert taken < 1900  # so that records of the first 2000 were ready all the time
+        assert source.partitions == [0, 1]
+        assert sum(source.lag.values()) == 3500 - taken
+
+
+def test_a_codec_that_changes_within_a_topic(broker, topic):
+    name = topic("events", 1)
+    for start, codec in enumerate((None, "gzip", "snappy", "lz4", "zstd", None)):
+        fill(broker, name, [(0, None, b'{"x":%d}' % (20 * start + i), i) for i in range(20)], compression_type=codec)
+    with opened(broker, name, until_end=True) as source:
+        found, rejected = events(source)
+    assert rejected == []
+    assert [row["x"] for _, row, _ in found] == list(range(120))
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
+def test_a_codec_without_its_library_names_the_extra(broker, topic, monkeypatch, codec):
+    name = topic("events", 1)
+    fill(broker, name, numbered(20, 1), compression_type=codec)
+    monkeypatch.setattr(f"kafka.codec.has_{codec}", lambda: False)
+    with opened(broker, name, until_end=True) as source, pytest.raises(ConnectorError) as caught:
+        events(source)
+    assert codec in str(caught.value)
+    assert "streamsvm[kafka]" in str(caught.value)
+
+
 def test_poison_between_good_events(broker, topic):
     name = topic("events", 1)
     good = b'{"x":1,"y":1}'

@@ -158,3 +158,19 @@ def test_client_options_that_are_none(tmp_path):
         client_options(options(client=str(path)), {"acks": -1})
     with pytest.raises(ConnectorError, match="`fetch_min_bytes` must be a number"):
         client_options(options(fetch_min_bytes="many"), {"fetch_min_bytes": 1})
+
+
+def test_frames_of_a_schema_registry_are_named_where_they_are_not_expected(tmp_path):
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "E", "fields": [{"name": "n", "type": ["null", "long"]}]}
+    path = tmp_path / "e.avsc"
+    path.write_text(json.dumps(schema))
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, {"n": 5})
+    framed = b"\0\0\0\1\7" + stream.getvalue()
+    formats = [AvroValues(options(schema=str(path))), JsonValues(options()), CsvValues(options(names="a,b"))]
+    for format_ in formats:
+        reason = format_.read([framed]).bad[0]
+        assert "schema id 263" in reason
+        assert "framed=yes" in reason
+    assert "framed" not in formats[0].read([b"\0\0\0\1\7\5"]).bad[0]  # a null, and what is no frame either

@@ -1,0 +1,54 @@
+"""A process that was asked to stop ends at its deadline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from connectors import open_sink, open_source
+from streamsvm import CPMClassifier
+from streamsvm.run.runner import Runner
+
+PROGRAM = """
+import time
+from streamsvm.run.stopping import end_within, forgetting_deadlines
+if {cancelled}:
+    with forgetting_deadlines():
+        end_within(0.2, 15, lambda: "model")
+else:
+    end_within(0.2, 15, lambda: {waits_for!r})
+time.sleep(0.6 if {cancelled} else 60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "cancelled", "code", "said"),
+    [("brokers", False, 75, "brokers"), ("model", False, 143, "model"), ("", False, 143, ""), ("", True, 0, "")],
+)
+def test_the_exit_code_tells_what_was_waited_for(waits_for, cancelled, code, said):
+    program = PROGRAM.format(waits_for=waits_for, cancelled=cancelled)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert bool(done.stderr) == bool(said)
+
+
+def test_a_run_says_what_it_waits_for(tmp_path):
+    seen = []
+
+    class Model(CPMClassifier):
+        def run_batch(self, *args, **kwargs):
+            seen.append(runner.waits_for)
+            return super().run_batch(*args, **kwargs)
+
+    runner = Runner(
+        Model(),
+        open_source("synthetic:sea?seed=1"),
+        max_events=10,
+        out=open_sink(str(tmp_path / "out.csv")),
+        observer=lambda *_: seen.append(runner.waits_for),
+    )
+    runner.run()
+    assert (seen[-2:], runner.waits_for) == (["model", "streams"], "")  # it is tried out before
