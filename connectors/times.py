@@ -117,7 +117,7 @@ class Times:
         some = " and ".join(f"{_WORDS[unit]} ({example})" for unit, example in zip(units, examples, strict=True))
         others = "" if len(units) > 1 else f" and smaller numbers ({numbers[0]})"
         raise ConnectorError(
-            f"{source}: times in {name!r} are of several units, as it seems {some}{others}: say time_unit= one of "
+            f"{source}: times in {name!r} seem to be in several units, {some}{others}: say time_unit= one of "
             f"{', '.join(TIME_UNITS)} (--time-unit), or mend the file"
         )
 
