@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import importlib.util
+import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -146,9 +147,13 @@ def _keyed(args: argparse.Namespace) -> KeyedClassifier:
 
 
 def _worker(args: argparse.Namespace, keyed: KeyedClassifier) -> Worker:
+    from confluent_kafka import KafkaException
+    from quixstreams.exceptions import QuixException
+
     from streamsvm.keyed.quix import Application
     from streamsvm.keyed.worker import Stream, Worker
 
+    logging.getLogger("quixstreams.state.rocksdb.partition").addFilter(_without_formats)
     servers, topic = _address("SOURCE", args.source)
     others = (args.label_source, args.out, args.rejected)
     labels, out, rejected = (None if url in (None, "null:") else _address("", url)[1] for url in others)
@@ -159,13 +164,26 @@ def _worker(args: argparse.Namespace, keyed: KeyedClassifier) -> Worker:
         commit_interval=args.checkpoint_seconds or _EVERY_S,
         commit_every=args.checkpoint_every or _EVERY,
         loglevel=None,
+        # Errors are raised, and logged once: the engine would log a traceback before.
+        on_consumer_error=lambda *_: False,
+        on_processing_error=lambda *_: False,
+        on_producer_error=lambda *_: False,
     )
     try:
         return Worker(app, Stream(topic, args.per_key, labels, out, rejected, bool(args.repartition)), keyed)
     except UnreachableError:
         raise
+    except KafkaException as error:
+        raise UnreachableError(f"kafka topic {topic}: {error.args[0].str()}") from error
+    except QuixException as error:
+        raise SetupError(f"kafka topic {topic}: {error}") from error
     except ConnectorError as error:
         raise SetupError(str(error)) from error
+
+
+def _without_formats(record: logging.LogRecord) -> bool:
+    """Leave out what the engine says about its own formats of states that expire; nothing is to be done about it."""
+    return record.levelno > logging.WARNING or not any(name in record.getMessage() for name in ("TTL", "v3.24.0"))
 
 
 def _address(option: str, url: str) -> tuple[str, str]:

@@ -174,6 +174,11 @@ class KeyedClassifier:
         """What a new key answers as; None where there is none."""
         return None if self._parent is None else self._parent.model
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Parameters of the model that the states of all keys must share, by name, as JSON can hold them."""
+        return dict(self._packer.settings)
+
     def step(self, state: bytes | None, events: Sequence[Mapping[Any, Any]]) -> tuple[list[dict[str, Any]], bytes]:
         """Predict the events of one key, one after the other, and learn each that has a label.
 

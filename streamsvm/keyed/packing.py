@@ -282,7 +282,8 @@ class Packer:
         self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
         own = {k: encode_param(v) for k, v in self._params.items() if k not in _WITHOUT_CONSEQUENCE}
         what = {"class": self._class.__name__, "state tables": _tables(model._state)}
-        self._settings = Settings(what | own | self._more)
+        self.settings: dict[str, Any] = what | own | self._more
+        self._settings = Settings(self.settings)
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
         self._n_bytes = 0
         self._free: dict[tuple[int, int], list[Held]] = {}

@@ -9,6 +9,7 @@ function by itself: ``sdf.apply(KeyedClassifier(model), stateful=True)`` reads a
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import time
 import warnings
@@ -21,12 +22,13 @@ from streamsvm.keyed.live import LiveKeys
 
 with warnings.catch_warnings(record=True):  # of what its own dependencies are going to deprecate
     import quixstreams
-    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
     from quixstreams import State, message_context
     from quixstreams.dataframe import StreamingDataFrame
     from quixstreams.models.topics import Topic, TopicConfig, TopicManager
     from quixstreams.sinks import BaseSink
+    from quixstreams.state.rocksdb import RocksDBOptions
 
 MAX_LIVE = 10_000
 """Keys that are kept live, at most, and events from one checkpoint to the next."""
@@ -37,12 +39,21 @@ TRANSACTION_S = 20.0
 LARGEST_BYTES = 50_000_000
 """The most that a state may have: what brokers and clients pass on with their own defaults."""
 
+_MIB = 1024 * 1024
+# By default the engine takes up to 192 MiB of write buffers for each partition, and a block cache of 1 GiB.
+_ROCKSDB: dict[str, Any] = {
+    "write_buffer_size": 8 * _MIB,
+    "max_write_buffer_number": 2,
+    "max_total_wal_size": 32 * _MIB,
+    "block_cache_size": 64 * _MIB,
+}
 _DEFAULTS: dict[str, Any] = {
     "processing_guarantee": "exactly-once",
     "auto_offset_reset": "earliest",
     "commit_interval": 1.0,
     "commit_every": MAX_LIVE,
     "consumer_poll_timeout": 0.1,
+    "rocksdb_options": RocksDBOptions(**_ROCKSDB),
 }
 _PRODUCER = {
     "transaction.timeout.ms": round(TRANSACTION_S * 1000),
@@ -50,7 +61,12 @@ _PRODUCER = {
     "message.max.bytes": LARGEST_BYTES,
 }
 # What the engine asks of each partition that it takes over waits behind a request for events: 0.16 s each by default.
-_CONSUMER = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 2000, "fetch.wait.max.ms": 50}
+_CONSUMER = {
+    "session.timeout.ms": 10_000,
+    "heartbeat.interval.ms": 2000,
+    "fetch.wait.max.ms": 50,
+    "topic.metadata.refresh.interval.ms": 10_000,  # new partitions are noticed within this time
+}
 _KEPT = 2
 """How many times longer than until it begins anew an idle key is kept: its own events tell when it is idle."""
 
@@ -58,8 +74,42 @@ _ANSWER_S = 30.0
 _PAUSE_S = 0.05
 
 
+logger = logging.getLogger("streamsvm.keyed")
+
+
 class _Topics(TopicManager):
-    """Makes topics of the engine's own with room for states, and for events of whatever size."""
+    """Makes topics of the engine's own with room for states, and for events of whatever size.
+
+    Changelogs get more partitions when their topic did.
+    """
+
+    def changelog_topic(self, stream_id: str | None, store_name: str, config: TopicConfig) -> Topic:
+        self._enlarge(self._internal_name("changelog", stream_id, store_name), config.num_partitions or 1)
+        return super().changelog_topic(stream_id, store_name, config)
+
+    def _enlarge(self, name: str, partitions: int) -> None:
+        """Give an existing topic at least so many partitions."""
+        found = self._size(name)
+        if found is None or found >= partitions:
+            return
+        logger.warning(
+            "kafka topic %s: enlarged from %d to %d partitions, as its source; keys that producers now send to another "
+            "partition begin anew there",
+            *(name, found, partitions),
+        )
+        try:
+            self._admin.admin_client.create_partitions([NewPartitions(name, partitions)])[name].result(_ANSWER_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_PARTITIONS:  # another worker was first
+                raise
+        deadline = time.monotonic() + _ANSWER_S
+        while (self._size(name) or 0) < partitions and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+
+    def _size(self, name: str) -> int | None:
+        """How many partitions a topic has; None if there is no such topic."""
+        found = self._admin.inspect_topics([name])[name]
+        return None if found is None else found.num_partitions
 
     @classmethod
     def derive_topic_config(cls, topics: Iterable[Topic]) -> TopicConfig:
@@ -138,10 +188,20 @@ class Application(quixstreams.Application):
     def _on_assign(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         changelogs = {topic.name for topic in self._topic_manager.changelog_topics_list}
         with self._moving():
+            self._check_partitions(topic_partitions)
             self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
             super()._on_assign(consumer, topic_partitions)
         if self.ended_by is not None:  # by a signal that came while it was starting
             self.stop()
+
+    def _check_partitions(self, topic_partitions: list[TopicPartition]) -> None:
+        """End where a topic has more partitions than at the start: the next start enlarges the changelog."""
+        topics = self._topic_manager.non_changelog_topics
+        for tp in topic_partitions:
+            if tp.topic in topics and tp.partition >= topics[tp.topic].broker_config.num_partitions:
+                raise quixstreams.exceptions.QuixException(
+                    f"{tp.topic} was given more partitions; start again to take them"
+                )
 
     def _on_revoke(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         with self._moving():

@@ -21,9 +21,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from quixstreams import message_context
 from quixstreams.exceptions import QuixException
 
+from connectors.cells import shown
 from connectors.events import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
 from streamsvm.keyed.classifier import KeyedClassifier
+from streamsvm.keyed.group import check_settings
+from streamsvm.keyed.packing import KeyStateError
 
 logger = logging.getLogger("streamsvm.keyed")
 
@@ -123,7 +126,8 @@ class Worker:
     Raises
     ------
     ConnectorError
-        Where a topic is not there, labels are not in as many partitions as events, or events have other keys.
+        Where a topic is not there, labels are not in as many partitions as events, events have other keys, or the
+        group began with other settings.
     """
 
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
@@ -134,6 +138,9 @@ class Worker:
         self._check_labels()
         if not stream.repartition:
             self._check_keys()
+        shared = {"--per-key": stream.field, "--label": keyed.label, "--join": keyed.join}
+        client = app.config.broker_address.as_librdkafka_dict() | {"logger": _silent}
+        check_settings(client, app.config.consumer_group, keyed, shared)
         self.live = Live(keyed, lasting=True)
         app.when_gone.append(self.live.drop)
         sdf = self._sdf(app)
@@ -173,6 +180,8 @@ class Worker:
             elif self._stream.labels is not None:
                 event.pop(keyed.label, None)  # it would be known too soon
             label = event.get(keyed.label)
+            if type(label) in (dict, list):
+                raise ValueError(f"the label {keyed.label!r} is nested: {shown(label)}")
         except ValueError as error:
             self._set_aside(str(error), topic, value, key, place)
             return
@@ -189,10 +198,10 @@ class Worker:
             self.figures.events += 1
             self._judge(answer["prediction"], label)
             if self._stream.out is not None:
-                record = {"partition": place[0], "offset": place[1], **answer}
+                record = {"partition": place[0], "offset": place[1], "time": timestamp, **answer}
                 if self._stream.labels is None:
                     record["label"] = label
-                self._send(self._stream.out, record, key, place[0], timestamp)
+                self._send(self._stream.out, record, key, place[0])
 
     def _label_of(self, event: dict[str, Any]) -> dict[str, Any]:
         """Of a record of a label what is for the model."""
@@ -235,7 +244,7 @@ class Worker:
             logger.warning("%s: partition %d, offset %d: set aside: %s", topic, *place, reason)
         if self._stream.rejected is not None:
             record = {"topic": topic, "partition": place[0], "offset": place[1], "reason": reason, "raw": _text(value)}
-            self._send(self._stream.rejected, record, key, place[0], None)
+            self._send(self._stream.rejected, record, key, place[0])
 
     def _moment(self, value: bytes | None, headers: Any, timestamp: int, kind: Any) -> int:
         """The time of an event; where it has none, that of its record."""
@@ -244,12 +253,15 @@ class Worker:
         except (ValueError, KeyError):
             return timestamp
 
-    def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int, at: int | None) -> None:
-        """Events of one partition stay together, in their order."""
+    def _send(self, topic: str, record: dict[str, Any], key: bytes | None, partition: int) -> None:
+        """Write a record with the current time: brokers delete, or refuse, what has the time of an event long ago.
+
+        Events of one partition stay together, in their order.
+        """
         value, largest = orjson.dumps(record), self._largest[topic]
         if len(value) + len(key or b"") > largest:
             key, value = shortened(f"kafka topic {topic}", record, key, largest)
-        self._producer.produce(topic, value, key, partition=partition % self._sizes[topic], timestamp=at)
+        self._producer.produce(topic, value, key, partition=partition % self._sizes[topic])
 
     def lag(self) -> dict[int, int]:
         """How many events each partition of this worker is behind."""
@@ -259,6 +271,9 @@ class Worker:
                 if tp.topic in self._read:
                     [place] = self._consumer.position([tp])
                     low, high = self._consumer.get_watermark_offsets(tp, cached=True)
+                    if place.offset < 0 or high < 0:  # nothing was consumed, or fetched, since the start
+                        [place] = self._consumer.committed([tp], timeout=_ANSWER_S)
+                        low, high = self._consumer.get_watermark_offsets(tp, timeout=_ANSWER_S)
                     found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
         return found
 
@@ -310,6 +325,8 @@ class Worker:
         try:
             with watch or contextlib.nullcontext():
                 self.app.run()
+        except KeyStateError as error:
+            raise ConnectorError(f"consumer group {self.app.config.consumer_group}: {error}") from error
         except (KafkaException, QuixException) as error:
             name = f"kafka topic {self._stream.topic}"
             if error.args and isinstance(error.args[0], KafkaError) and error.args[0].code() in _TOO_LARGE:

@@ -15,11 +15,12 @@ import pytest
 
 pytest.importorskip("quixstreams")
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
 from streamsvm import CPMClassifier
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import Application, live
+from streamsvm.keyed.worker import Worker as Keyed
 from streamsvm.keyed.worker import _partitions
 from streamsvm.per_key import _connection
 from tests.kafka.conftest import LOGINS, fill, read, starter
@@ -189,7 +190,9 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
     given = [*arguments(broker, *topics, "idle"), "--forget-after", "60m", "--checkpoint-every", "10", "--until-end"]
     done = run(*given, timeout=100)
     assert done.returncode == 0, done.stderr
-    answers = [(r.key, r.timestamp, json.loads(r.value)["prediction"]) for r in read(broker, topics[1])]
+    written = [(r, json.loads(r.value)) for r in read(broker, topics[1])]
+    answers = [(record.key, value["time"], value["prediction"]) for record, value in written]
+    assert all(time.time() - record.timestamp / 1000 < 200 for record, _ in written)
     assert {(key, t // 60_000) for key, t, prediction in answers if prediction is None} == {
         *((name, 1) for name in (b"idle", b"back", b"busy")),
         (b"back", 100),
@@ -198,6 +201,82 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
     done = run(*given, timeout=100)  # one more, for which nothing is left
     assert done.returncode == 0, done.stderr
     assert len(read(broker, topics[1])) == len(rows)
+
+
+def test_more_partitions_are_taken_and_keys_that_stay_keep_their_state(broker, topic, tmp_path):
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    names = [topic(name, partitions=2) for name in ("events", "predictions", "aside")]
+    records = list(customers(600, 20, 2))
+    moved = [(2 + key[-1] % 2, b"m" + key, value.replace(b':"c', b':"mc'), t) for _, key, value, t in records[:100]]
+    moved = [record for record in moved if record[2] != b"{"]
+    worker = Worker(tmp_path / "one", *arguments(broker, *names, "wider"))
+    try:
+        fill(broker, names[0], records[:300])
+        wait_for(lambda: len(read(broker, names[1])) >= 299, tended=[worker])
+        admin = AdminClient({"bootstrap.servers": broker})
+        admin.create_partitions([NewPartitions(names[0], 4)])[names[0]].result(10)
+        time.sleep(0.5)
+        fill(broker, names[0], records[300:] + moved)
+        expected = Expected(records + moved)
+        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), every=1.0, seconds=60, tended=[worker])
+    finally:
+        worker.kill()
+    assert "Traceback" not in worker.log
+    assert worker.starts <= 3
+
+
+def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topics, tmp_path, run):
+    from kafka.admin import KafkaAdminClient
+
+    records = list(customers(300, 20, PARTITIONS))
+    fill(broker, topics[0], records[:200])
+    given = [*arguments(broker, *topics, "one-model"), "--until-end"]
+    done = run(*given, timeout=100)
+    assert done.returncode == 0, done.stderr
+    fill(broker, topics[0], records[200:])
+    other = ["--param", "n_faces=5"]
+    for _ in range(2):  # also a group of an earlier version, which left no settings, is checked
+        done = run(*given, *other)
+        assert done.returncode == 2, done.stderr
+        assert "n_faces" in done.stderr
+        assert "Traceback" not in done.stderr
+        admin = KafkaAdminClient(bootstrap_servers=broker)
+        with contextlib.suppress(Exception):
+            admin.delete_topics(["settings__one-model--streamsvm"])
+        admin.close()
+        time.sleep(0.5)
+    done = run(*given, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert faults(Expected(records), broker, *topics[1:], "one-model") == []
+
+
+def test_the_lag_after_a_start_is_from_what_is_committed():
+    class Consumer:
+        def assignment(self):
+            return [TopicPartition("events", 0)]
+
+        def position(self, tps):
+            return [TopicPartition("events", 0, -1001)]
+
+        def committed(self, tps, timeout):
+            return [TopicPartition("events", 0, 900)]
+
+        def get_watermark_offsets(self, tp, timeout=None, cached=False):
+            return (-1001, -1001) if cached else (0, 1000)
+
+    worker = Keyed.__new__(Keyed)
+    worker._consumer, worker._read = Consumer(), ["events"]
+    assert worker.lag() == {0: 100}
+
+
+def test_a_nested_label_is_refused_as_in_other_runs(broker, topics, run):
+    nested = {FIELD: "c1", "x": 1.0, LABEL: {"a": 1}}
+    fill(broker, topics[0], [(0, b"c1", json.dumps(nested).encode(), 1_700_000_000_000)])
+    done = run(*arguments(broker, *topics, "nested"), "--until-end", timeout=100)
+    assert done.returncode == 0, done.stderr
+    [aside] = [json.loads(record.value) for record in read(broker, topics[2])]
+    assert f"the label '{LABEL}' is nested" in aside["reason"]
 
 
 def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp_path):

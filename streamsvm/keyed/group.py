@@ -1,0 +1,121 @@
+"""Settings that all workers of a consumer group must share, kept in a topic of one record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connectors.events import ConnectorError, UnreachableError
+from streamsvm.keyed.classifier import KeyedClassifier
+from streamsvm.keyed.packing import MAGIC, KeyStateError
+
+_ANSWER_S = 10.0
+_STATE_HEADER = ("__column_family__", b"default")  # of changelog records that hold the state of a key
+
+
+def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, more: Mapping[str, Any]) -> None:
+    """Refuse settings that differ from those that the group began with; the first worker writes them.
+
+    Parameters
+    ----------
+    client
+        Options of the Kafka client.
+    group
+        The consumer group.
+    keyed
+        The classifier.
+    more
+        Further settings that must not change, by option name.
+
+    Raises
+    ------
+    ConnectorError
+        If settings differ. The message names them.
+    UnreachableError
+        If no broker is available.
+    """
+    topic, settings = f"settings__{group}--streamsvm", keyed.settings | dict(more)
+    options = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer(client | options | {"isolation.level": "read_committed"})
+    try:
+        names = consumer.list_topics(timeout=_ANSWER_S).topics
+        if topic not in names:
+            _check_changelogs(consumer, [name for name in names if name.startswith(f"changelog__{group}--")], keyed)
+            _create(client, topic)
+        first = _first(consumer, topic, 0)
+        if first is None:
+            _write(client, topic, orjson.dumps(settings))
+            first = _first(consumer, topic, 0)  # of two first workers, the settings of one count
+        if first is not None:
+            _compare(group, orjson.loads(first.value()), settings)
+    except KafkaException as error:
+        raise UnreachableError(f"consumer group {group}: its settings cannot be read: {error.args[0].str()}") from error
+    except KeyStateError as error:
+        raise ConnectorError(f"consumer group {group}: {error} (--group NEW)") from error
+    finally:
+        consumer.close()
+
+
+def _compare(group: str, began: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    names = [name for name in {**began, **settings} if began.get(name) != settings.get(name)]
+    if names:
+        differ = ", ".join(f"{name} {_shown(began, name)}, not {_shown(settings, name)}" for name in names)
+        raise ConnectorError(
+            f"consumer group {group}: its keys began with {differ}: start with the same settings, or begin anew with "
+            "another --group"
+        )
+
+
+def _shown(settings: Mapping[str, Any], name: str) -> str:
+    return orjson.dumps(settings[name]).decode() if name in settings else "unset"
+
+
+def _first(consumer: Consumer, topic: str, partition: int) -> Any:
+    """The first record of a partition; None if there is none."""
+    return next(_records(consumer, topic, partition), None)
+
+
+def _records(consumer: Consumer, topic: str, partition: int) -> Any:
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    while (found := consumer.poll(_ANSWER_S)) is not None:
+        if found.error() is None:
+            yield found
+        elif found.error().code() == KafkaError._PARTITION_EOF:
+            return
+        elif found.error().code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a new topic is not known at once
+            raise KafkaException(found.error())
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def _check_changelogs(consumer: Consumer, topics: list[str], keyed: KeyedClassifier) -> None:
+    """Check one state of a group that an earlier version began, which left no settings."""
+    for topic in topics:
+        for partition in consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions:
+            for record in _records(consumer, topic, partition):
+                value = record.value()
+                if value is None or _STATE_HEADER not in (record.headers() or ()) or MAGIC not in value:
+                    continue
+                keyed.let_go(keyed.wake(value[value.index(MAGIC) :]))  # states that expire have a time before them
+                return
+
+
+def _create(client: dict[str, Any], topic: str) -> None:
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    admin = AdminClient(client)  # must live until it has answered
+    try:
+        admin.create_topics([NewTopic(topic, 1, -1, config=config)])[topic].result(_ANSWER_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _write(client: dict[str, Any], topic: str, value: bytes) -> None:
+    failed: list[KafkaError] = []
+    producer = Producer(client | {"acks": "all", "delivery.timeout.ms": round(_ANSWER_S * 1000)})
+    producer.produce(topic, value, b"settings", on_delivery=lambda error, _: failed.append(error) if error else None)
+    if producer.flush(2 * _ANSWER_S) or failed:
+        raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
