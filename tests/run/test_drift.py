@@ -57,13 +57,49 @@ def test_cuts_and_resumption_change_nothing() -> None:
 @given(n=st.integers(1, 9000), m=st.integers(1, 2100), p=st.floats(0.0, 1.0), q=st.floats(0.0, 1.0))
 def test_the_look_that_spares_logarithms_misses_nothing(n: int, m: int, p: float, q: float) -> None:
     hits, recent = round(p * n), round(q * m)
-    statistic = drift._surprise(hits, n, recent, m)
-    assert drift._is_sure(hits, n, recent, m) == (statistic > drift._SURE)
+    assert drift._is_sure(hits, n, recent, m, 15.0) == (drift._log_ratio(hits, n, recent, m) > 15.0)
 
 
 def test_only_the_last_are_kept() -> None:
     falls = Falls()
     for _ in range(300):
-        falls.add(np.repeat([True, False], [2048, 128]))
+        falls.add(np.repeat([True, False], [2048, 2048]))
     assert falls.count == 300
     assert len(falls.last) == 256
+
+
+def test_stationary_streams_have_no_falls() -> None:
+    """The bound is 1 % of streams, so 2 of 60 would be a sign that it does not hold."""
+    rng = np.random.default_rng(5)
+    assert sum(run_of(rng.random(50_000) < rng.uniform(0.5, 1.0)).count > 0 for _ in range(60)) < 2
+
+
+def test_errors_that_come_in_bursts_are_no_falls() -> None:
+    rng = np.random.default_rng(6)
+    assert sum(run_of(in_bursts(rng, 50_000, 0.9, 10)).count > 0 for _ in range(40)) < 3
+
+
+def test_gradual_falls_are_one_each_however_slow() -> None:
+    n = 2_000_000
+    rate = np.interp(np.arange(n), [0, 500_000, 1_000_000, n], [0.98, 0.98, 0.86, 0.86])
+    falls = run_of(np.random.default_rng(7).random(n) < rate)
+    assert falls.count == 1
+    (fall,) = falls.last
+    assert 500_000 < fall.judged < 600_000
+    assert fall.after == pytest.approx(0.86, abs=0.01)
+
+
+def test_memory_is_logarithmic() -> None:
+    assert len(json.dumps(run_of(np.random.default_rng(8).random(1_000_000) < 0.9).state())) < 1000
+
+
+def run_of(hits: np.ndarray) -> Falls:
+    falls = Falls()
+    falls.add(hits)
+    return falls
+
+
+def in_bursts(rng: np.random.Generator, n: int, rate: float, length: int) -> np.ndarray:
+    """Hits whose errors come in runs of about such a length."""
+    wrong, right = rng.geometric(1.0 / length, n), rng.geometric((1.0 - rate) / (rate * length), n)
+    return np.repeat(np.tile([True, False], n // length), np.column_stack([right, wrong])[: n // length].ravel())[:n]
