@@ -271,7 +271,7 @@ class Runner:
         self._position: Position = {}
         self._begun = Begun()
         self._stopping = self._unflushed = False
-        self._waits_for = "streams"
+        self._waits_for = "model"
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
         self._looked = (0, 0)  # events predicted and set aside at the last look at how many are
         self._warn_at = -math.inf
@@ -307,7 +307,6 @@ class Runner:
             self._look()
             self._save_after(error)
             raise
-        self._waits_for = "model"
         self._look()
         self._save()
         self._waits_for = ""
@@ -328,7 +327,7 @@ class Runner:
         report = self.report
         if self._over():
             return
-        for batch in self.source:
+        for batch in self._batches():
             self._take(batch)
             report.seconds = time.perf_counter() - began
             if self._lagging is not None:
@@ -340,6 +339,23 @@ class Runner:
                 return
             self._keep(idle=not len(batch))
         report.ended = "max-events" if self._has_all else "end of stream"
+
+    def _batches(self) -> Iterator[Batch]:
+        batches = iter(self.source)
+        while True:
+            with self._in_streams():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @contextlib.contextmanager
+    def _in_streams(self, role: str | None = None) -> Iterator[None]:
+        """Reading or writing; errors of a sink say what was to be written there."""
+        self._waits_for = "streams"
+        with contextlib.nullcontext() if role is None else _for(role):
+            yield
+        self._waits_for = "model"  # not after an error: sources and sinks are then closed
 
     @property
     def _has_all(self) -> bool:
@@ -386,13 +402,12 @@ class Runner:
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics
         batch_size, batch = len(batch), _with_labels(batch)
-        before, self._waits_for = time.perf_counter(), "model"
+        before = time.perf_counter()
         if self._late is None:
             answers, joined = self._step(batch), None
             answers, decided = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         else:
             answers, joined = self._late_step(self._late, batch)
-        self._waits_for = "streams"
         report.learner_seconds += time.perf_counter() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
@@ -476,12 +491,12 @@ class Runner:
         sink = self.sinks.get(role)
         if sink is None:
             return
-        with _for(role):
+        with self._in_streams(role):
             sink.write(table)
         if sink.can_rewind or isinstance(sink, Advancing):
             self._unflushed = True
         else:
-            with _for(role):
+            with self._in_streams(role):
                 sink.flush()  # somebody reads along
 
     def _keep(self, *, idle: bool) -> None:
@@ -496,7 +511,7 @@ class Runner:
 
     def _advance(self, idle: bool) -> None:
         for role, sink in self.sinks.items():
-            with _for(role):
+            with self._in_streams(role):
                 if isinstance(sink, Advancing):
                     sink.advance()
                 elif idle and self._unflushed:
@@ -505,7 +520,7 @@ class Runner:
 
     def _flush(self) -> None:
         for role, sink in self.sinks.items():
-            with _for(role):
+            with self._in_streams(role):
                 sink.flush()
         self._unflushed = False
 
@@ -596,9 +611,10 @@ class Runner:
             if snapshot.decisions is not None:
                 self._decisions.restore(snapshot.decisions)
             self._begun = Begun.from_state(snapshot.begun) if snapshot.begun else Begun()
-            self.source.seek(snapshot.source)
-            for role, sink in self.sinks.items():
-                sink.rewind(snapshot.sinks[role])
+            with self._in_streams():
+                self.source.seek(snapshot.source)
+                for role, sink in self.sinks.items():
+                    sink.rewind(snapshot.sinks[role])
         except UnreachableError:
             raise  # nothing is wrong with what is there
         except (ConnectorError, OSError, *DAMAGED) as error:

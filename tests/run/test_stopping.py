@@ -35,7 +35,7 @@ def test_the_exit_code_tells_what_was_waited_for(waits_for, cancelled, code, sai
     assert bool(done.stderr) == bool(said)
 
 
-def test_a_run_says_what_it_waits_for(tmp_path):
+def test_a_run_says_what_it_waits_for(tmp_path, monkeypatch):
     seen = []
 
     class Model(CPMClassifier):
@@ -48,7 +48,7 @@ def test_a_run_says_what_it_waits_for(tmp_path):
         open_source("synthetic:sea?seed=1"),
         max_events=10,
         out=open_sink(str(tmp_path / "out.csv")),
-        observer=lambda *_: seen.append(runner.waits_for),
     )
+    monkeypatch.setattr(runner.sinks["out"], "write", lambda _: seen.append(runner.waits_for))
     runner.run()
     assert (seen[-2:], runner.waits_for) == (["model", "streams"], "")  # it is tried out before
