@@ -39,10 +39,25 @@ NONE, STANDARD, RANK = 0, 1, 2
 LARGEST = 1e100
 # Scaled values are cut here, so that a single outlier cannot take over a model.
 CLIP = 10.0
-# Nor may it take over what is known of a column: once there are KNOWN values, the next enters the sums as if it were at
-# most FAR deviations off, or as many as count as much as all before it together. What came before is never farther off
-# than that, and what goes on makes the variance about twice as large each time.
-KNOWN, FAR = 64.0, 100.0
+# A value more than FAR deviations off is an outlier, once the column has KNOWN values: it does not enter the sums. Each
+# adds 1 to a count of outliers, and each other value takes LEAK from it: a share above LEAK / (1 + LEAK) of all values
+# makes it grow. When it exceeds half of the values in the sums, but at least FEW_OUTLIERS and at most MANY_OUTLIERS,
+# the outliers are the new level of the column, and its statistics restart.
+KNOWN, FAR, LEAK = 8.0, 60.0, 1.0 / 6.0
+FEW_OUTLIERS, MANY_OUTLIERS = 4.0, 100.0
+# Beyond so many deviations, scaled values fall with the square of the distance.
+FARTHER = 100.0
+# The other way round, outliers have made the sums too wide where other values vary less than a NARROW part of the
+# deviation around one of them, the anchor. Of a sample of events, each such value adds 1 to a count and each other one
+# takes NOT_NARROW from it; equal values say nothing. At NARROW_MOST, or a share NARROW_SHARE of the values in the sums
+# if that is more, so that a slow drift is no reason, the statistics restart.
+NARROW, NOT_NARROW, NARROW_MOST, NARROW_SHARE = 1.0 / 12.0, 9.0, 16.0, 1.0 / 24.0
+# Statistics restart with a deviation to begin with, which counts as much as this share of a value.
+PRIOR = 0.1
+# The decay of the share of ties in that sample: of a column that is zero most of the time, for one.
+TIES_RATE, LEAST_UNTIED = 1.0 / 32.0, 1e-3
+# All of the first events are in that sample, and one in four later, at random.
+ALL_SAMPLED = 64.0
 # Shift and scale follow their sums when the count has grown by this share, at the latest after RENEW_MOST values.
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
@@ -69,7 +84,7 @@ ROWS = Declaration(
         "held": address("more than 0 while a thread has the learner's lock, or another memory took its place"),
         "n_pairs": Number("how many pairs the event in hand has", i64),
         "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
-        "n_far": Number("in order, how many of these may not enter the sums of their columns as they are", i64),
+        "n_far": Number("in order, how many of these are beyond FAR", i64),
         "scaling": Number("how values are scaled: NONE, STANDARD or RANK", i64),
         "window": Number("ranks are among so many values", i64),
         "spacing": Number(
@@ -89,6 +104,10 @@ ROWS = Declaration(
         "due": _statistic("shift and scale follow at so many values; negative for indicators: never", (-1.0, math.inf)),
         "born": _statistic("how many events came before the column", _COUNT),
         "centred": _statistic("1 where shift is the mean, 0 where the column is sparse", (0.0, 1.0)),
+        "outliers": _statistic("at so many values the count of outliers is 0 again", (0.0, 2.0 * MOST_EVENTS)),
+        "anchor": _statistic("a recent value", (-LARGEST, LARGEST)),
+        "ties": _statistic("the decayed share of sampled values equal to the anchor", (0.0, 1.0)),
+        "narrow": _statistic("the count of sampled values that are near the anchor and differ from it", _COUNT),
         "ring": Array(("ranked", "window"), "recent values by arrival", saved=True),
         "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
         "leaving": Array(("ranked",), "where among them the oldest value stands, -1 where nothing changes", i64),
@@ -101,6 +120,7 @@ ROWS = Declaration(
         "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
         "own_rows": Array(("weight_rows",), "the weight rows of the event in hand, where not in order", i64),
         "scaled": Array(("weight_rows",), "its scaled values"),
+        "kept": Array(("scaled",), "the values of a row that enter the sums"),
     },
 )
 
@@ -222,8 +242,11 @@ def load_whole(rows, values, start, n):
         out[u(j + 1)] = z if x == x else 0.0
     if unusual:
         for j in range(n):
-            if abs(values[start + j]) > LARGEST:
+            x = values[u(start + j)]
+            if abs(x) > LARGEST:
                 return -1 - j
+            if is_far(rows, j, x):
+                out[u(j + 1)] = scaled_outlier(rows, j, x)
     rows.n_far = unusual
     rows.n_pairs = n + 1
     return n + 1
@@ -253,6 +276,8 @@ def load_pairs(rows, by, values, columns, start, end, shared):
             z = rank(rows, by, j)
         else:
             z = (x - shift[u(j)]) * scale[u(j)]
+            if abs(z) > FAR and is_far(by, j, x):
+                z = scaled_outlier(by, j, x)
             z = z if z < limit else limit
             z = z if z > -limit else -limit
         out_rows[u(m)] = j + 1
@@ -362,7 +387,7 @@ def observe(rows, values, columns, start, end, shared):
 
 @inlined
 def count_far(rows, values, start, n):
-    """How many entries of a row with one in each of the first n columns may not enter their sums as they are."""
+    """How many entries of a row with one in each of the first n columns are beyond FAR."""
     shift, scale, n_far = rows.shift, rows.scale, 0
     for j in range(n):
         n_far += abs((values[u(start + j)] - shift[u(j)]) * scale[u(j)]) > FAR
@@ -374,24 +399,123 @@ def observe_in_hand(rows, values, columns, start, end, shared):
     """`observe` for the event in hand."""
     rows.seen += 1.0
     if rows.scaling != NONE:
-        whole = is_whole(columns, start, end, shared) and rows.scaling != RANK
-        if whole and rows.n_far == 0:
-            observe_whole(rows, values, start, end - start)
+        if is_whole(columns, start, end, shared) and rows.scaling != RANK:
+            n = end - start
+            if is_watched(rows.seen):
+                watch_whole(rows, values, start, n)
+            if rows.n_far == 0:
+                observe_whole(rows, values, start, n)
+            else:
+                keep_near(rows, values, start, n)
+                observe_whole(rows, rows.kept, 0, n)
         else:
             observe_pairs(rows, values, columns, start, end, shared)
 
 
 @inlined
-def bounded(rows, j, delta):
-    """A value's distance from the shift of column j, as far as it may enter the sums."""
-    if abs(delta) * rows.scale[j] <= FAR or rows.present[j] < KNOWN:
-        return delta
-    return math.copysign(min(max(math.sqrt(rows.count[j]), FAR) / rows.scale[j], abs(delta)), delta)
+def is_watched(seen):
+    """Whether the event that is number `seen` is in the sample."""
+    return seen <= ALL_SAMPLED or ((int(seen) & 0x3FFFFFFF) * 0x9E3779B1) & 0xC0000000 == 0
+
+
+@kernel
+def watch_whole(rows, values, start, n):
+    """Take a row of the sample into the counts of values near the anchors."""
+    scale, count, anchor, narrow, ties = rows.scale, rows.count, rows.anchor, rows.narrow, rows.ties
+    ready = 0
+    for j in range(n):
+        x = values[u(start + j)]
+        tied = ties[u(j)] + TIES_RATE * ((1.0 if x == anchor[u(j)] else 0.0) - ties[u(j)])
+        ties[u(j)] = tied if x == x else ties[u(j)]
+    for j in range(n):
+        x = values[u(start + j)]
+        distance = abs(x - anchor[u(j)]) * scale[u(j)]
+        k = narrow[u(j)] + (1.0 if distance < NARROW else -NOT_NARROW)
+        k = k if distance > 0.0 else narrow[u(j)]
+        anchor[u(j)] = x if k < 0.0 else anchor[u(j)]
+        narrow[u(j)] = k if k > 0.0 else 0.0
+        ready += (k >= NARROW_MOST) & (k >= NARROW_SHARE * count[u(j)])
+    if ready:
+        for j in range(n):
+            x = values[u(start + j)]
+            if x == x and is_narrow(rows, j):
+                restart(rows, j, anchor[u(j)], abs(x - anchor[u(j)]) / NARROW)
+
+
+@inlined
+def is_narrow(rows, j):
+    """Whether the sums of a column are far too wide for its values."""
+    k = rows.narrow[u(j)]
+    return k >= NARROW_MOST and k >= NARROW_SHARE * rows.count[u(j)]
+
+
+@kernel
+def watch(rows, j, x):
+    """`watch_whole` for a value of column j."""
+    rows.ties[j] += TIES_RATE * ((1.0 if x == rows.anchor[j] else 0.0) - rows.ties[j])
+    distance = abs(x - rows.anchor[j]) * rows.scale[j]
+    if distance > 0.0:
+        rows.narrow[j] += 1.0 if distance < NARROW else -NOT_NARROW
+        if rows.narrow[j] < 0.0:
+            rows.anchor[j], rows.narrow[j] = x, 0.0
+    if is_narrow(rows, j):
+        restart(rows, j, rows.anchor[j], abs(x - rows.anchor[j]) / NARROW)
+
+
+@inlined
+def is_far(rows, j, x):
+    """Whether x is an outlier of column j."""
+    distance = abs(x - rows.shift[u(j)]) * rows.scale[u(j)]
+    return distance > FAR and rows.present[u(j)] >= KNOWN and rows.scaling != NONE
+
+
+@kernel
+def scaled_outlier(rows, j, x):
+    """What an outlier of column j is scaled to: the farther off, the nearer to 0, as if it were missing.
+
+    Where most values are the same, any other is as far as that, and remains so.
+    """
+    z = (x - rows.shift[u(j)]) * rows.scale[u(j)]
+    share = 1.0 if rows.ties[u(j)] > 0.5 else min(FARTHER / abs(z), 1.0)
+    return math.copysign(CLIP * share * share, z)
+
+
+@kernel
+def keep_near(rows, values, start, n):
+    """Leave in `kept` what enters the sums of a row with an entry in each of the first n columns, else NaN."""
+    for j in range(n):
+        x = values[u(start + j)]
+        if is_far(rows, j, x) and is_outlier(rows, j, x):
+            rows.present[u(j)] += 1.0
+            x = math.nan
+        rows.kept[u(j)] = x
+
+
+@kernel
+def is_outlier(rows, j, x):
+    """Count an outlier of column j; False where outliers are so many that its statistics restart at x."""
+    untied = max(1.0 - rows.ties[j], LEAST_UNTIED)
+    step = 1.0 / (LEAK * untied)
+    rows.outliers[j] = max(rows.outliers[j], rows.present[j]) + step + 1.0
+    many = min(max(0.5 * untied * rows.count[j], FEW_OUTLIERS), MANY_OUTLIERS)
+    if rows.outliers[j] - rows.present[j] - 1.0 < many * step:
+        return True
+    restart(rows, j, x, abs(x - rows.shift[j]))
+    return False
+
+
+@kernel
+def restart(rows, j, shift, deviation):
+    """Forget the statistics of column j, but for a value and a deviation to begin with."""
+    rows.count[j], rows.shift[j], rows.total[j] = PRIOR, shift, 0.0
+    rows.squares[j] = PRIOR * deviation * deviation
+    rows.outliers[j] = rows.narrow[j] = 0.0
+    renew(rows, j)
 
 
 @inlined
 def observe_whole(rows, values, start, n):
-    """`observe` for a row with an entry in each of the first n columns.
+    """Take a row with an entry in each of the first n columns into their sums.
 
     Two loops of few arrays each, because the compiler vectorises only what it can check for overlaps.
     """
@@ -422,7 +546,7 @@ def observe_pairs(rows, values, columns, start, end, shared):
     """`observe` for any row."""
     decay, shift, count, total, squares = rows.decay, rows.shift, rows.count, rows.total, rows.squares
     present, due = rows.present, rows.due
-    skip = start if shared else 0
+    skip, is_sample = start if shared else 0, is_watched(rows.seen)
     if rows.scaling == RANK:
         observe_ranks(rows, rows, values, columns, start, end, shared)
     for i in range(start, end):
@@ -431,13 +555,17 @@ def observe_pairs(rows, values, columns, start, end, shared):
             continue
         column = columns[u(i - skip)]
         j = u(column)
-        distance = x - shift[j]
-        delta = bounded(rows, j, distance)
+        if is_sample:
+            watch(rows, column, x)
+        if is_far(rows, j, x) and is_outlier(rows, column, x):
+            present[j] += 1.0
+            continue
+        delta = x - shift[j]
         count[j] = count[j] * decay + 1.0
         present[j] += 1.0
         total[j] = total[j] * decay + delta
         squares[j] = squares[j] * decay + delta * delta
-        if present[j] >= due[j] or delta != distance:
+        if present[j] >= due[j]:
             renew(rows, column)
 
 
@@ -472,7 +600,7 @@ def renew(rows, j):
     rows.squares[j] = n * (variance + delta * delta)
     rows.shift[j] = new
     rows.scale[j] = 1.0 / math.sqrt(square) if square > 0.0 else 0.0
-    rows.due[j] = present + min(max(present * RENEW_SHARE, 1.0), RENEW_MOST)
+    rows.due[j] = present + min(max(n * RENEW_SHARE, 1.0), RENEW_MOST)
 
 
 @kernel

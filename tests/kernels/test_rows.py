@@ -24,14 +24,13 @@ class TwinColumn:
     def __init__(self, scaling: str, window: int, indicator: bool = False, spacing: int = 1) -> None:
         self.scaling, self.window, self.spacing, self.indicator = scaling, window, spacing, indicator
         self.values: list[float] = []
+        self.kept: list[float] = []  # values in the sums, since the last restart
+        self.prior: list[float] = []
         self.born = 0
-        self.due = 0.0
+        self.due = self.count = 0.0
         self.shift, self.scale = (0.0, 1.0) if scaling == "none" or indicator else (0.0, 0.0)
         self.centred = False
-
-    def sparse(self, seen: int) -> bool:
-        present, events = len(self.values), seen - self.born
-        return 2 * present < events or (present < events and len(set(self.values)) == 1)
+        self.anchor = self.ties = self.narrow = self.outliers = 0.0
 
     def scaled(self, x: float) -> float:
         if self.scaling == "rank" and self.centred:
@@ -40,29 +39,78 @@ class TwinColumn:
             below, equal = np.sum(recent < x), np.sum(recent == x)
             return float(((below + equal / 2.0) / len(recent) - 0.5) * math.sqrt(12.0))
         limit = math.inf if self.scaling == "none" else rows.CLIP
-        return min(max((x - self.shift) * self.scale, -limit), limit)
+        z = (x - self.shift) * self.scale
+        if self.is_far(x) and self.ties <= 0.5:
+            return math.copysign(limit * min(rows.FARTHER / abs(z), 1.0) ** 2, z)
+        return min(max(z, -limit), limit)
+
+    def is_far(self, x: float) -> bool:
+        z = (x - self.shift) * self.scale
+        return self.scaling != "none" and abs(z) > rows.FAR and len(self.values) >= rows.KNOWN
 
     def observe(self, x: float, seen: int) -> None:
         """Take in a value of the event that is number `seen`."""
         if not self.values:
             self.born = seen - 1
+        if self.scaling != "none" and not self.indicator:
+            if seen <= 64 or seen * 0x9E3779B1 % 2**32 < 2**30:
+                self.watch(x, seen)
+            if self.is_far(x) and not self.begins_anew(x, seen):
+                self.values.append(x)
+                return
+            self.kept.append(x)
         self.values.append(x)
         if self.scaling != "none" and not self.indicator and len(self.values) >= self.due:
             self.renew(seen)
-            self.due = len(self.values) + min(max(len(self.values) / 32, 1), 64)
+
+    def watch(self, x: float, seen: int) -> None:
+        self.ties += (float(x == self.anchor) - self.ties) / 32
+        distance = abs(x - self.anchor) * self.scale
+        if distance > 0.0:
+            self.narrow += 1.0 if distance < rows.NARROW else -rows.NOT_NARROW
+            if self.narrow < 0.0:
+                self.anchor, self.narrow = x, 0.0
+        if self.narrow >= max(rows.NARROW_MOST, rows.NARROW_SHARE * self.total_weight()):
+            self.restart(self.anchor, abs(x - self.anchor) / rows.NARROW, seen)
+
+    def begins_anew(self, x: float, seen: int) -> bool:
+        """Count an outlier, and restart where they are many."""
+        untied = max(1.0 - self.ties, rows.LEAST_UNTIED)
+        step, present = 1.0 / (rows.LEAK * untied), len(self.values)
+        self.outliers = max(self.outliers - present, 0.0) + step + 1.0 + present
+        many = min(max(untied * self.total_weight() / 2, rows.FEW_OUTLIERS), rows.MANY_OUTLIERS)
+        if self.outliers - present - 1.0 < many * step:
+            return False
+        self.restart(x, abs(x - self.shift), seen)
+        return True
+
+    def restart(self, shift: float, deviation: float, seen: int) -> None:
+        self.kept, self.prior = [], [shift - deviation, shift + deviation]
+        self.outliers = self.narrow = 0.0
+        self.renew(seen)
+
+    def weights(self) -> Any:
+        """What the values in the sums count, after those of the prior."""
+        half_life = self.window if self.scaling == "decayed" else math.inf
+        ages = np.arange(len(self.kept))[::-1]
+        prior = rows.PRIOR / 2 * 0.5 ** (len(self.kept) / half_life)
+        return np.concatenate([np.full(len(self.prior), prior), 0.5 ** (ages / half_life)])
+
+    def total_weight(self) -> float:
+        return float(self.weights().sum())
 
     def renew(self, seen: int) -> None:
-        values = np.array(self.values)
-        half_life = self.window if self.scaling == "decayed" else math.inf
-        weights = 0.5 ** (np.arange(len(values))[::-1] / half_life)
+        values, weights = np.array(self.prior + self.kept), self.weights()
         mean = np.average(values, weights=weights)
-        self.centred = not self.sparse(seen)
+        present, events = len(self.values), seen - self.born
+        constant = len(set(values)) == 1
+        self.centred = not (2 * present < events or (present < events and constant))
         if not self.centred:
             self.shift, square = 0.0, np.average(values**2, weights=weights)
         else:
             self.shift, square = mean, np.average((values - mean) ** 2, weights=weights)
-        constant = len(set(self.values)) == 1 and self.centred
-        self.scale = 0.0 if constant or square == 0.0 else 1.0 / math.sqrt(square)
+        self.scale = 0.0 if (constant and self.centred) or square == 0.0 else 1.0 / math.sqrt(square)
+        self.due = present + min(max(self.total_weight() / 32, 1), 64)
 
 
 class Twin:
@@ -238,8 +286,8 @@ def test_scaled_values_are_cut(scaling):
     kernel = Kernel(scaling, 100, [False], True)
     for i in range(50):
         kernel.observe([float(i % 2)])
-    assert kernel.scaled([1e6]) == [rows.CLIP]
-    assert kernel.scaled([-1e90]) == [-rows.CLIP]
+    assert kernel.scaled([20.0]) == [rows.CLIP]
+    assert kernel.scaled([-20.0]) == [-rows.CLIP]
 
 
 def test_without_scaling_values_stay_as_they_are():
@@ -364,28 +412,78 @@ def test_a_flag_that_is_there_only_when_set_keeps_its_one():
     assert kernel.scaled([0.0, NAN])[1] == 0.0
 
 
-class TestFarValues:
-    """A value far beyond what a column is known for."""
+class TestOutliers:
+    """Values far beyond what a column is known for."""
 
     RNG = np.random.default_rng(0)
 
-    @pytest.mark.parametrize("whole", [True, False])
-    @pytest.mark.parametrize("scaling", ["standard", "decayed"])
-    def test_one_hardly_moves_mean_and_deviation(self, whole: bool, scaling: str) -> None:
-        kernel = Kernel(scaling, 1_000, [False, False], whole)
-        for row in self.RNG.normal(5.0, 2.0, (1_000, 2)).tolist():
-            kernel.observe(row)
-        kernel.observe([1e90, 5.0])
-        for row in self.RNG.normal(5.0, 2.0, (70, 2)).tolist():
-            kernel.observe(row)
-        assert 0.1 < kernel.rows.scale[0] < 0.5
-        assert kernel.rows.shift[0] == pytest.approx(5.0, abs=0.5)
+    def fed(self, values: Any, scaling: str = "standard", whole: bool = True) -> Kernel:
+        kernel = Kernel(scaling, 1_000, [False], whole)
+        for x in values:
+            kernel.observe([float(x)])
+        return kernel
 
     @pytest.mark.parametrize("whole", [True, False])
-    def test_what_goes_on_is_followed(self, whole: bool) -> None:
-        kernel = Kernel("standard", 0, [False], whole)
-        for row in self.RNG.normal(0.0, 1.0, (1_000, 1)).tolist():
-            kernel.observe(row)
-        for row in self.RNG.normal(1e6, 1e5, (100, 1)).tolist():
-            kernel.observe(row)
-        assert abs(kernel.scaled([1e6])[0]) < rows.CLIP
+    @pytest.mark.parametrize("scaling", ["standard", "decayed"])
+    @pytest.mark.parametrize("burst", [1, 50])
+    @pytest.mark.parametrize("size", [1e3, 1e12, 1e90])
+    @pytest.mark.parametrize("row", [0, 1, 5, 50, 1_000])
+    def test_an_outlier_leaves_the_scale_as_it_was(
+        self, row: int, size: float, burst: int, scaling: str, whole: bool
+    ) -> None:
+        values = self.RNG.normal(5.0, 2.0, 1_600)
+        values[row : row + burst] = 2.0 * size * self.RNG.uniform(0.5, 1.0, burst)
+        kernel = self.fed(values, scaling, whole)
+        assert kernel.rows.scale[0] == pytest.approx(0.5, rel=0.3)
+        assert kernel.rows.shift[0] == pytest.approx(5.0, abs=0.5)
+
+    @pytest.mark.parametrize("share", [0.02, 0.05])
+    def test_neither_do_sentinels_from_the_first_row_on(self, share: float) -> None:
+        values = self.RNG.normal(5.0, 2.0, 1_000)
+        kernel = self.fed(np.where(self.RNG.random(1_000) < share, -99_999.0, values))
+        assert kernel.rows.scale[0] == pytest.approx(0.5, rel=0.3)
+        assert abs(kernel.scaled([-99_999.0])[0]) < 0.1
+
+    @pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3, 1e9])
+    def test_other_units_are_followed_and_so_is_the_way_back(self, factor: float) -> None:
+        values = self.RNG.normal(5.0, 2.0, 4_000)
+        values[1_000:2_500] *= factor
+        for end, unit in ((1_500, factor), (2_500, factor), (3_200, 1.0), (4_000, 1.0)):
+            kernel = self.fed(values[:end])
+            assert kernel.rows.scale[0] * unit == pytest.approx(0.5, rel=0.4)
+            assert kernel.rows.shift[0] / unit == pytest.approx(5.0, abs=1.0)
+
+    def test_another_level_far_away_is_followed(self) -> None:
+        values = self.RNG.normal(size=1_000)
+        values[500:] += 1e6
+        kernel = self.fed(values)
+        assert kernel.rows.shift[0] == pytest.approx(1e6, abs=0.5)
+        assert kernel.rows.scale[0] == pytest.approx(1.0, rel=0.3)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            pytest.param(RNG.exponential(size=5_000), id="exponential"),
+            pytest.param(np.exp(1.5 * RNG.normal(size=5_000)), id="log-normal"),
+            pytest.param(np.where(RNG.random(5_000) < 0.05, RNG.exponential(size=5_000), 0.0), id="mostly zero"),
+            pytest.param(RNG.random(5_000) < 0.003, id="rare flag"),
+            pytest.param(np.cumsum(RNG.normal(size=5_000)), id="random walk"),
+            pytest.param(np.arange(5_000.0), id="trend"),
+            pytest.param(np.linspace(0.1, 10.0, 5_000) * RNG.normal(size=5_000), id="growing spread"),
+            pytest.param(1e9 + RNG.normal(size=5_000), id="large offset"),
+        ],
+    )
+    def test_columns_without_outliers_are_scaled_by_mean_and_deviation(self, values: Any) -> None:
+        kernel = self.fed(values)
+        assert kernel.rows.shift[0] == pytest.approx(np.mean(values), rel=0.1, abs=0.1)
+        assert kernel.rows.scale[0] == pytest.approx(1.0 / np.std(values), rel=0.05)
+
+    def test_a_column_that_begins_constant_is_scaled_by_what_follows(self) -> None:
+        values = np.where(np.arange(1_500) < 1_000, 3.0, 3.0 + self.RNG.normal(size=1_500))
+        assert self.fed(values).rows.scale[0] == pytest.approx(1.0, rel=0.8)
+
+    def test_what_is_rarely_other_than_zero_stays_as_far_off(self) -> None:
+        kernel = self.fed(np.zeros(5_000))
+        for x in (1.0, *[0.0] * 64, 1e6, *[0.0] * 64):
+            kernel.observe([x])
+        assert kernel.scaled([1.0]) == kernel.scaled([1e6]) == [rows.CLIP]

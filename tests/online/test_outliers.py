@@ -1,0 +1,48 @@
+"""What outliers and changes of units leave of the accuracy of each learner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+
+LEARNERS = [
+    (CPMClassifier, {}),
+    (BSGDClassifier, {}),
+    (StreamSVMClassifier, {"effort": "low"}),
+    (StreamSVMClassifier, {}),
+]
+RNG = np.random.default_rng(0)
+X = RNG.normal(3.0, 2.0, (3_000, 5))
+Y = (X.sum(axis=1) > 15.0).astype(int)
+
+
+def accuracy(make: Any, settings: dict[str, Any], rows: Any) -> float:
+    """Over the last 1,000 events."""
+    return float(np.mean(np.asarray(make(**settings).test_then_train(rows, Y.tolist()))[-1_000:] == Y[-1_000:]))
+
+
+@pytest.mark.parametrize(("make", "settings"), LEARNERS, ids=["cpm", "bsgd", "low", "default"])
+class TestAccuracy:
+    @pytest.mark.parametrize("columns", [1, 5])
+    @pytest.mark.parametrize(("row", "burst"), [(0, 1), (50, 1), (200, 10), (900, 50)])
+    def test_returns_within_1000_events(
+        self, make: Any, settings: dict[str, Any], row: int, burst: int, columns: int
+    ) -> None:
+        spoilt = X.copy()
+        spoilt[row : row + burst, :columns] = 1e6
+        assert accuracy(make, settings, spoilt) > accuracy(make, settings, X) - 0.02
+
+    def test_with_sentinels_is_as_with_missing_values(self, make: Any, settings: dict[str, Any]) -> None:
+        cells = RNG.random(X.shape) < 0.03
+        missing, sentinels = (accuracy(make, settings, np.where(cells, x, X)) for x in (np.nan, -99_999.0))
+        assert sentinels > missing - 0.02
+
+    @pytest.mark.parametrize("end", [1_500, 3_000])
+    def test_follows_other_units_and_the_way_back(self, make: Any, settings: dict[str, Any], end: int) -> None:
+        other = X.copy()
+        other[800:end] *= 1e3
+        assert accuracy(make, settings, other) > accuracy(make, settings, X) - 0.02
