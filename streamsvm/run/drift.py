@@ -21,8 +21,9 @@ ALPHA = 0.01
 """Probability of any false alarm in a stream of independent errors at a constant rate, however long it is."""
 
 _CALIBRATION = 16.0  # variance that is assumed to be binomial, beside what came
-_MOST_DISPERSION = 25.0  # of one pair of blocks: a step of the rate is no dispersion
+_MOST_DEVIATION = 5.0  # times the dispersion, of one pair of blocks: a step of the rate is no dispersion
 _MOST_VARIANCE = 16384.0  # of which the dispersion is a mean; older blocks fade
+_LEAST = 8  # blocks before a split
 _PLATEAU = 8  # a fall in several steps: the rate stood still for at most so many times what detection took
 _MOST = 256  # falls that are kept
 
@@ -40,12 +41,13 @@ class Falls:
     """Detect falls of accuracy, at events that depend on the hits alone and not on how they are cut into batches.
 
     The test at a split bounds the error by the Chernoff bounds of both rates: P(LLR >= x) <= 4 exp(-x) (1 + x - log 4).
-    Test number j may spend `ALPHA` / (j (j + 1)), so all tests of a stream together spend at most `ALPHA`. This
-    assumes independent errors at a constant rate. Errors that depend on each other within a block are allowed for by
-    the dispersion of blocks, estimated from the differences of successive ones; dependence over many blocks is not.
+    Test number j may spend `ALPHA` / (2.5 (j + 1) log(j + 1)^2), so all tests of a stream together spend at most
+    `ALPHA`. This assumes independent errors at a constant rate. Where errors come in bursts, the limit is raised by
+    the dispersion of blocks, estimated from the differences of successive ones: false alarms are rare
+    then, but without a bound.
 
-    A rise only shortens the window. A gradual fall that is detected in several steps is one fall: the later steps
-    change its `after`.
+    A rise only shortens the window. Steps of a gradual fall that follow each other closely are one fall: the later
+    steps change its `after`.
 
     Attributes
     ----------
@@ -92,7 +94,7 @@ class Falls:
         if self._previous >= 0:
             total = hits + self._previous
             expected = total * (2 * _BLOCK - total) / (4.0 * _BLOCK)
-            self._variance += min((hits - self._previous) ** 2 / 2.0, _MOST_DISPERSION * expected)
+            self._variance += min((hits - self._previous) ** 2 / 2.0, _MOST_DEVIATION * self._dispersion * expected)
             self._binomial += expected
             if self._binomial > _MOST_VARIANCE:
                 self._variance, self._binomial = self._variance / 2.0, self._binomial / 2.0
@@ -121,7 +123,7 @@ class Falls:
             for i in range(len(buckets) - 1, -1, -1):
                 recent_hits += buckets[i]
                 recent_n += _BLOCK << level
-                if recent_n == n:
+                if n - recent_n < _LEAST * _BLOCK:
                     return False
                 self._tests += 1
                 if _is_sure(all_hits - recent_hits, n - recent_n, recent_hits, recent_n, limit):
@@ -134,7 +136,7 @@ class Falls:
     def _limit(self) -> float:
         """The likelihood ratio's logarithm from which on a difference is no chance, in the tests of the next block."""
         j = self._tests + len(self._levels) * (_BUCKETS + 1) + 1
-        level = math.log(4.0 * j * (j + 1) / ALPHA)
+        level = math.log(4.0 * 2.5 * (j + 1) * math.log(j + 1) ** 2 / ALPHA)
         x = level + math.log(level)
         x = level + math.log(1.0 + x - math.log(4.0))
         return x * self._dispersion
