@@ -120,7 +120,7 @@ ROWS = Declaration(
         "all_rows": Array(("weight_rows",), "0, 1, 2, ...", i64),
         "own_rows": Array(("weight_rows",), "the weight rows of the event in hand, where not in order", i64),
         "scaled": Array(("weight_rows",), "its scaled values"),
-        "kept": Array(("scaled",), "the values of a row that enter the sums"),
+        "entered": Array(("scaled",), "the values of a row that enter the sums"),
     },
 )
 
@@ -407,7 +407,7 @@ def observe_in_hand(rows, values, columns, start, end, shared):
                 observe_whole(rows, values, start, n)
             else:
                 keep_near(rows, values, start, n)
-                observe_whole(rows, rows.kept, 0, n)
+                observe_whole(rows, rows.entered, 0, n)
         else:
             observe_pairs(rows, values, columns, start, end, shared)
 
@@ -482,13 +482,13 @@ def scaled_outlier(rows, j, x):
 
 @kernel
 def keep_near(rows, values, start, n):
-    """Leave in `kept` what enters the sums of a row with an entry in each of the first n columns, else NaN."""
+    """Leave in `entered` what enters the sums of a row with an entry in each of the first n columns, else NaN."""
     for j in range(n):
         x = values[u(start + j)]
         if is_far(rows, j, x) and is_outlier(rows, j, x):
             rows.present[u(j)] += 1.0
             x = math.nan
-        rows.kept[u(j)] = x
+        rows.entered[u(j)] = x
 
 
 @kernel
