@@ -160,6 +160,12 @@ def row_key(values, columns, start, end, shared, present):
     return float(key >> u(12))
 
 
+@inlined
+def has_room(state):
+    """Whether there is room for another note: memory for them grows, too, until it goes round in a ring."""
+    return state.oldest + state.n_notes < state.keys.size or state.keys.size == NOTES
+
+
 @kernel
 def note(state, key):
     """Note that an event is predicted, with the labels known by now."""

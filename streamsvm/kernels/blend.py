@@ -38,6 +38,7 @@ from streamsvm.kernels.autocorrelation import (
     LAGS,
     add_autocorrelation,
     context,
+    has_room,
     is_current,
     learn_autocorrelation,
     learn_remembered,
@@ -66,6 +67,7 @@ from streamsvm.kernels.rows import (
     load_pairs,
     observe,
     observe_ranks,
+    packed_values,
     single_event,
     u,
 )
@@ -794,7 +796,7 @@ def event(state, packed, label, weight):
     It is a request for one row: what that takes is compiled already.
     """
     row, columns, n, shared = single_event(state.rows, packed)
-    if n < 0:
+    if n < 0 or (state.uses_autocorrelation and packed_values(packed).size > 0 and not has_room(state.autocorrelation)):
         return -2
     request, block = state.whole if shared else state.listed, state.block
     at_hand = is_at_hand(state, row, columns, n, shared)

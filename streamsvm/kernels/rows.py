@@ -62,6 +62,8 @@ ALL_SAMPLED = 64.0
 RENEW_SHARE = 1.0 / 32.0
 RENEW_MOST = 64.0
 
+# Memory that need not grow has room for so many events.
+ROOM = 1 << 62
 # So many events can be counted in a float64.
 MOST_EVENTS = 2.0**53
 # The inverse root of the smallest square there is.
@@ -81,6 +83,7 @@ ROWS = Declaration(
     {
         "row_length": Number("how many of the first columns a single event has values for", i64),
         "listed": Number("1 + how many columns a single event lists, 0 where it does not", i64),
+        "room": Number("so many events can be learned in this memory", i64, start=float(ROOM), is_address=True),
         "held": address("more than 0 while a thread has the learner's lock, or another memory took its place"),
         "n_pairs": Number("how many pairs the event in hand has", i64),
         "in_order": Number("whether the event in hand has a value for each of the first weight rows", i64),
@@ -169,13 +172,13 @@ def single_event(rows, packed):
     Returns
     -------
     (values, columns, n, shared)
-        n is -1 where a thread has the lock, or the memory is another one now.
+        n is -1 where a thread has the lock, or the memory is another one now, or has to grow.
     """
     values = packed_values(packed)
     n = values.size
     if n > 0:
         row = rows.row
-        if rows.held > 0 or n > row.size:
+        if rows.held > 0 or n > row.size or rows.seen >= rows.room:
             return row, rows.all_rows, -1, True
         for j in range(n):
             row[u(j)] = values[u(j)]

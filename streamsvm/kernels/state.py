@@ -460,8 +460,8 @@ class State:
         return own + [f"{name}.{key}" for name, part in self.parts.items() for key in part.names()]
 
     def saved(self) -> dict[str, NDArray[Any]]:
-        """Copies of all that is learned, by name; what is in a part is headed by its name."""
-        arrays = {name: view.copy() for name, view, _ in self.kept()}
+        """Copies of all that is learned, by name; what is in a part is headed by its name. A zero has no sign."""
+        arrays = {name: np.asarray(view + view.dtype.type(0)) for name, view, _ in self.kept()}
         for name, part in self.parts.items():
             arrays |= {f"{name}.{key}": array for key, array in part.saved().items()}
         return arrays

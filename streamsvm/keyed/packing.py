@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from streamsvm.features import Recurrence
 from streamsvm.kernels.images import Image
+from streamsvm.kernels.rows import ROOM
 from streamsvm.kernels.state import State
 from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label
 from streamsvm.online.archive import encode_param
@@ -446,6 +447,7 @@ class Packer:
     def _learner(self, data: bytes) -> OnlineClassifier:
         """A learner of a schema that has learned nothing else."""
         learner = self._class(**self._params)
+        learner._make_room(ROOM)  # what is packed of one learner is put into the memory of another
         said = json.loads(data)
         header = {"names": said["names"], "n_refused": 0, "left_out": said["left_out"], "watched": []}
         indicators = np.zeros(len(said["names"]), bool)

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 # Where so many classes come with fewer than twice as many events, the label looks like an identifier.
 MANY_CLASSES = 250
+# Memory begins with room for so many events.
+FIRST_ROOM = 4
 _NONE, _NO_MEMORY = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 # What a learner needs beyond what an archive holds is at most so many bytes, and so many times its arrays.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 32
@@ -74,11 +76,11 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     _event: ClassVar[Any]
     _event_proba: ClassVar[Any]
     _lock: LearnerLock
+    _room: int
 
     max_features: int
     categories: tuple[Hashable, ...] | None
 
-    _first_columns = 16  # there is room for, before any has come
     _shares_space = False  # with other learners
 
     @property
@@ -99,8 +101,32 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         return noise_of(self._state.calibration)
 
     @abstractmethod
-    def _new_state(self, n_columns: int, n_classes: int) -> State:
-        """An empty state for so many columns and classes, and with this learner's settings."""
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = scaling.ROOM) -> State:
+        """An empty state for so many columns, classes, and events, and with this learner's settings."""
+
+    def _room_for(self, n: int) -> int:
+        """For how many events there is room in memory that holds n; `scaling.ROOM` where more take no more of it."""
+        return scaling.ROOM
+
+    def _fresh_state(self) -> State:
+        """An empty state of the capacity that there is."""
+        return self._new_state(*self._capacity, room=self._room)
+
+    def _make_room(self, n: int) -> None:
+        """See that n more events can be predicted and learned."""
+        if self._room < scaling.ROOM and (needed := self._n_held() + n) > self._room:
+            self._room = self._room_for(capacity_for(needed))
+            self._move()
+
+    def _n_held(self) -> int:
+        """How many events the memory holds, or held."""
+        return self.n_events_learned
+
+    def _move(self) -> None:
+        """Go on in another memory, of the capacity that there is now."""
+        state = self._fresh_state()
+        state.take(self._state)
+        self._use(state)
 
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
@@ -129,8 +155,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._sets = AllSets()
-        self._capacity = (min(self._first_columns, self.max_features), 2)
-        self._use(self._new_state(*self._capacity))
+        self._capacity, self._room = (1, 1), self._room_for(FIRST_ROOM)
+        self._use(self._fresh_state())
 
     @property
     def classes_(self) -> list[Any]:
@@ -238,9 +264,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         if n_columns > self._capacity[0] or n_classes > self._capacity[1]:
             columns = max(self._capacity[0], min(capacity_for(n_columns), self.max_features))
             self._capacity = (columns, max(self._capacity[1], capacity_for(n_classes)))
-            state = self._new_state(*self._capacity)
-            state.take(self._state)
-            self._use(state)
+            self._move()
         if n_columns > self._n_prepared:
             indicators = self._n_prepared + np.flatnonzero(self._space.is_indicator[self._n_prepared :])
             if indicators.size > 0:
@@ -291,14 +315,15 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._sets, twin._lock = AllSets(), LearnerLock()
-        twin._use(self._new_state(*self._capacity))
+        twin._room = scaling.ROOM  # it may be given more than it learns
+        twin._use(twin._fresh_state())
         twin._share_names(self)
         return twin
 
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
         twin = object.__new__(type(self))
-        twin.__setstate__(self._shared_state())
+        twin.__setstate__(self._shared_state() | {"_room": scaling.ROOM})
         twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
         twin._follow_sets()
         return twin
@@ -355,6 +380,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _learn(self, x: dict[Hashable, Any], y: Any, w: float) -> None:
         """Learn any event."""
         w = weight_of(w)
+        self._make_room(1)
         if is_nan(y):
             self._code(y)  # raises
         space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
@@ -462,6 +488,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         TypeError, ValueError
             For a feature that is infinite, or neither number nor string nor None, and a coverage that is none.
         """
+        self._make_room(1)
         sets = self._live.get((coverage, by_class))
         if sets is None:
             key = self.label_sets(coverage, by_class).key
@@ -482,6 +509,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
         """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
+        self._make_room(1)
         if self._pack(x):
             code: int = self._event(self._state, b"", asked, 1.0)
             if code >= -1:
@@ -604,7 +632,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     @locked
     def peek_proba_many(self, X: Any) -> Floats:
-        """What `predict_proba_many` gives, as somebody sees it who looks on: no trace is left.
+        """What `predict_proba_one` gives for each row by itself, as one who looks on sees it: no trace is left.
 
         A prediction may leave one, as label autocorrelation takes note of which events wait for their labels.
 
@@ -736,6 +764,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
         if not reasons:
             return run()
+        self._make_room(len(rows))
         explainer = self._explaining
         assert explainer is not None, "it has members that do not tell reasons"
         with explainer.telling(len(rows), reasons) as told:
@@ -780,6 +809,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         numbers = numbers_of(labels, self._codes)
         np.putmask(numbers, ~learn, -1)
         self._grow()
+        self._make_room(len(rows))
         return rows, numbers, weights
 
     def _run(
@@ -794,11 +824,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         following: bool = False,
     ) -> tuple[Ints, Floats, Floats]:
         n = len(rows)
+        self._make_room(n)
         memories, apart = (_NO_MEMORY, _NONE) if late is None else late
         predicted, proba = np.full(n, -1), np.zeros((n, n_proba))
         scores = np.full(n if score or n_proba else 0, math.nan)
         request = State(REQUEST)
-        request.shared, request.predicting, request.unordered = rows.shared, predict, codes is None
+        request.shared, request.predicting, request.unordered = rows.shared, predict, predict and codes is None
         request.answering = predict or score or following or n_proba > 0
         request.following = following
         request.lend(
@@ -919,7 +950,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._restore_space(header, arrays["is_indicator"])
         self._many_classes_at = int(header["many_classes_at"])
         self._restore_labels(decode_labels(header["classes"]))
-        self._capacity = (max(len(self._space), 1), max(len(self._codes), 1))
+        self._capacity, self._room = (max(len(self._space), 1), max(len(self._codes), 1)), scaling.ROOM
         state = self._new_state(len(self._space), len(self._codes))
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
         check_names(arrays, {*state.names(), "is_indicator", *self._sets.arrays()})
@@ -972,7 +1003,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         # In memory labels and names keep their own objects, of whatever type.
         with self._lock:
             state = self._shared_state()
-            state["_state"] = self._new_state(*self._capacity)
+            state["_state"] = self._fresh_state()
             state["_state"].take(self._state)
             state |= {name: copy(state[name]) for name in ("_codes", "_answers")}
             state["_sets"] = deepcopy(self._sets)
@@ -996,7 +1027,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
-        fresh = self._new_state(*self._capacity)
+        fresh = self._fresh_state()
         fresh.take(memory)
         self._use(fresh)
 

@@ -19,6 +19,7 @@ from streamsvm.kernels.blocks import BLOCK
 from streamsvm.kernels.calibration import HEARING, MEMORY, new_calibration
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.requests import one_event
+from streamsvm.kernels.rows import ROOM
 from streamsvm.kernels.state import State
 from streamsvm.locks import locked
 from streamsvm.models import ArchiveError, public
@@ -220,19 +221,31 @@ class StreamSVMClassifier(base.OnlineClassifier):
         prepare([*rows, *members.values()])
         super()._reset()
 
-    def _new_state(self, n_columns: int, n_classes: int) -> State:
+    def _room_for(self, n: int) -> int:
+        return (
+            n if n < max(autocorrelation.NOTES, RANKS_WINDOW, *(kind.most_events for kind in self._kinds())) else ROOM
+        )
+
+    def _n_held(self) -> int:
+        labels = self._state.autocorrelation
+        return max(self.n_events_learned, int(labels.oldest + labels.n_notes))
+
+    def _new_state(self, n_columns: int, n_classes: int, *, room: int = ROOM) -> State:
         kinds = self._kinds()
         n_heads = [len(kind.heads) for kind in kinds]
         experts, ranking = sum(n_heads), any(kind.on_ranks for kind in kinds)
         members = {
-            str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None))
+            str(i): kind.new_state(n_columns, n_classes, new_rows(kind.n_columns(n_columns), None), room)
             for i, kind in enumerate(kinds, start=1)
         }
         rows = new_rows(n_columns, "standard")
-        block = self._new_block(n_columns, n_classes, kinds, list(members.values()))
+        rows.room = room
+        block = self._new_block(n_columns, n_classes, kinds, list(members.values()), room)
         own = {
             "rows": rows,
-            "ranks": new_rows(n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True),
+            "ranks": new_rows(
+                n_columns, "rank", RANKS_WINDOW if ranking else 0, RANKS_SPACING, by_others=True, room=room
+            ),
             "whole": one_event(rows.row, rows.all_rows),
             "listed": one_event(rows.row, rows.row_columns),
             "block": block,
@@ -243,7 +256,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
                 {
                     "lags": autocorrelation.LAGS,
                     "contexts": autocorrelation.N_ROWS if self.label_autocorrelation else 0,
-                    "notes": autocorrelation.NOTES if self.label_autocorrelation else 0,
+                    "notes": min(autocorrelation.NOTES, room) if self.label_autocorrelation else 0,
                     "classes": n_classes,
                 },
             ),
@@ -260,14 +273,14 @@ class StreamSVMClassifier(base.OnlineClassifier):
         state.stack.weights[experts] = 1.0
         return state
 
-    def _new_block(self, n_columns: int, n_classes: int, kinds: list[_Member], states: list[State]) -> State:
+    def _new_block(self, n_columns: int, n_classes: int, kinds: list[_Member], states: list[State], room: int) -> State:
         """Room for the rows that members see; it is cut where rows are wide, or classes many."""
         n_heads = [len(kind.heads) for kind in kinds]
-        most = max(min(kernels.BLOCK, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
+        most = max(min(kernels.BLOCK, room, BLOCK_SCORES // (sum(n_heads) * max(n_classes, 1))), 1)
         sizes = {
             "block": most,
             "ways": 1 + any(kind.on_ranks for kind in kinds),
-            "pairs": max(min(kernels.BLOCK * (n_columns + 1), BLOCK_PAIRS), n_columns + 1),
+            "pairs": max(min(min(kernels.BLOCK, room) * (n_columns + 1), BLOCK_PAIRS), n_columns + 1),
             "experts": sum(n_heads),
             "classes": n_classes,
             "members": len(kinds),
@@ -305,9 +318,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
             raise ArchiveError("label autocorrelation knows other classes than the blend")
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
-        """The memory of a model of so many columns and classes; None: of its capacity now.
+        """The most memory a model of so many columns and classes takes; without either, what it takes now.
 
-        Nothing else grows with the stream, but the names of columns and the labels.
+        A model begins with some 30 kB, which grow with the first thousand events. After them nothing grows with the
+        stream but columns and classes, their names, and the labels.
 
         Parameters
         ----------
@@ -326,8 +340,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
         if n_classes is not None:
             check_number("n_classes", n_classes, 1, whole=True)
             classes = max(2, base.capacity_for(n_classes))
-        state = self._new_state(columns, classes) if (columns, classes) != self._capacity else self._state
-        return state.n_bytes
+        if n_features is None and n_classes is None:
+            return self._state.n_bytes
+        return self._new_state(columns, classes).n_bytes
 
     @property
     def memory_size(self) -> int:
@@ -338,7 +353,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         """A copy without label autocorrelation, for events that do not go on where those learned have ended."""
         twin = deepcopy(self)
         twin.label_autocorrelation = False
-        state = twin._new_state(*twin._capacity)
+        state = twin._fresh_state()
         state.take(twin._state)
         state.uses_autocorrelation = 0
         twin._use(state)
@@ -556,8 +571,12 @@ class _Member(Protocol):
     def n_columns(self, n: int) -> int:
         """How many of n columns it sees."""
 
-    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
-        """An empty state, for rows that are scaled."""
+    @property
+    def most_events(self) -> int:
+        """How many events take memory of their own."""
+
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        """An empty state, for rows that are scaled, with room for so many events."""
 
     def check_restored(self, state: State) -> None:
         """As `OnlineClassifier` has it."""
@@ -592,13 +611,13 @@ class _KernelMember:
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
         self.on_ranks = on_ranks
-        self.cost = float(budget)
+        self.cost, self.most_events = float(budget), budget
 
     def n_columns(self, n: int) -> int:
         return min(n, KERNEL_COLUMNS)
 
-    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
-        return self._settings._new_state(self.n_columns(n_columns), n_classes, rows)
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
+        return self._settings._new_state(self.n_columns(n_columns), n_classes, rows, room=room)
 
     def check_restored(self, state: State) -> None:
         self._settings._check_restored(state)
@@ -613,7 +632,7 @@ class _PolytopeMember:
     heads: ClassVar[list[str]] = ["hinge"]
     inverse_temperature: ClassVar[list[float]] = [2.0]
     on_ranks = has_metric = False
-    cost = 20.0
+    cost, most_events = 20.0, 0
 
     def __init__(self) -> None:
         self._settings = _PolytopeSettings(scaling="none", max_features=1)
@@ -621,7 +640,7 @@ class _PolytopeMember:
     def n_columns(self, n: int) -> int:
         return n
 
-    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
         return self._settings._new_state(n_columns, n_classes, rows)
 
     def check_restored(self, state: State) -> None:
@@ -637,12 +656,12 @@ class _LinearMember:
     heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
     inverse_temperature: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
     on_ranks = has_metric = False
-    cost = 10.0
+    cost, most_events = 10.0, 0
 
     def n_columns(self, n: int) -> int:
         return n
 
-    def new_state(self, n_columns: int, n_classes: int, rows: State) -> State:
+    def new_state(self, n_columns: int, n_classes: int, rows: State, room: int) -> State:
         sizes = {"weight_rows": n_columns + 1, "heads": len(LINEAR_RATES), "classes": n_classes}
         state = State(linear.LINEAR, sizes, parts={"rows": rows})
         state.rates[:] = LINEAR_RATES

@@ -14,7 +14,7 @@ from streamsvm.features import FeatureSpace, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
 from streamsvm.kernels import calibration, expansion, losses, maintenance, merging, seats
-from streamsvm.kernels.rows import LARGEST, PREDICT
+from streamsvm.kernels.rows import LARGEST, PREDICT, ROOM
 from streamsvm.kernels.seats import SEATS
 from streamsvm.kernels.state import State
 from streamsvm.locks import locked
@@ -240,14 +240,19 @@ class BSGDClassifier(base.OnlineClassifier):
 
     # Memory ------------------------------------------------------------------------------------------------------
 
-    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
+    def _room_for(self, n: int) -> int:
+        return n if n < self.budget else ROOM
+
+    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = ROOM) -> State:
         """As for every learner; rows that another has scaled come in `rows`."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         if self.scaling == "none":
             own.limit = expansion.LARGEST_UNSCALED
         heads = self._heads()
         # An odd number of cache lines a column: walks along the columns then do not meet in the same part of the cache.
-        slots = expansion.padded(self.budget + 1) + CACHE_LINE
+        own.room = room
+        is_full = room >= self.budget  # before, nothing is merged
+        slots = expansion.padded(self.budget + 1) + CACHE_LINE if is_full else expansion.padded(room + 1)
         sizes = {
             "columns": n_columns,
             "weight_rows": n_columns + 1,
@@ -261,7 +266,7 @@ class BSGDClassifier(base.OnlineClassifier):
             "heads": len(heads),
             "mean_heads": len(heads) if self.average else 0,
             "work": 4,
-            "merged": expansion.MOST_MERGES,
+            "merged": expansion.MOST_MERGES if is_full else 0,
             "mixes": 3,
             "solved": slots if self.maintenance == "project" else 0,
         }
@@ -462,6 +467,8 @@ class BSGDClassifier(base.OnlineClassifier):
         if model.relevance.max(initial=0.0) > math.exp(expansion.MOST_THETA) * 1.001:
             raise ValueError("the model's relevances are too large beside this learner's gamma: take `gamma=None`")
         self._reset()
+        self._room = ROOM
+        self._move()
         self._adopt_scaler(model.scaler)
         for label in model.classes:
             self._code(label)

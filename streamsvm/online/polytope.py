@@ -120,7 +120,6 @@ class CPMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
-    _first_columns = 32
 
     def __init__(
         self,
@@ -166,7 +165,9 @@ class CPMClassifier(base.OnlineClassifier):
         yield {"n_faces": 10, "average": 100, "scaling": "rank", "class_weight": "balanced"}
         yield {"entropy": 0.0, "scaling": "decayed", "horizon": 200}
 
-    def _new_state(self, n_columns: int, n_classes: int, rows: State | None = None) -> State:
+    def _new_state(
+        self, n_columns: int, n_classes: int, rows: State | None = None, *, room: int = scaling.ROOM
+    ) -> State:
         """As for every learner; rows that another has scaled come in `rows`."""
         own = new_rows(n_columns, self.scaling, self.scaling_window) if rows is None else rows
         sizes = {

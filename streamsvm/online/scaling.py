@@ -19,7 +19,15 @@ RANKED_MOST = 512
 MAPPED = 1_000.0
 
 
-def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1, *, by_others: bool = False) -> State:
+def new_rows(
+    n_columns: int,
+    kind: str | None,
+    window: int = 0,
+    spacing: int = 1,
+    *,
+    by_others: bool = False,
+    room: int = kernels.ROOM,
+) -> State:
     """Room for rows of so many columns on their way, scaled as `kind` has it; None where that is another's work.
 
     Where they go by the statistics of others there is no room for their own.
@@ -32,7 +40,7 @@ def new_rows(n_columns: int, kind: str | None, window: int = 0, spacing: int = 1
             "weight_rows": n_columns + 1,
             "scaled": n_columns if kind is not None and not by_others else 0,
             "ranked": ranked,
-            "window": window if kind == "rank" else 0,
+            "window": min(window, room) if kind == "rank" else 0,
         },
     )
     rows.all_rows[:] = np.arange(n_columns + 1)

@@ -385,6 +385,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
     def _pack(self, x: Any) -> bool:
         """Make an event the learner's single one at hand, if it has a number under each name that is known."""
         model = self._model
+        model._make_room(1)
         if model._fast[0] != model._space.plain_length:
             model._follow_space()
         return model._pack(x)

@@ -16,7 +16,7 @@ from streamsvm.kernels import blend as kernels
 from streamsvm.kernels import blocks
 from streamsvm.models import ArchiveError
 from streamsvm.online.blend import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
-from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks
+from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
 
@@ -540,9 +540,39 @@ def test_memory_is_stated_beforehand():
     model = StreamSVMClassifier()
     stated = model.memory_bytes(n_features=40, n_classes=5)
     model.learn_many(X, y)
+    assert model.memory_bytes() < stated
+    for _ in range(3):
+        model.learn_many(X, y)
     assert model.memory_bytes() == stated
-    model.learn_many(X, y)
-    assert model.memory_bytes() == stated
+
+
+@pytest.mark.parametrize(("effort", "most"), [("normal", 30_000), ("low", 25_000)])
+def test_memory_grows_with_what_was_learned(effort, most):
+    X, y = blobs(1_500, 3)
+    model = StreamSVMClassifier(effort)
+    sizes = [model.memory_bytes()]
+    for start, end in ((0, 10), (10, 100), (100, 500), (500, 1_500)):
+        model.learn_many(X[start:end], y[start:end])
+        sizes.append(model.memory_bytes())
+    assert sizes[0] < most
+    assert sizes == sorted(sizes)
+    assert sizes[1] < 0.5 * sizes[-1]
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 31, 32, 33, 250])
+def test_growing_memory_changes_nothing(n):
+    """Single events, rows, and a learner that begins with all the memory there may be."""
+    X, y = blobs(300, 3)
+    begun, single, rows = (StreamSVMClassifier(budget=40) for _ in range(3))
+    begun._make_room(1 << 62)
+    for x, label in zip(dicts(X), y, strict=True):
+        assert begun.predict_proba_one(x) == single.predict_proba_one(x)
+        begun.learn_one(x, label)
+        single.learn_one(x, label)
+    for start in range(0, len(X), n):
+        rows.test_then_train(X[start : start + n], y[start : start + n])
+    assert snapshot(begun) == snapshot(single)
+    assert knowledge(rows) == knowledge(begun)
 
 
 def test_predicting_leaves_nothing_but_a_note():
