@@ -296,7 +296,7 @@ class FeatureSpace:
         for name in sorted(watched, key=_name_key):
             recurrence, strings = self.watched[name], self._strings[name]
             recurrence.seen += 1
-            if recurrence.seen > FIRST and (column := strings.get(str(x[name]), -1)) >= 0:
+            if recurrence.seen > FIRST and (column := strings.get(_text(x[name]), -1)) >= 0:
                 recurrence.again.add(column)
             if recurrence.seen == FIRST and all(map(is_spelled_out, strings)):
                 self._leave_out(name, TIMES)
@@ -386,7 +386,7 @@ class FeatureSpace:
             if type(value) is float and -LARGEST <= value <= LARGEST:
                 number, string, column = value, None, numbers.get(name, -1)
             elif isinstance(value, str):
-                number, string = 1.0, str(value)
+                number, string = 1.0, _text(value)
                 column = strings.get(name, {}).get(string, -1)
             else:
                 number, string = _number(name, value), None
@@ -652,6 +652,11 @@ class _Single:
 
     def __call__(self, x: Mapping[Any, Any]) -> tuple[Any, ...]:
         return tuple(x[name] for name in self._names)
+
+
+def _text(value: str) -> str:
+    """The characters of a string; of a member of an `Enum` of strings these are its value."""
+    return value if type(value) is str else str.__str__(value)
 
 
 def _name_key(name: Any) -> tuple[int, str]:

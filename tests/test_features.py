@@ -752,3 +752,19 @@ def test_one_event_and_a_list_of_one_are_the_same(value):
     listed.learn_many([event], [0])
     assert single._space.names == listed._space.names
     np.testing.assert_array_equal(single.state()[1]["weights"], listed.state()[1]["weights"])
+
+
+def test_an_enum_of_strings_is_its_value():
+    from enum import Enum
+
+    class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
+        red = "r"
+        blue = "b"
+
+    events = [{"color": Color.red}, {"color": Color.blue}, {"color": "r"}]
+    single, rows = FeatureSpace(100), FeatureSpace(100)
+    for x in events:
+        single.encode_event(x, learn=True)
+    rows.encode(events, np.ones(3, bool))
+    assert single.names == rows.names == [("color", "r"), ("color", "b")]
+    assert all(type(name[1]) is str for name in single.names + rows.names)
