@@ -27,6 +27,7 @@ from streamsvm import datetimes
 from streamsvm.first_use import prepare
 from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
+from streamsvm.labels import is_nan
 
 logger = logging.getLogger(__name__)
 
@@ -689,11 +690,6 @@ def _check_name(name: Any) -> None:
     """Refuse the one name that could not be found again."""
     if is_nan(name):
         raise ValueError("a feature is named NaN, which equals nothing, itself neither: give it another name")
-
-
-def is_nan(value: Any) -> bool:
-    """Whether a value is NaN, or what pandas has in its place: NaT and NA."""
-    return type(value).__name__ == "NAType" or bool(value != value)
 
 
 def _number(name: Any, value: Any) -> float:

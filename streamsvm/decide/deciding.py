@@ -16,6 +16,7 @@ from streamsvm.decide.checks import without_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
+from streamsvm.labels import check_label, labels_of
 from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
@@ -169,9 +170,16 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             The label.
         kwargs
             Passed on to the classifier.
+
+        Raises
+        ------
+        ValueError
+            For a label that is None or NaN.
         """
-        self.model.learn_one(x, y, **kwargs)
         code = self._codes.get(y)
+        if code is None:
+            check_label(y)
+        self.model.learn_one(x, y, **kwargs)
         if code is None:
             code = self._codes[y] = len(self._codes)
             self._begin()
@@ -196,8 +204,11 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
             Where rows cannot be learned from; no row has been then.
         """
         model: Any = self.model
+        y = list(y) if isinstance(y, Iterator) else y
+        counts = Counter(labels_of(y))
+        for label in counts:
+            check_label(label)
         model.learn_many(X, y, **kwargs)
-        counts = Counter(y.tolist() if hasattr(y, "tolist") else y)
         self._number(getattr(model, "classes_", ()))
         self._number(counts)  # events of no weight leave a classifier without their labels
         for label, n in counts.items():
@@ -279,7 +290,7 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         classes = model.classes_
         proba, known = self._over_known(proba, classes), self.classes_
         if codes is None or classes != known:
-            labels = y.tolist() if hasattr(y, "tolist") else list(y)
+            labels = labels_of(y)
             codes = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
         return self._answers(self._costs.decide_many(proba, codes, known))
 

@@ -11,6 +11,7 @@ from river import base
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
+from streamsvm.labels import check_label
 from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
 
@@ -160,8 +161,15 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
             The label.
         kwargs
             Passed on to the classifier.
+
+        Raises
+        ------
+        ValueError
+            For a label that is None or NaN.
         """
         code = self._codes.get(y)
+        if code is None:
+            check_label(y)
         if code is not None and self._take is not None and x is not self._asked:
             self.predict_proba_one(x)
         self._asked = None

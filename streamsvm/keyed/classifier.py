@@ -11,10 +11,10 @@ from typing import Any
 
 from connectors.options import check_times
 from connectors.times import SingleTimes
-from streamsvm.features import is_nan
 from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
 from streamsvm.keyed.parent import Vote, parent_of
 from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
+from streamsvm.labels import is_label
 from streamsvm.models import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_number
@@ -355,7 +355,7 @@ class KeyedClassifier:
         """Predict an event, then learn it where it has a label."""
         answer["prediction"], answer["score"] = self._predict(key, x)
         self.counts["events"] += 1
-        if _is_label(label):
+        if is_label(label):
             self._learn(key, x, label)
 
     def _join(self, key: Key, join: str, x: dict[Any, Any], label: Any, answer: dict[str, Any]) -> None:
@@ -364,7 +364,7 @@ class KeyedClassifier:
         assert waiting is not None
         before = waiting.n_expired, waiting.n_dropped
         waiting.expire(key.newest)
-        if not _is_label(label):
+        if not is_label(label):
             self._take(key, x, None, answer)
             self._wait_for_label(key, waiting, join, Event(x, answer["prediction"], answer["score"]))
         elif join in waiting or not x:
@@ -443,10 +443,6 @@ class KeyedClassifier:
 
     def _new_waiting(self) -> Waiting | None:
         return Waiting(self.max_waiting, self._wait)
-
-
-def _is_label(label: Any) -> bool:
-    return label is not None and not is_nan(label)
 
 
 def _milliseconds(name: str, value: timedelta | float | None) -> int | None:

@@ -20,12 +20,13 @@ from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
 from streamsvm.decide.reasons import OTHERS, Explains, Reasons
 from streamsvm.decide.sets import AllSets, Key, follow_address
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence, is_nan
+from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
+from streamsvm.labels import blank_notices, check_label, is_label, labels_of, new_label_notice
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import (
     LOADABLE,
@@ -38,7 +39,7 @@ from streamsvm.models import (
     encode_label,
 )
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
-from streamsvm.online.frames import frame_like, labels_of, like, weight_of, weights_of
+from streamsvm.online.frames import frame_like, like, weight_of, weights_of
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
 if TYPE_CHECKING:
@@ -214,9 +215,9 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
     @property
     def notices(self) -> list[str]:
-        """What it has warned of, once each: features left out, and a label that looks like an identifier."""
+        """What it has warned of, once each: features left out, and labels that look like mistakes."""
         doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
-        return self._space.notices() + doubts
+        return self._space.notices() + doubts + blank_notices(self.classes_)
 
     @locked
     def keep_categories(self, names: Sequence[Hashable]) -> None:
@@ -276,8 +277,10 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """The number of a class, which begins if it is new."""
         code = self._codes.get(label)
         if code is None:
-            if is_nan(label):
-                raise ValueError("the label is NaN: an event without a label can only be predicted")
+            check_label(label)
+            notice = new_label_notice(label, self._codes)
+            if notice is not None:
+                logger.warning("%s", notice)
             code = len(self._codes)
             self._codes[label] = code
             self._answers.insert(code, label)
@@ -361,8 +364,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         Raises
         ------
         TypeError, ValueError
-            For a feature that is infinite, or neither number nor string nor None, for a NaN label, or a bad weight.
-            Nothing has been learned then.
+            For a feature that is infinite, or neither number nor string nor None, for a label that is None or NaN, or
+            a bad weight. Nothing has been learned then.
         """
         code = self._codes.get(y)
         plain_length, pack, get, state = self._fast
@@ -381,8 +384,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """Learn any event."""
         w = weight_of(w)
         self._make_room(1)
-        if is_nan(y):
-            self._code(y)  # raises
+        check_label(y)
         space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
@@ -1054,12 +1056,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
 
 
 def _are_labels(labels: Coded, unlabelled: bool) -> NDArray[np.bool_]:
-    """Which labels name a class; where `unlabelled`, None does not."""
-    values = labels.values
-    names = np.array([not is_nan(label) and (label is not None or not unlabelled) for label in values], bool)
-    found = names[labels.codes]
+    """Which labels name a class; unless `unlabelled`, all must."""
+    found = np.array(list(map(is_label, labels.values)), bool)[labels.codes]
     if not (unlabelled or found.all()):
-        raise ValueError(f"the label of row {int(found.argmin())} is NaN: leave the row out, or use test_then_train")
+        row = int(found.argmin())
+        kind = "None" if labels[row] is None else "NaN"
+        raise ValueError(f"the label of row {row} is {kind}: leave the row out, or use test_then_train")
     return found
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.held import Coded
 from streamsvm.features import EncodedRows, Floats
 from streamsvm.kernels.rows import LARGEST
 
@@ -30,19 +28,6 @@ def weights_of(w: Any, n: int) -> Floats:
     if not ((weights >= 0.0) & (weights <= LARGEST)).all():
         raise ValueError(f"weights must be numbers of at least 0 and at most {LARGEST:g}")
     return weights
-
-
-def labels_of(y: Any) -> Sequence[Any]:
-    """Labels as a list, of whatever they came in; few different ones as they are held."""
-    if isinstance(y, list | Coded):
-        return y
-    if hasattr(y, "to_list"):
-        return list(y.to_list())
-    if hasattr(y, "tolist"):
-        return list(y.tolist())
-    if hasattr(y, "to_pylist"):
-        return list(y.to_pylist())
-    return list(y)
 
 
 def _frame(X: Any) -> nw.DataFrame[Any] | None:

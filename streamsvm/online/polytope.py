@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from streamsvm.features import FeatureSpace, Floats, Ints, is_nan
+from streamsvm.features import FeatureSpace, Floats, Ints
 from streamsvm.kernels import calibration
 from streamsvm.kernels import polytope as kernels
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.rows import LARGEST
 from streamsvm.kernels.state import State
+from streamsvm.labels import is_label, labels_of
 from streamsvm.locks import locked
 from streamsvm.models import Polytopes
 from streamsvm.online import base
 from streamsvm.online.archive import within
-from streamsvm.online.frames import labels_of, weights_of
+from streamsvm.online.frames import weights_of
 from streamsvm.online.scaling import SCALINGS, even_units, new_rows, without_units
 from streamsvm.parameters import check_choice, check_class_weight, check_number
 
@@ -218,8 +219,8 @@ class CPMClassifier(base.OnlineClassifier):
         """
         labels = labels_of(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
-        if not labels or any(map(is_nan, set(labels))):
-            raise ValueError("there must be at least one row, and no label may be NaN")
+        if not labels or not all(map(is_label, set(labels))):
+            raise ValueError("there must be at least one row, and no label may be None or NaN")
         space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))
         self._reset()  # all is checked: what was learned is given up

@@ -20,6 +20,7 @@ from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
+from streamsvm.labels import check_label
 from streamsvm.locks import Lock, locked
 from streamsvm.models import encode_label
 from streamsvm.parameters import check_number
@@ -262,7 +263,13 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             The label's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
         kwargs
             Passed on to the classifier, where there is no key.
+
+        Raises
+        ------
+        ValueError
+            For a label that is None or NaN.
         """
+        check_label(y)
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
                 with self._lock:

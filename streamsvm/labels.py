@@ -1,0 +1,120 @@
+"""Labels as learners take them: what is one, and in what containers they may come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.columns import label_of
+from connectors.held import Coded
+
+_MOST_COMPARED = 250  # labels beyond so many are identifiers rather than classes
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a value is NaN, or what pandas has in its place: NaT and NA."""
+    return type(value).__name__ == "NAType" or bool(value != value)
+
+
+def is_label(value: Any) -> bool:
+    """Whether a value names a class: neither None nor NaN."""
+    return value is not None and not is_nan(value)
+
+
+def check_label(value: Any) -> None:
+    """Refuse None and NaN as a label to learn.
+
+    Raises
+    ------
+    ValueError
+        For these.
+    """
+    if not is_label(value):
+        kind = "None" if value is None else "NaN"
+        raise ValueError(f"the label is {kind}: an event without a label can only be predicted")
+
+
+def labels_of(y: Any) -> Sequence[Any]:
+    """Labels as a list, of whatever holds one for each row; few different ones as they are held.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what holds none, or several for each row.
+    """
+    if isinstance(y, list | Coded):
+        return y
+    if isinstance(y, np.ndarray):
+        return list(_column_of_array(y).tolist())
+    frame = nw.from_native(y, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return list(_only_column(frame).to_list())
+    for name in ("to_list", "tolist", "to_pylist"):
+        if hasattr(y, name):
+            return list(getattr(y, name)())
+    if isinstance(y, str | bytes | bytearray | Mapping | Set) or not isinstance(y, Iterable) or hasattr(y, "tocsr"):
+        raise TypeError(f"labels of type {type(y).__name__} are not known: {_WANTED}")
+    return list(y)
+
+
+_WANTED = "give one label for each row, as a list, an array or a series"
+
+
+def _column_of_array(y: NDArray[Any]) -> NDArray[Any]:
+    if y.dtype.names is not None and len(y.dtype.names) == 1:
+        y = y[y.dtype.names[0]]
+    if y.dtype.names is not None or not (y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1)):
+        raise ValueError(f"labels of shape {y.shape} and type {y.dtype} are not one for each row: {_WANTED}")
+    return y.reshape(-1)
+
+
+def _only_column(frame: nw.DataFrame[Any]) -> nw.Series[Any]:
+    if len(frame.columns) != 1:
+        raise ValueError(f"the frame of labels has {len(frame.columns)} columns, {frame.columns[:5]}: {_WANTED}")
+    return frame.get_column(frame.columns[0])
+
+
+def blank_twin(label: Any, known: Iterable[Any]) -> Any:
+    """The known label that differs from this one only in surrounding blanks, None where there is none.
+
+    Examples
+    --------
+    >>> blank_twin("up ", ["down", "up"]), blank_twin(7, [" 7"]), blank_twin("7", [7, "Up"])
+    ('up', ' 7', None)
+    """
+    bare = _bare(label)
+    return next((other for other in known if _bare(other) == bare and str(other) != str(label)), None)
+
+
+def blank_notice(label: Any, other: Any) -> str:
+    """What to say of two labels that differ only in surrounding blanks."""
+    return (
+        f"the labels {other!r} and {label!r} differ only in surrounding blanks and are two classes: strip the labels "
+        "if they are meant to be one"
+    )
+
+
+def blank_notices(labels: Sequence[Any]) -> list[str]:
+    """Notices of all labels, the first few hundred, that differ from one before only in surrounding blanks."""
+    first: dict[Any, Any] = {}
+    found = []
+    for label in labels[:_MOST_COMPARED]:
+        other = first.setdefault(_bare(label), label)
+        if str(other) != str(label):
+            found.append(blank_notice(label, other))
+    return found
+
+
+def new_label_notice(label: Any, known: Collection[Any]) -> str | None:
+    """What to say of a label that comes for the first time, None for nothing; later ones are not compared."""
+    if len(known) >= _MOST_COMPARED or (other := blank_twin(label, known)) is None:
+        return None
+    return blank_notice(label, other)
+
+
+def _bare(label: Any) -> Any:
+    return label_of(label.strip()) if isinstance(label, str) else label
