@@ -77,7 +77,7 @@ def _guarded(arguments: list[str], started: float) -> int:
 
 
 def _warmup(args: argparse.Namespace) -> int:
-    from streamsvm.kernels.compiler import is_kept
+    from streamsvm.kernels.cache import is_kept
     from streamsvm.online import warmup
 
     folder = warmup(args.jobs, args.all)

@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from numba.core import event
 
-from streamsvm.kernels import cache_folder
-from streamsvm.kernels.compiler import can_keep
+from streamsvm.kernels.cache import cache_folder, can_keep, one_at_a_time
 from streamsvm.kernels.entries import Entry, Listener
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,10 @@ def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
     # Rows come often in small batches: the disk is asked once.
     cold = [entry for entry in entries if entry.name not in _ready and not entry.is_compiled]
     if cold:
-        _compile(cold, jobs)
+        with one_at_a_time(_say_waiting):
+            cold = [entry for entry in cold if not entry.is_compiled]
+            if cold:
+                _compile(cold, jobs)
     _ready.update(entry.name for entry in entries)
 
 
@@ -82,17 +85,46 @@ def _shares(entries: Sequence[Entry], jobs: int) -> list[list[Entry]]:
     return [share for share in shares if share]
 
 
-_is_said = False
+def _import_path() -> list[str]:
+    """Where another process finds the modules of this one: not in its working directory, unless this one does."""
+    places = [os.path.abspath(place) for place in sys.path]
+    package = str(Path(__file__).resolve().parents[1])
+    return places if package in map(os.path.realpath, places) else [package, *places]
 
 
-def _say(total: int | None = None) -> None:
+def _say(text: str, *arguments: object) -> None:
+    """Log a line, or write it to standard error where nobody has set up logging: something takes long."""
+    package = logging.getLogger("streamsvm")
+    if package.hasHandlers() or package.level != logging.NOTSET:
+        logger.info(text, *arguments)
+    elif sys.stderr is not None:
+        print(f"streamsvm: {text % arguments}", file=sys.stderr, flush=True)
+
+
+def _say_waiting() -> None:
+    _say("waiting for another process that compiles the kernels")
+
+
+class _Said:
+    """Whether it was said that this process compiles."""
+
+    done = False
+
+
+def _say_compiling(total: int | None = None) -> None:
     """Say once why this takes a while."""
-    global _is_said
-    if not _is_said:
-        _is_said = True
-        what = "some functions" if total is None else f"{total} functions"
-        if can_keep():
-            logger.info("compiling %s, once on this machine; they are kept in %s", what, cache_folder())
+    if _Said.done:
+        return
+    _Said.done = True
+    what = "kernels" if total is None else f"{total} functions"
+    if can_keep():
+        _say(
+            "compiling %s, once on this machine (some 15 s for the default classifier); kept in %s",
+            what,
+            cache_folder(),
+        )
+    else:
+        _say("compiling %s (some 15 s for the default classifier)", what)
 
 
 class _Other:
@@ -101,8 +133,8 @@ class _Other:
     def __init__(self, entries: Sequence[Entry], progress: _Progress) -> None:
         self._progress = progress
         names = [entry.name for entry in entries]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-m", "streamsvm.kernels.entries", *names]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())}
+        command = [sys.executable, "-P", "-m", "streamsvm.kernels.entries", *names]
         self._process: subprocess.Popen[str] | None = None
         try:
             self._process = subprocess.Popen(
@@ -145,7 +177,7 @@ class _Progress:
 
             self._bar = tqdm(total=total, desc="compiling, once on this machine", unit=" functions", leave=False)
         else:
-            _say(total)
+            _say_compiling(total)
 
     def done(self, name: str) -> None:
         """One of them is done, by whichever process."""
@@ -159,7 +191,7 @@ class _Progress:
                 self._bar.update(n - self._bar.n)
             elif time.monotonic() - self._said > _SAY_EVERY_S:
                 self._said = time.monotonic()
-                logger.info("%d of %d functions are ready", n, self._total)
+                _say("%d of %d functions are compiled", n, self._total)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -176,7 +208,7 @@ def _tell(name: str) -> None:
     if _Current.progress is not None:
         _Current.progress.done(name)
     else:
-        _say()
+        _say_compiling()
 
 
 event.register("numba:compile", Listener(_tell))  # type: ignore[no-untyped-call]

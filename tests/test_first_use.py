@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
+import numba
 import pytest
 
 import streamsvm.online
@@ -15,6 +17,7 @@ from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMC
 from streamsvm.kernels import (
     blend,
     budgeted,
+    cache,
     cache_folder,
     compiler,
     costs,
@@ -45,20 +48,54 @@ entries[0].compile()
 """
 
 
-def prepare(folder: Path) -> tuple[str, str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(folder)}
-    done = subprocess.run([sys.executable, "-c", PREPARE], env=env, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), done.stderr
+COLD = "['linear.run_member', 'costs.run_costs'] [True, True]"
+WARM = "[] [True, True]"
+
+
+def start(folder: Path, package: Path = ROOT, working: Path | None = None) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-P", "-c", PREPARE]
+    return subprocess.Popen(command, env=env, cwd=working, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    out, said = process.communicate(timeout=280)
+    assert process.returncode == 0, said
+    return out.strip(), said
+
+
+@pytest.fixture
+def another_checkout(tmp_path):
+    """A folder with another package of this name, as a working directory."""
+    (tmp_path / "checkout" / "streamsvm").mkdir(parents=True)
+    (tmp_path / "checkout" / "streamsvm" / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    return tmp_path / "checkout"
 
 
 @pytest.mark.slow
-def test_what_several_processes_compiled_is_kept(tmp_path):
-    found, said = prepare(tmp_path)
-    assert found == "['linear.run_member', 'costs.run_costs'] [True, True]"
-    assert said.count("compiling") == 1
+def test_installations_and_processes_of_equal_content_compile_once(tmp_path, another_checkout):
+    copy, folder = tmp_path / "copy", tmp_path / "cache"
+    for package in ("streamsvm", "connectors"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    first, second = start(folder, working=another_checkout), start(folder, copy)
+    answers = [end(first), end(second)]
+    assert sorted(found for found, _ in answers) in ([COLD, COLD], [WARM, COLD])
+    assert sum("compiling" in said.splitlines()[0] for _, said in answers if said) >= 1
+    assert len(list(folder.rglob("*.code"))) == 2
+    assert end(start(folder, copy, another_checkout)) == (WARM, "")
+    assert stat.S_IMODE((folder / "streamsvm").stat().st_mode) == 0o700
+
+
+@pytest.mark.slow
+def test_a_killed_compilation_is_taken_up_by_the_next_process(tmp_path):
+    killed = start(tmp_path)
+    assert killed.stderr is not None
+    assert "compiling" in killed.stderr.readline()
+    killed.kill()
+    killed.communicate()
+    found, said = end(start(tmp_path))
+    assert found.endswith("[True, True]")
     assert str(tmp_path) in said
-    assert prepare(tmp_path) == ("[] [True, True]", "")
 
 
 def halved(x):
@@ -70,19 +107,63 @@ def doubled(x):
 
 
 def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(compiler._Keeping, "failed", False)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache._Keeping, "failed", False)
     assert compiler.kernel(halved)(4.0) == 2.0
     before = set(tmp_path.rglob("*"))
     monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK)
-    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=PermissionError))  # by which numba tries
     kept, other = compiler.kernel(halved), compiler.kernel(doubled)
     assert (kept(4.0), sum(kept.stats.cache_hits.values())) == (2.0, 1)
     assert caplog.text == ""
     assert (other(4.0), other(4)) == (8.0, 8.0)
-    assert not compiler.is_kept()
+    assert not cache.is_kept()
     assert caplog.text.count(f"cannot be kept in {tmp_path}: it cannot be written to") == 1
     assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"code", None], ids=["empty", "foreign", "cut"])
+def test_a_damaged_file_is_compiled_again(monkeypatch, tmp_path, caplog, damage):
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    assert compiler.kernel(halved)(4.0) == 2.0
+    (path,) = tmp_path.glob("*.code")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100] if damage is None else damage)
+    assert compiler.kernel(halved)(4.0) == 2.0
+    assert caplog.text.count(f"{path} is damaged") == 1
+    again = compiler.kernel(halved)
+    assert (again(4.0), sum(again.stats.cache_hits.values())) == (2.0, 1)
+
+
+class TestFolders:
+    def test_one_of_ones_own_is_safe(self, tmp_path):
+        assert cache.unsafe_part(tmp_path / "new" / "folder") is None
+
+    def test_one_that_others_may_write_to_is_not(self, tmp_path):
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o777)
+        assert str(shared) in str(cache.unsafe_part(shared))
+        assert str(shared) in str(cache.unsafe_part(shared / "own"))
+        shared.chmod(0o1777)  # nobody can replace what is in it, as in /tmp
+        (shared / "own").mkdir(0o700)
+        assert cache.unsafe_part(shared / "own") is None
+
+    @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give folders away")
+    def test_one_of_another_user_is_not(self, tmp_path):
+        given = tmp_path / "given"
+        given.mkdir(0o700)
+        os.chown(given, 12345, 12345)
+        assert "another user" in str(cache.unsafe_part(given))
+
+    def test_a_private_one_takes_the_place_of_what_is_not_safe(self, monkeypatch, tmp_path, caplog):
+        monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "shared"))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared").chmod(0o777)
+        folder = cache.cache_folder.__wrapped__()
+        assert folder.parent == tmp_path / ".cache" / "streamsvm"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert str(tmp_path / "shared") in caplog.text
 
 
 def test_shares_are_about_equal_and_whole():
@@ -125,5 +206,5 @@ def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
     assert cli.main(["warmup", "--jobs", "1"]) == 0
     assert capsys.readouterr().out.strip() == str(cache_folder())
-    monkeypatch.setattr(compiler._Keeping, "failed", True)
+    monkeypatch.setattr(cache._Keeping, "failed", True)
     assert cli.main(["warmup", "--jobs", "1"]) == 1

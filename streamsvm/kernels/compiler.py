@@ -1,27 +1,21 @@
 """How kernels are compiled: once for each source, kept on disk, and large parts apart.
 
-This, and `linkage`, are the places that touch what numba does not promise to keep.
+This module, `cache` and `linkage` are the only ones that use private parts of numba.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import logging
-import os
-import shutil
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core import caching
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
+
+from streamsvm.kernels.cache import CodeCache
 
 try:
     from streamsvm.kernels.linkage import Exported, Internal, link_internally
@@ -30,124 +24,12 @@ except ImportError:  # numba's inside has changed: all works as before, but take
 else:
     _EXPORTED = {"pipeline_class": Exported}
 
-# Its name has lost an underscore on the way from one version to another.
-_Given: Any = getattr(caching, "UserProvidedCacheLocator", None) or caching._UserProvidedCacheLocator
-
-logger = logging.getLogger(__name__)
-
-# Compiled code is removed where it was not used for so long: several versions may live beside one another.
-UNUSED_S = 7 * 86_400.0
-
-
-@functools.cache
-def cache_folder() -> Path:
-    """Where compiled code is kept: a folder for each state of the sources.
-
-    Numba's own cache looks at the file of a function, but not at those of the functions it calls.
-    """
-    sources = hashlib.blake2b(digest_size=8)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        sources.update(path.read_bytes())
-    sources.update(f"{numba.__version__} {sys.implementation.cache_tag}".encode())
-    base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "streamsvm" / sources.hexdigest()
-    with contextlib.suppress(OSError):
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            _remove_unused(folder.parent)
-        os.utime(folder)
-    return folder
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove what was compiled of sources that nobody has used for long."""
-    for other in folder.iterdir():
-        if other.is_dir() and other.stat().st_mtime < time.time() - UNUSED_S:
-            shutil.rmtree(other, ignore_errors=True)
-
-
-class _Keeping:
-    """Whether what is compiled can be kept on disk."""
-
-    failed = False
-
-
-def is_kept() -> bool:
-    """Whether all that this process compiled is kept on disk."""
-    return not _Keeping.failed
-
-
-def can_keep() -> bool:
-    """Whether what is compiled now can be kept on disk, as far as can be told."""
-    if not os.access(cache_folder(), os.W_OK):
-        _cannot_keep("it cannot be written to")
-    return is_kept()
-
-
-def _cannot_keep(reason: object) -> None:
-    """Say so once: this run goes on."""
-    if not _Keeping.failed:
-        _Keeping.failed = True
-        logger.warning(
-            "compiled code cannot be kept in %s: %s; it is compiled anew each time until that is mended, or "
-            "NUMBA_CACHE_DIR names another place",
-            cache_folder(),
-            reason,
-        )
-
-
-class _Locator(_Given):  # type: ignore[misc]
-    """Where compiled code is kept: a folder that is there may be one that can only be read, as in an image.
-
-    Numba takes none that cannot be written to, and goes on to places where it does not notice that a function which is
-    called by another has changed.
-    """
-
-    @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> Any:
-        found = cls(py_func, py_file)
-        if os.access(found.get_cache_path(), os.R_OK | os.X_OK):
-            return found
-        return super().from_function(py_func, py_file)
-
-
-class _Cached(caching.CompileResultCacheImpl):
-    """What numba keeps of a function."""
-
-    _locator_classes = [_Locator]  # noqa: RUF012 - as numba has it
-
-    def check_cachable(self, cres: Any) -> bool:
-        return can_keep() and bool(super().check_cachable(cres))
-
-
-def _cached(compiler: Callable[..., Any], function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    before = numba.config.CACHE_DIR, caching.FunctionCache._impl_class
-    numba.config.CACHE_DIR, caching.FunctionCache._impl_class = str(cache_folder()), _Cached
-    try:
-        return compiler(*arguments, cache=True, **options)(function)
-    except OSError as error:
-        _cannot_keep(error.strerror or error)
-    except RuntimeError:  # the folder can neither be read nor made
-        pass
-    finally:
-        numba.config.CACHE_DIR, caching.FunctionCache._impl_class = before
-    return compiler(*arguments, **options)(function)
-
 
 def _compiled(function: Callable[..., Any], nogil: bool = True, **options: Any) -> Any:
-    exported = _cached(numba.njit, function, nogil=nogil, **_EXPORTED, **options)
+    exported = numba.njit(nogil=nogil, **_EXPORTED, **options)(function)
     if numba.config.DISABLE_JIT:
         return exported
-    compile_and_keep = exported.compile
-
-    def compile_function(signature: Any) -> Any:
-        try:
-            return compile_and_keep(signature)
-        except OSError as error:
-            _cannot_keep(error.strerror or error)
-            return compile_and_keep(signature)  # it is compiled by now
-
-    exported.compile = compile_function
+    exported._cache = CodeCache(function, "python")
     if _EXPORTED:
         link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
     return exported
@@ -201,6 +83,9 @@ class _Plain:
         return self.functions[self.address](*arguments)
 
 
+ADDRESSES = (types.int64,) * 8
+
+
 @functools.cache
 def apart(function: Callable[..., Any], n_arguments: int) -> Any:
     """Compile a function of integers, to be called by its `address` with `call`: its callers compile without it.
@@ -209,7 +94,10 @@ def apart(function: Callable[..., Any], n_arguments: int) -> Any:
     """
     if numba.config.DISABLE_JIT:
         return _Plain(function)
-    return _cached(numba.cfunc, function, types.void(*[types.int64] * n_arguments), **_EXPORTED)
+    compiled = CFunc(function, (ADDRESSES[:n_arguments], types.void), {}, {}, **_EXPORTED)
+    compiled._cache = CodeCache(function, "address")
+    compiled.compile()
+    return compiled
 
 
 def _typed_call(_: Any, address: Any, arguments: Any) -> Any:

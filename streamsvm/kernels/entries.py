@@ -6,7 +6,6 @@ one has compiled, the others find on disk. It prints the name of each function t
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -18,8 +17,8 @@ from typing import Any
 from numba import config, types
 from numba.core import event
 
-from streamsvm.kernels import apart, cache_folder
-from streamsvm.kernels.compiler import is_kept
+from streamsvm.kernels import apart
+from streamsvm.kernels.cache import code_path
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,13 @@ class Entry:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is at hand, or on disk."""
-        return config.DISABLE_JIT or "_compiled" in self.__dict__ or self._mark.exists()
+        """Whether it is loaded, or on disk."""
+        return config.DISABLE_JIT or "_compiled" in self.__dict__ or self._path.exists()
 
     @property
-    def _mark(self) -> Path:
-        return cache_folder() / f"{self.name}.compiled"
+    def _path(self) -> Path:
+        kind = "python" if hasattr(self.function, "compile") else "address"
+        return code_path(_plain(self.function), self.arguments, kind)
 
     def compile(self) -> Any:
         """Compile it, or load it, once; returns what is called."""
@@ -57,14 +57,9 @@ class Entry:
 
     @cached_property
     def _compiled(self) -> Any:
-        if not hasattr(self.function, "compile"):
-            compiled = self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
-        else:
-            compiled = self.function.compile(self.arguments)
-        if is_kept():
-            with contextlib.suppress(OSError):
-                self._mark.touch()
-        return compiled
+        if hasattr(self.function, "compile"):
+            return self.function.compile(self.arguments)
+        return self.function if self.arguments[0] != types.int64 else apart(self.function, len(self.arguments))
 
     def reached(self) -> set[str]:
         """The names of all kernels that are compiled with it."""

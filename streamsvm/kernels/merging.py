@@ -160,7 +160,7 @@ def look_up(table, share, kappa):
 def table() -> NDArray[np.float32]:
     """The table all learners share, kept on disk once it is computed."""
     path = cache_folder() / "merging.npy"
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, EOFError):
         found: NDArray[np.float32] = np.load(path, allow_pickle=False)
         if found.shape == (GRID, GRID) and found.dtype == np.float32:
             return found

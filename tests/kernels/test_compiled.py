@@ -13,7 +13,7 @@ import pytest
 from numba import config
 from numba.core import event
 
-from streamsvm.kernels import apart, call, compiler, entries, kernel, polytope
+from streamsvm.kernels import apart, cache, call, entries, kernel, polytope
 from streamsvm.kernels.access import address_of, state_at
 from streamsvm.kernels.state import Array, Declaration, State
 from tests.kernels.programs import printed, printed_uncompiled
@@ -48,7 +48,7 @@ def fill_apart(address, state, value):
 
 @needs_compiler
 def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkeypatch, tmp_path):
-    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     with event.install_recorder("numba:compile") as recorder:
         assert kernel(plus_constants.py_func)(10) == 23
     compiled = [step.data["dispatcher"].py_func for _, step in recorder.buffer if step.is_end]
@@ -57,7 +57,7 @@ def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkey
 
 @needs_compiler
 def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.setattr(compiler, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     assert kernel(plus_constants.py_func)(10) == 23
     assert not list(tmp_path.rglob("*.plus-*"))
     assert list(tmp_path.rglob("*.plus_constants-*"))
@@ -155,7 +155,7 @@ def test_what_was_compiled_of_sources_long_unused_is_removed(tmp_path):
     for folder in (old, other):
         folder.mkdir(parents=True)
         (folder / "kernel.nbc").write_bytes(b"code")
-    long_ago = time.time() - 1.1 * compiler.UNUSED_S
+    long_ago = time.time() - 1.1 * cache.UNUSED_S
     os.utime(old, (long_ago, long_ago))
     code = "from streamsvm.kernels import cache_folder; print(cache_folder())"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
