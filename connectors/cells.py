@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.options import MISSING
+from connectors.options import MISSING_NUMBERS
 
 Cells = Sequence[str]
 Bad = dict[int, str]
@@ -14,7 +14,7 @@ Bad = dict[int, str]
 _SHOWN = 80
 
 
-def is_missing(cell: str, missing: frozenset[str] = MISSING) -> bool:
+def is_missing(cell: str, missing: frozenset[str] = MISSING_NUMBERS) -> bool:
     """Whether a cell of numbers, in which space does not matter, stands for no value."""
     return cell in missing or cell.strip() in missing
 

@@ -15,20 +15,22 @@ from numpy.typing import NDArray
 
 from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
 from connectors.cells import Bad, Cells, is_missing, shown
-from connectors.events import Features, Table
+from connectors.counters import is_index, warn_if_counter
+from connectors.events import ConnectorError, Features, Table
 from connectors.held import Coded, Texts
-from connectors.options import MISSING, Roles
+from connectors.options import MISSING, MISSING_NUMBERS, Roles
 from connectors.times import Times
 
 _PLAINLY_MISSING = frozenset({"", "?"})
 _MEMO_SIZE = 1 << 16
 _PER_NUMBER = 9
+_MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_STRAYS = 10 * _PER_NUMBER
 
 logger = logging.getLogger("connectors")
 
 
-def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING) -> NDArray[np.float64]:
+def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING_NUMBERS) -> NDArray[np.float64]:
     """Cells as floats, NaN where missing; what is neither is noted in `bad`.
 
     Examples
@@ -38,7 +40,7 @@ def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING
     (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
     """
     if "_" not in "".join(cells):
-        if missing is MISSING:  # of which none is a number
+        if missing is MISSING_NUMBERS:  # of which none is a number
             with contextlib.suppress(ValueError):
                 return np.fromiter(map(float, cells), np.float64, len(cells))
         with contextlib.suppress(ValueError):
@@ -97,7 +99,7 @@ class Values(dict[str, Any]):
         return value
 
 
-def looks_numeric(cells: Iterable[str], missing: frozenset[str] = MISSING) -> bool | None:
+def looks_numeric(cells: Iterable[str], missing: frozenset[str] = MISSING_NUMBERS) -> bool | None:
     """Whether what is not missing are numbers, but for one in ten at most; None where all is missing.
 
     A stray text among numbers is a malformed cell, that is set aside when its event is read, and no reason to take
@@ -107,6 +109,29 @@ def looks_numeric(cells: Iterable[str], missing: frozenset[str] = MISSING) -> bo
     if not there:
         return None
     return 10 * sum(map(_is_number, there)) >= 9 * len(there)
+
+
+def repeated_texts(name: str, cells: Iterable[str], missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
+    """Texts among the numbers of a column that stand for missing values, such as ``unknown``, with their shares.
+
+    There are one or two of them, without digits, each at least five times. More than half of the cells are numbers, at
+    least ten different ones, so that a column of codes, such as 1, 2, 3 and A, stays a category.
+
+    Examples
+    --------
+    >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
+    {'unknown': 0.25}
+    >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
+    {}
+    """
+    there = [cell.strip() for cell in cells if not is_missing(cell, missing)]
+    texts = Counter(cell for cell in there if not _is_number(cell))
+    are_markers = 0 < len(texts) <= _MOST_MARKERS and all(
+        n >= _LEAST_REPEATS and text != name and not any(map(str.isdigit, text)) for text, n in texts.items()
+    )
+    if not are_markers or 2 * texts.total() >= len(there) or len(set(there)) < _LEAST_NUMBERS + len(texts):
+        return {}
+    return {text: n / len(there) for text, n in texts.items()}
 
 
 def _is_number(cell: str) -> bool:
@@ -144,6 +169,10 @@ class Labels(Values):
         if label is None and text not in _PLAINLY_MISSING | self._told:
             self._told.add(text)
             logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
+        elif text in MISSING_NUMBERS and label is not None and self._missing == MISSING:
+            logger.info(
+                "the label %r is taken as a class; if it stands for a missing label, say missing=%s", text, text
+            )
         return label
 
 
@@ -190,6 +219,8 @@ class TextColumns:
         What each column is for.
     allowed
         For nominal columns, the only values (ARFF); none of them is missing.
+    unnamed
+        The columns without a name of their own, in order.
     """
 
     def __init__(
@@ -198,40 +229,97 @@ class TextColumns:
         roles: Roles,
         *,
         allowed: dict[str, frozenset[str]] | None = None,
+        unnamed: Sequence[str] = (),
     ) -> None:
         self._index = {name: i for i, name in enumerate(names)}
         self._roles = roles
         self._features = roles.features(names)
+        self._unnamed = [name for name in unnamed if name in self._features and name not in roles.types]
         self._allowed = allowed or {}
         self._labels = Labels(self._missing(roles.label))
-        self._values = Values(roles.missing, number_or_text)
+        self._values = Values(roles.missing_numbers, number_or_text)
         self.times = Times(roles.time_unit, roles.time_format)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
-        """What is decided: number, category, mixed or time, by name."""
+        """What is decided: number, category, mixed, time or ignore, by name."""
+        self.markers: dict[str, list[str]] = {}
+        """Texts that stand for missing values in one column of numbers only, by name."""
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
     @property
     def decided(self) -> dict[str, Any]:
         """What is decided so far, as JSON."""
-        return {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
+        found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
+        return found | ({"markers": dict(self.markers)} if self.markers else {})
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided before."""
         self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
         self.times.restore(decided.get("units", {}))
+        self.markers = dict(decided.get("markers", {}))
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        self._features = [name for name in self._roles.features(self._index) if self.types.get(name) != "ignore"]
 
     def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
         """Decide the undecided columns by rows seen at the start; units of times by those of a whole file."""
+        self._decide_unnamed(source, rows)
         for name in self._features:
             if name not in self.types:
-                self._decide(name, [row[self._index[name]] for row in rows])
+                cells = [row[self._index[name]] for row in rows]
+                self._find_markers(name, cells)
+                self._decide(name, cells)
+                if self.types.get(name) == "number":
+                    warn_if_counter(name, numbers(name, cells, {}, self._missing_numbers(name)))
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
 
+    def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
+        """Leave out unnamed columns that are empty, and the index that pandas writes as the first column."""
+        empty, others = list[int](), list[int]()
+        for name in self._unnamed:
+            i = self._index[name]
+            cells = [row[i] for row in rows]
+            if not any(map(str.strip, cells)):
+                empty.append(i + 1)
+            elif i == 0 and is_index(cells):
+                logger.warning(
+                    "%s: column 1 has no name and counts up, as the index that pandas writes: it is left out "
+                    "(--types :number keeps it)",
+                    source,
+                )
+            else:
+                others.append(i + 1)
+                continue
+            self.types[name] = "ignore"
+        if empty:
+            logger.warning("%s: columns without name and values are left out: %s", source, ", ".join(map(str, empty)))
+        if len(others) > 1:
+            raise ConnectorError(
+                f"{source}: columns {', '.join(map(str, others))} have values, but no name: name them in the header, "
+                "or say --ignore '' to leave them out"
+            )
+        self._leave_out()
+
+    def _find_markers(self, name: str, cells: Cells) -> None:
+        shares = repeated_texts(name, cells, self._roles.missing_numbers)
+        for text, share in shares.items():
+            logger.warning(
+                "column %r holds numbers and, in %.0f %% of its first cells, the text %s, which is read as missing: "
+                "--types %s:category keeps all as texts, --missing names such texts for all columns",
+                *(name, 100 * share, shown(text), name),
+            )
+        if shares:
+            self.markers[name] = list(shares)
+
+    def _missing_numbers(self, name: str) -> frozenset[str]:
+        missing = self._roles.missing_numbers
+        return missing.union(self.markers[name]) if name in self.markers else missing
+
     def _decide(self, name: str, cells: Cells) -> None:
-        numeric = looks_numeric(cells, self._roles.missing)
+        numeric = looks_numeric(cells, self._missing_numbers(name))
         if numeric is not None:
             self.types[name] = "number" if numeric else "category"
 
@@ -248,13 +336,16 @@ class TextColumns:
         roles = [name for name in others if name is not None]
         uses = Counter([*dict.fromkeys(self._features), *roles])
         alone = {name for name in used if uses[name] == 1}
-        used |= {name: NUMBERS for name in self._features if name in alone and self.types.get(name) == "number"}
+        used |= {name: NUMBERS for name in self._features if name in alone and self._is_plain(name)}
         own = (
             (key, APART),
             (time, LISTED if self._roles.time_format else TIMES),
             *(((label, CODED),) if not self._features else ()),
         )
         return used | {name: kind for name, kind in own if name in alone}
+
+    def _is_plain(self, name: str) -> bool:
+        return self.types.get(name) == "number" and name not in self.markers
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -293,10 +384,12 @@ class TextColumns:
             return {name: cells}
         if name not in self.types:
             # The first cell there is decides, so that the size of batches does not matter.
-            self._decide(name, [next((cell for cell in cells if not is_missing(cell, self._roles.missing)), "")])
+            self._decide(
+                name, [next((cell for cell in cells if not is_missing(cell, self._missing_numbers(name))), "")]
+            )
         kind = self.types.get(name)
         if kind == "time":
-            return self.times.features(name, cells, bad, self._roles.missing)
+            return self.times.features(name, cells, bad, self._roles.missing_numbers)
         return {name: self._column(name, kind, cells, bad)}
 
     def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:
@@ -314,7 +407,7 @@ class TextColumns:
 
     def _numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
         found: Bad = {}
-        column = numbers(name, cells, found, self._roles.missing)
+        column = numbers(name, cells, found, self._missing_numbers(name))
         turn = None if name in self._roles.types else self._turn(name, found, len(cells))
         for i, reason in found.items():
             if turn is None or i < turn:

@@ -45,7 +45,7 @@ class CsvFormat(TypedColumns):
 
     def _follow(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._arrow = ArrowCells(dialect.delimiter, self._roles.missing, dialect.marks)
+        self._arrow = ArrowCells(dialect.delimiter, self._roles.missing_numbers, dialect.marks)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """Take the names from the first record, which is left to the events with `header=no`."""
@@ -91,11 +91,14 @@ class CsvFormat(TypedColumns):
             )
 
     def _name_columns(self, names: list[str]) -> None:
+        unnamed = _tell_apart(names)
+        if "" in self._roles.ignore:
+            self._roles.ignore += unnamed[1:]
         if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
             raise ConnectorError(f"{self._source}: column {twice[0]!r} appears twice in the header")
         self._roles.check(self._source, names)
         self._width, self._all_names = len(names), names
-        self._columns = TextColumns(names, self._roles)
+        self._columns = TextColumns(names, self._roles, unnamed=unnamed)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """Split lines into records: at once where each line is a good one, else one by one."""
@@ -165,6 +168,14 @@ class CsvFormat(TypedColumns):
         """Decide the types of columns nobody declared."""
         assert self._columns is not None
         self._columns.decide(self._source, rows, whole)
+
+
+def _tell_apart(names: list[str]) -> list[str]:
+    """The columns without a name, after the first named as pandas does, in place, so that none appears twice."""
+    unnamed = [i for i, name in enumerate(names) if not name]
+    for i in unnamed[1:]:
+        names[i] = f"Unnamed: {i}"
+    return [names[i] for i in unnamed]
 
 
 def _named(delimiter: str) -> str:

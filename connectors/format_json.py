@@ -15,10 +15,12 @@ from itertools import chain
 from types import NoneType
 from typing import Any
 
+import numpy as np
 import orjson
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, Labels, number_of
+from connectors.counters import warn_if_counter
 from connectors.events import ConnectorError
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
@@ -26,6 +28,7 @@ from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
 from connectors.times import Times
 
+_NUMBERS = frozenset({int, float, NoneType})
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
@@ -101,6 +104,14 @@ class JsonFormat(TypedValues):
             times = [name for name, kind in self._convert.items() if kind == "time"]
             for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(self._source, name, [row.get(name) for row in rows])
+        if not self._roles.bare:
+            self._warn_of_counters(rows)
+
+    def _warn_of_counters(self, rows: Sequence[Any]) -> None:
+        for name in self._roles.features(rows[0] if rows else ()):
+            values = [row.get(name) for row in rows]
+            if name not in self._convert and set(map(type, values)) <= _NUMBERS:
+                warn_if_counter(name, np.array(values, dtype=np.float64))
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:
@@ -185,7 +196,9 @@ class JsonFormat(TypedValues):
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:
         try:
             if name in row and kind == "time":
-                row |= self.times.row(name, row[name], self._roles.missing)
+                row |= self.times.row(name, row[name], self._roles.missing_numbers)
+                del row[name]
+            elif kind == "number" and row.get(name) in self._roles.missing_numbers:
                 del row[name]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])

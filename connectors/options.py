@@ -17,12 +17,19 @@ _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false"
 KINDS = ("number", "category", "ignore", "time")
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of times, and how many are a second."""
+_WORDS = (
+    *("", "?", "na", "n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "\\n"),
+    *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),
+    *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+)
 MISSING = frozenset(
     "".join(letters)
-    for text in ("", "?", "na", "nan", "null", "none")
-    for letters in product(*zip(text, text.upper(), strict=True))
+    for text in _WORDS
+    for letters in product(*(dict.fromkeys((letter, letter.upper())) for letter in text))
 )
-"""Texts that stand for no value, be it a number, a category or a label: all spellings of these words."""
+"""Texts that stand for a missing number, category or label, in lower or upper case: those of pandas and some more."""
+MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
+"""Texts that stand for a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:
@@ -159,10 +166,13 @@ class Options:
         pairs = (
             dict(value)
             if isinstance(value, Mapping)
-            else {name: kind for name, _, kind in (part.rpartition(":") for part in str(value).split(",") if part)}
+            else {
+                name: kind if colon else ""
+                for name, colon, kind in (part.rpartition(":") for part in str(value).split(",") if part)
+            }
         )
-        for name, kind in pairs.items():
-            if not name or kind not in KINDS:
+        for kind in pairs.values():  # the name may be empty, as that of the index that pandas writes
+            if kind not in KINDS:
                 raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
         return pairs
 
@@ -237,6 +247,11 @@ class Roles:
         """The columns that are features, in order."""
         taken = {self.label, self.key, self.time, *self.unused}
         return [] if self.bare else [name for name in columns if name not in taken]
+
+    @property
+    def missing_numbers(self) -> frozenset[str]:
+        """The texts of numbers and times that are missing values."""
+        return MISSING_NUMBERS if self.missing is MISSING else self.missing
 
     @property
     def unused(self) -> list[str]:

@@ -16,6 +16,7 @@ from connectors.ahead import AheadSource
 from connectors.arrow_cells import floats_of
 from connectors.cells import Bad
 from connectors.columns import Labels, categories, numbers
+from connectors.counters import warn_if_counter
 from connectors.events import (
     BATCH_BYTES,
     BATCH_EVENTS,
@@ -33,6 +34,7 @@ from connectors.sinks import flat_columns, sync_directory, writing
 from connectors.times import Times, time_features
 
 _PART_ROWS = 1 << 17
+_SAMPLE = 1000
 _READ_ROWS, _READ_VALUES = 1 << 13, 1 << 22  # at most at a time: to ask for fewer takes about as long
 
 
@@ -110,10 +112,17 @@ class ParquetSource(AheadSource):
             try:
                 for part in file.iter_batches(read, row_groups=[number], columns=columns):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
+                    if self._row == 0:
+                        self._warn_of_counters(part.slice(0, _SAMPLE))
                     for start in range(first, len(part), self._batch_size):
                         yield self._batch(part.slice(start, self._batch_size))
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
+
+    def _warn_of_counters(self, rows: Any) -> None:
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if name in self._features and name not in self._roles.types and self._kind(column.type) == "number":
+                warn_if_counter(name, self._column(name, column, {})[name])
 
     def _others(self) -> Sequence[str | None]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -159,7 +168,7 @@ class ParquetSource(AheadSource):
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
         wanted = self._roles.types.get(name, kind)
-        missing = self._roles.missing
+        missing = self._roles.missing_numbers
         if wanted == "time":
             found = self._milliseconds(column)
             if found is None:
@@ -171,7 +180,9 @@ class ParquetSource(AheadSource):
             # A copy, since what pyarrow lends is read-only.
             return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
         texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        return {name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, missing)}
+        return {
+            name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, self._roles.missing)
+        }
 
     def _read_times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
         """The times of events."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from connectors.arrow_cells import FURTHEST_MS
 from connectors.cells import Bad, is_missing, shown
 from connectors.events import ConnectorError
-from connectors.options import MISSING, TIME_UNITS
+from connectors.options import MISSING_NUMBERS, TIME_UNITS
 
 EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
 """A number of seconds since 1970 is taken for one between these, which are in March 1973 and January 2038; in a smaller
@@ -163,7 +163,7 @@ class Times:
         return times
 
     def features(
-        self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING
+        self, name: str, values: Sequence[Any], bad: Bad, missing: frozenset[str] = MISSING_NUMBERS
     ) -> dict[str, NDArray[np.float64]]:
         """Columns of hour and weekday made of times, NaN where missing; what is no time is noted in `bad`."""
         there = np.flatnonzero([not _is_missing(value, missing) for value in values])
@@ -177,7 +177,7 @@ class Times:
         is_time[np.delete(there, list(found))] = True
         return time_features(name, times, is_time)
 
-    def row(self, name: str, value: Any, missing: frozenset[str] = MISSING) -> dict[str, float]:
+    def row(self, name: str, value: Any, missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
         """The features of a time by name; none where it is missing.
 
         Raises

@@ -226,13 +226,14 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         metavar="NAME:TYPE,...",
         help="declare columns as number, category, time (as of --time: becomes hour and weekday "
         "in UTC, each as sine and cosine) or ignore. Texts not declared a category are left out with a warning where "
-        "nearly each is new, as of identifiers and times; numbers never are: --ignore those that only count up",
+        "nearly each is new, as of identifiers and times; numbers that only count up are learned, with a warning",
     )
     group.add_argument(
         "--missing",
         metavar="TEXT,...",
         help="the texts that are no label, category, number or time but stand for a missing one, as the empty one "
-        "always does (default ?,NA,NaN,null,None in any case)",
+        "always does (default: NA, NaN, null, None, nil, NaT, N/A, ?, \\N, #DIV/0! and other "
+        "markers of pandas and Excel, in any case; of numbers and times also -, -- and .)",
     )
     group.add_argument("--ignore", metavar="NAME,...", help="columns to leave out")
     group.add_argument(

@@ -1,0 +1,66 @@
+"""Recognize columns that only count up, such as row numbers and times."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.times import unit_of
+
+_FEWEST, _FEWEST_WITH_TIES = 50, 500
+_MOST_STEP = 0.1
+
+logger = logging.getLogger("connectors")
+
+
+def counts_up(values: NDArray[np.float64]) -> bool:
+    """Whether numbers grow from row to row, by small steps.
+
+    At least 50 numbers must each exceed the number before, or at least 500 never fall. No step may exceed a tenth of
+    the range, unless all numbers are times since 1970. Missing values are left out.
+
+    Examples
+    --------
+    >>> counts_up(np.arange(100.0)), counts_up(np.sin(np.arange(100.0)))
+    (True, False)
+    """
+    values = values[~np.isnan(values)]
+    if len(values) < _FEWEST or not values[0] < values[-1] < np.inf or not values[0] > -np.inf:
+        return False
+    steps = np.diff(values)
+    if steps.min() < 0 or (steps.min() == 0 and len(values) < _FEWEST_WITH_TIES):
+        return False
+    return bool(steps.max() <= _MOST_STEP * (values[-1] - values[0])) or _are_times(values)
+
+
+def _are_times(values: NDArray[np.float64]) -> bool:
+    unit = unit_of(float(values[0]))
+    return unit is not None and unit == unit_of(float(values[-1]))
+
+
+def warn_if_counter(name: str, values: NDArray[Any]) -> None:
+    """Warn of a feature that only counts up."""
+    if not counts_up(values):
+        return
+    option = shlex.quote(name)
+    remedy = f"--ignore {option} leaves it out"
+    if _are_times(values[~np.isnan(values)]):
+        remedy = f"--time {option} takes it as the time of the event, {remedy}"
+    logger.warning(
+        "column %r only counts up in the first %d rows, as row numbers and times do, and is learned as a feature: %s "
+        "(--types %s keeps it without this warning)",
+        *(name, len(values), remedy, shlex.quote(f"{name}:number")),
+    )
+
+
+def is_index(cells: Sequence[str]) -> bool:
+    """Whether all cells are whole numbers, each larger than the one before."""
+    if not all(cell.isascii() and cell.isdigit() for cell in cells):
+        return False
+    return all(a < b for a, b in pairwise(map(int, cells)))

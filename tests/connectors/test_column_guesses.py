@@ -1,0 +1,244 @@
+"""Decisions about columns that nobody declared: missing markers, counters, and columns without a name."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import logging
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors import ConnectorError, open_source
+from connectors.counters import counts_up
+from tests.commands import completed
+from tests.connectors.streams import labels, read, rows, write
+
+PANDAS = [
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+]
+OTHERS = ["NaT", "nat", r"\N", "nil", "#DIV/0!", "#VALUE!", "#REF!"]
+DASHES = ["-", "--", "."]
+
+
+def column(n: int, every: int, text: str) -> list[str]:
+    """Numbers, of which one in some is the text."""
+    values = random.Random(7)
+    return [text if i % every == 0 else f"{values.random():.4f}" for i in range(n)]
+
+
+def table(path: Path, **columns: list[str]) -> str:
+    cells = zip(*columns.values(), strict=True)
+    return write(path, "\n".join([",".join(columns), *map(",".join, cells)]) + "\n")
+
+
+@pytest.mark.parametrize("text", [*PANDAS, *OTHERS, *DASHES])
+def test_markers_of_missing_numbers_leave_the_column_numeric(tmp_path: Path, text: str) -> None:
+    url = table(tmp_path / "a.csv", x=column(50, 3, text), z=["1"] * 50)
+    (batch,) = open_source(url)
+    assert batch.features["x"].dtype == np.float64
+    assert np.isnan(batch.features["x"]).tolist() == [i % 3 == 0 for i in range(50)]
+    assert batch.rejected == []
+
+
+@pytest.mark.parametrize("text", [*PANDAS, *OTHERS])
+def test_words_are_missing_categories_and_labels(tmp_path: Path, text: str) -> None:
+    url = write(tmp_path / "a.csv", f"x,y\nred,a\n{text},b\nblue,{text}\n")
+    assert rows(url, label="y") == [{"x": "red"}, {}, {"x": "blue"}]
+    assert labels(url, label="y") == ["a", "b", None]
+
+
+def test_dashes_are_categories_and_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "connectors")
+    url = write(tmp_path / "a.csv", "strand,y\n+,+\n-,-\n.,+\n")
+    assert rows(url, label="y") == [{"strand": "+"}, {"strand": "-"}, {"strand": "."}]
+    assert labels(url, label="y") == ["+", "-", "+"]
+    assert "missing=-" in caplog.text
+    assert labels(url, label="y", missing="-") == ["+", None, "+"]
+
+
+def test_declared_markers_are_the_only_ones(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x\n1\n2\n-\n3\n")
+    found, rejected = read(url, types="x:number", missing="none")
+    assert len(found) == 3
+    assert len(rejected) == 1
+
+
+def test_markers_are_missing_where_arrow_reads_and_where_python_does(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    n = 12_000
+    cells = list(itertools.islice(itertools.cycle(["1", "2.5", "-", "N/A", "."]), n))
+    url = table(tmp_path / "a.csv", x=cells, z=["1"] * n)
+    values = np.concatenate([batch.features["x"] for batch in open_source(url)])
+    assert np.isnan(values).tolist() == [cell in "-N/A." for cell in cells]
+
+
+def test_missing_numbers_in_json_and_parquet(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.jsonl", '{"x": "1"}\n{"x": "-"}\n{"x": "#N/A"}\n')
+    assert rows(url, types="x:number") == [{"x": 1.0}, {}, {}]
+    pa = pytest.importorskip("pyarrow")
+    pa.parquet = pytest.importorskip("pyarrow.parquet")
+    pa.parquet.write_table(pa.table({"x": ["1", "-", "<NA>"], "c": ["a", "-", "<NA>"]}), tmp_path / "a.parquet")
+    assert rows(str(tmp_path / "a.parquet"), types="x:number") == [{"x": 1.0, "c": "a"}, {"c": "-"}, {}]
+
+
+@pytest.mark.parametrize("every", [3, 5, 50])
+@pytest.mark.parametrize("n", [1500, 12_000])
+def test_another_text_repeated_among_numbers_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, every: int, n: int
+) -> None:
+    url = table(tmp_path / "a.csv", x=column(n, every, "unknown"), z=["1"] * n)
+    batches = list(open_source(url))
+    values = np.concatenate([batch.features["x"] for batch in batches])
+    assert values.dtype == np.float64
+    assert np.flatnonzero(np.isnan(values)).tolist() == list(range(0, n, every))
+    assert not any(batch.rejected for batch in batches)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert all(part in caplog.text for part in ("'x'", "'unknown'", "--missing", "x:category"))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1", "2", "3", "A"] * 20,  # codes
+        [*map(str, range(20)), *(f"V{i}" for i in range(15))],  # many texts
+        [*map(str, range(20)), *["gone"] * 25],  # mostly texts
+        [*map(str, range(20)), *["90+"] * 6],  # a number in another spelling
+        [*map(str, range(20)), *["a", "b", "c"] * 5],
+    ],
+)
+def test_columns_of_numbers_and_texts_stay_categories(tmp_path: Path, cells: list[str]) -> None:
+    (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * len(cells)))
+    assert batch.features["x"].tolist() == cells
+
+
+def test_a_declared_category_keeps_the_repeated_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cells = column(100, 5, "unknown")
+    (batch,) = open_source(table(tmp_path / "a.csv", x=cells, z=["1"] * 100), types="x:category")
+    assert batch.features["x"].tolist() == cells
+    assert caplog.records == []
+
+
+def test_repeated_texts_are_missing_after_a_resume_too(tmp_path: Path) -> None:
+    cells = column(200, 4, "unknown")
+    url = table(tmp_path / "a.csv", x=cells, z=["1"] * 200)
+    source = open_source(url, batch_size=50)
+    next(iter(source))
+    position = json.loads(json.dumps(source.position))
+    source.close()
+    resumed = open_source(url, batch_size=50)
+    resumed.seek(position)
+    values = np.concatenate([batch.features["x"] for batch in resumed])
+    assert np.isnan(values).tolist() == [cell == "unknown" for cell in cells[50:]]
+
+
+def test_numbers_that_count_up() -> None:
+    random_state = np.random.default_rng(3)
+    up = np.arange(100.0)
+    assert counts_up(up)
+    assert counts_up(np.where(random_state.random(100) < 0.1, math.nan, up))
+    assert counts_up(np.repeat(np.arange(21.0), 48))  # days
+    assert counts_up(1.7e9 + np.cumsum(random_state.exponential(5, 100) + (np.arange(100) == 50) * 1e6))
+    assert not counts_up(up[:40])
+    assert not counts_up(np.repeat(up[:50], 2))
+    assert not counts_up(np.zeros(1000))
+    assert not counts_up(-up)
+    assert not counts_up(np.sort(random_state.integers(0, 3, 1000)).astype(float))
+    assert not counts_up(np.append(up, math.inf))
+    assert not counts_up(np.cumsum(random_state.normal(0.1, 1, 1000)))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    n = 200
+    values = [i / 7 % 1 for i in range(n)]
+    columns = {"id": list(range(n)), "at": [1_700_000_000 + 60 * i for i in range(n)], "x": values}
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        url = table(path, **{name: list(map(str, cells)) for name, cells in columns.items()})
+    elif kind == "jsonl":
+        lines = (json.dumps(dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True))
+        url = write(path, "\n".join(lines))
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(columns), path)
+        url = str(path)
+    assert sum(len(batch) for batch in open_source(url, batch_size=30)) == n
+    messages = [record.getMessage() for record in caplog.records]
+    assert ["--ignore id" in message for message in messages] == [True, False]
+    assert ["--time at" in message for message in messages] == [False, True]
+    caplog.clear()
+    list(open_source(url, ignore="id", time="at"))
+    list(open_source(url, types="id:number,at:time"))
+    assert not any("counts up" in record.getMessage() for record in caplog.records)
+
+
+def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = write(tmp_path / "a.csv", ",x,y\n" + "".join(f"{i},{i % 3},a\n" for i in range(200)))
+    assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
+    assert ":number" in caplog.text
+    assert rows(url, label="y", types=":number")[1] == {"": 1.0, "x": 1.0}
+    shuffled = write(tmp_path / "b.csv", ",x\n2,1\n1,1\n3,1\n")
+    assert rows(shuffled)[0] == {"": 2.0, "x": 1.0}
+
+
+def test_unnamed_empty_columns_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = write(tmp_path / "a.csv", "x,y,,\n1,a,,\n2,b, ,\n")
+    assert rows(url, label="y") == [{"x": 1.0}, {"x": 2.0}]
+    assert [record.getMessage().endswith("3, 4") for record in caplog.records] == [True]
+
+
+def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,,,y\n1,2,3,a\n")
+    with pytest.raises(ConnectorError, match=r"columns 2, 3 .*--ignore"):
+        open_source(url)
+    with pytest.raises(ConnectorError, match="'x' appears twice"):
+        open_source(write(tmp_path / "b.csv", "x,x,,\n1,2,,\n"))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_resume_leaves_out_the_same_columns(tmp_path: Path, at_once: bool) -> None:
+    n = 20_000 if at_once else 300
+    url = write(tmp_path / "a.csv", ",x,y,,\n" + "".join(f"{i},{i % 3},a,,\n" for i in range(n)))
+    source = open_source(url, batch_size=100, label="y")
+    next(iter(source))
+    position = json.loads(json.dumps(source.position))
+    source.close()
+    resumed = open_source(url, batch_size=100, label="y")
+    resumed.seek(position)
+    found = [row for batch in resumed for row in batch.rows()]
+    assert found == [{"x": float(i % 3)} for i in range(100, n)]
+
+
+def test_the_command_line_names_the_options(tmp_path: Path) -> None:
+    values = random.Random(1)
+    lines = [
+        f"{i},{i + 5},{values.random() if i % 4 else 'unknown'},{'ab'[i % 2]},,".encode() + b"\n" for i in range(300)
+    ]
+    with gzip.open(tmp_path / "a.csv.gz", "wb") as file:
+        file.writelines([b",count,x,y,,\n", *lines])
+    ended = completed("run", tmp_path / "a.csv.gz", "--label", "y", "--model", "cpm", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout + ended.stderr
+    assert all(part in said for part in ("--types :number", "--ignore count", "'unknown'", "5, 6")), said
