@@ -18,7 +18,6 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from connectors.events import SparseRows
@@ -432,7 +431,7 @@ class FeatureSpace:
             return X
         if isinstance(X, SparseRows):
             return self._encode_sparse(X.indptr, X.indices, X.values, learn)
-        if scipy.sparse.issparse(X):
+        if _is_sparse(X):
             X = X.tocsr()
             if not X.has_sorted_indices or not X.has_canonical_format:
                 X = X.copy()
@@ -903,6 +902,12 @@ def _frame_of(X: Any) -> nw.DataFrame[Any]:
             f"rows of type {type(X).__name__} are not known: give a list of dicts, a data frame, a numpy array or a "
             "scipy sparse matrix"
         ) from None
+
+
+def _is_sparse(X: Any) -> bool:
+    # Who has a sparse matrix has imported scipy, which takes a tenth of a second to import.
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(X))
 
 
 def _table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:

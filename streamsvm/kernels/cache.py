@@ -25,6 +25,7 @@ import llvmlite.binding as llvm
 import numba
 from numba.core import serialize
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 
 try:
     import fcntl
@@ -262,7 +263,8 @@ class CodeCache:
             payload = path.read_bytes()
         except OSError:
             return None
-        target.refresh()
+        # What compiled code calls at run time; `target.refresh` would import all that can be compiled, for 0.3 s.
+        rtsys.initialize(target)
         try:
             return CompileResult._rebuild(target, *pickle.loads(_checked(payload)))
         except _CORRUPT_ERRORS as error:

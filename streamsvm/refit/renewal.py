@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.features import Floats, Ints
@@ -163,7 +162,7 @@ class NewVectors(_Renewing):
         scaler, relevance = scaler_of(task, model), model.relevance[: task.n_columns]
         root = np.sqrt(relevance)
         rows = scaled_rows(task, scaler)
-        rows = rows.toarray() if scipy.sparse.issparse(rows) else rows
+        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
         fit_alone(cuts, rows * root, task.window.codes, weights(task))
         found: KernelExpansion = cuts.model_
         vectors = np.divide(found.vectors, root, out=np.zeros_like(found.vectors), where=root > 0.0)

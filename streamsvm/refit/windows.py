@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.features import EncodedRows, Floats, Ints
@@ -28,6 +27,9 @@ from streamsvm.online.archive import within
 from streamsvm.online.base import capacity_for
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
 from streamsvm.refit.triggers import seconds_of
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 _MAX_BYTES = 256 << 20
 _SLOT_BYTES = windows.WINDOW.own_arrays["slots"].element.itemsize
@@ -328,6 +330,8 @@ class WindowRows:
 
 def csr_of(rows: EncodedRows, n_columns: int) -> scipy.sparse.csr_array:
     """The first columns of rows as a sparse array of shape (n, n_columns), without what is missing."""
+    import scipy.sparse  # only solvers of sparse windows need it
+
     columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns
     keep = ~np.isnan(rows.values) & (columns < n_columns)
     indptr = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
