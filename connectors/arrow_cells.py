@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.held import Coded, Texts
+from connectors.options import MISSING_NUMBERS, USUAL_MISSING_NUMBERS
 
 # What a column is read as: numbers, NaN where missing; times, whole numbers of milliseconds unless they are written
 # otherwise; texts of which few are alike; texts of which most are, held once each, or listed.
@@ -32,7 +33,8 @@ class ArrowCells:
     """Reads lines that have nothing unusual, with the results of Python's reader.
 
     Both round to the nearest float. What they take differently is left to Python: quotes, blank lines, lines of another
-    width, stray carriage returns, and numbers that pyarrow does not know (``+1``, ``1_000``) or that are not finite.
+    width, stray carriage returns, rare markers of missing values, and numbers that pyarrow does not know (``+1``,
+    ``1_000``) or that are not finite.
 
     Parameters
     ----------
@@ -45,7 +47,8 @@ class ArrowCells:
     """
 
     def __init__(self, delimiter: str, missing: frozenset[str], marks: Sequence[bytes] = (b'"',)) -> None:
-        self._delimiter, self._missing, self._marks = delimiter, sorted(missing), marks
+        self._delimiter, self._marks = delimiter, marks
+        self._missing = sorted(USUAL_MISSING_NUMBERS if missing is MISSING_NUMBERS else missing)
         self._n_lines = 0
         self._has_whole_times = True
         self._csv: Any = None

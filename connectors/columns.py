@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,8 +114,8 @@ def looks_numeric(cells: Iterable[str], missing: frozenset[str] = MISSING_NUMBER
 def repeated_texts(name: str, cells: Iterable[str], missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
     """Texts among the numbers of a column that stand for missing values, such as ``unknown``, with their shares.
 
-    There are one or two of them, without digits, each at least five times. More than half of the cells are numbers, at
-    least ten different ones, so that a column of codes, such as 1, 2, 3 and A, stays a category.
+    There are one or two of them, without digits, each at least five times. More than half of the cells are numbers, and
+    at least ten different ones or some not whole, so that a column of codes, such as 1, 2, 3 and A, stays a category.
 
     Examples
     --------
@@ -129,9 +129,13 @@ def repeated_texts(name: str, cells: Iterable[str], missing: frozenset[str] = MI
     are_markers = 0 < len(texts) <= _MOST_MARKERS and all(
         n >= _LEAST_REPEATS and text != name and not any(map(str.isdigit, text)) for text, n in texts.items()
     )
-    if not are_markers or 2 * texts.total() >= len(there) or len(set(there)) < _LEAST_NUMBERS + len(texts):
+    if not are_markers or 2 * texts.total() >= len(there) or _are_codes(set(there) - set(texts)):
         return {}
     return {text: n / len(there) for text, n in texts.items()}
+
+
+def _are_codes(numbers: Collection[str]) -> bool:
+    return len(numbers) < _LEAST_NUMBERS and all(number_of(cell).is_integer() for cell in numbers)
 
 
 def _is_number(cell: str) -> bool:

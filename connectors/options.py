@@ -30,6 +30,30 @@ MISSING = frozenset(
 """Texts that stand for a missing number, category or label, in lower or upper case: those of pandas and some more."""
 MISSING_NUMBERS = MISSING | {"-", "--", "---", ".", "..", "..."}
 """Texts that stand for a missing number or time. The last ones may be a category or a label (``+`` and ``-``)."""
+USUAL_MISSING_NUMBERS = frozenset(
+    (
+        *(
+            "",
+            "?",
+            "na",
+            "NA",
+            "n/a",
+            "N/A",
+            "<NA>",
+            "nan",
+            "NaN",
+            "NAN",
+            "-nan",
+            "-NaN",
+            "NaT",
+            "null",
+            "NULL",
+            "Null",
+        ),
+        *("none", "None", "nil", "\\N", "#N/A", "#DIV/0!", "-", "--", "."),
+    )
+)
+"""Those that are frequent: pyarrow takes time for each, in every column of every batch."""
 
 
 def split_url(url: str) -> tuple[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -43,8 +44,18 @@ def opened_checkpoint(args: argparse.Namespace, stack: contextlib.ExitStack) -> 
 def check_files(args: argparse.Namespace) -> None:
     """Refuse files that cannot be read, or learned from, before there is a model, which may have to be compiled."""
     if all(map(_is_opened_again, filter(None, (args.source, args.label_source)))):
-        with contextlib.closing(opened_source(args)) as source:
+        with _silent(logging.getLogger("connectors")), contextlib.closing(opened_source(args)) as source:
             check_label(args, source)
+
+
+@contextlib.contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    """Drop what is logged: the run opens its files again, and warns then."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _is_opened_again(url: str) -> bool:
