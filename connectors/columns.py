@@ -269,16 +269,22 @@ class TextColumns:
     def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
         """Decide the undecided columns by rows seen at the start; units of times by those of a whole file."""
         self._decide_unnamed(source, rows)
-        for name in self._features:
-            if name not in self.types:
-                cells = [row[self._index[name]] for row in rows]
-                self._find_markers(name, cells)
-                self._decide(name, cells)
-                if self.types.get(name) == "number":
-                    warn_if_counter(name, numbers(name, cells, {}, self._missing_numbers(name)))
+        undecided = [name for name in self._features if name not in self.types]
+        for name in undecided:
+            cells = [row[self._index[name]] for row in rows]
+            self._find_markers(name, cells)
+            self._decide(name, cells)
+        self.warn_of_counters(undecided, rows)
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
+
+    def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
+        """Warn of those features among the columns that are numbers and only count up."""
+        for name in names:
+            if name in self._features and self.types.get(name) == "number":
+                cells = [row[self._index[name]] for row in rows]
+                warn_if_counter(name, numbers(name, cells, {}, self._missing_numbers(name)))
 
     def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
         """Leave out unnamed columns that are empty, and the index that pandas writes as the first column."""

@@ -89,6 +89,7 @@ class ArffFormat(TypedColumns):
             "0" if kind in _NUMBERS else kind[0] if isinstance(kind, list) else "?" for kind in attributes.values()
         ]
         declared = {name: "number" if kind in _NUMBERS else "category" for name, kind in attributes.items()}
+        self._undeclared = [name for name in attributes if name not in roles.types]
         roles.types = declared | roles.types
         nominal = {
             name: frozenset(kind)
@@ -144,6 +145,7 @@ class ArffFormat(TypedColumns):
         """Decide the units of times; all types are declared."""
         assert self._columns is not None
         self._columns.decide(self._source, rows, whole)
+        self._columns.warn_of_counters(self._undeclared, rows)
 
 
 def _without_comment(line: str) -> str:

@@ -175,28 +175,34 @@ def test_numbers_that_count_up() -> None:
     assert not counts_up(np.cumsum(random_state.normal(0.1, 1, 1000)))
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arff"])
 def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
     n = 200
     values = [i / 7 % 1 for i in range(n)]
     columns = {"id": list(range(n)), "at": [1_700_000_000 + 60 * i for i in range(n)], "x": values}
     path = tmp_path / f"a.{kind}"
+    options: dict[str, str] = {}
     if kind == "csv":
         url = table(path, **{name: list(map(str, cells)) for name, cells in columns.items()})
     elif kind == "jsonl":
         lines = (json.dumps(dict(zip(columns, cells, strict=True))) for cells in zip(*columns.values(), strict=True))
         url = write(path, "\n".join(lines))
+    elif kind == "arff":
+        header = "".join(f"@attribute {name} numeric\n" for name in columns)
+        lines = (",".join(map(str, cells)) for cells in zip(*columns.values(), strict=True))
+        url = write(path, f"@relation a\n{header}@data\n" + "\n".join(lines))
+        options = {"label": "x"}
     else:
         pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pa.table(columns), path)
         url = str(path)
-    assert sum(len(batch) for batch in open_source(url, batch_size=30)) == n
+    assert sum(len(batch) for batch in open_source(url, batch_size=30, **options)) == n
     messages = [record.getMessage() for record in caplog.records]
     assert ["--ignore id" in message for message in messages] == [True, False]
     assert ["--time at" in message for message in messages] == [False, True]
     caplog.clear()
-    list(open_source(url, ignore="id", time="at"))
-    list(open_source(url, types="id:number,at:time"))
+    list(open_source(url, ignore="id", time="at", **options))
+    list(open_source(url, types="id:number,at:time", **options))
     assert not any("counts up" in record.getMessage() for record in caplog.records)
 
 
