@@ -157,6 +157,12 @@ class Options:
         parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
         return [str(part) for part in parts if str(part)]
 
+    def columns(self, key: str) -> list[str]:
+        """Names of columns; an empty text, or one in a list, is the name of columns without a name."""
+        given = self._given.get(key)
+        unnamed = given == "" or (given is not None and not isinstance(given, str) and "" in given)
+        return [*([""] if unnamed else []), *self.names(key)]
+
     def texts(self, key: str, default: frozenset[str]) -> frozenset[str]:
         """Texts that mean the same; the empty one is always among them."""
         given = self.has(key)
@@ -243,7 +249,7 @@ class Roles:
             options.text("label"),
             options.text("key"),
             options.text("time"),
-            options.names("ignore"),
+            options.columns("ignore"),
             options.kinds("types"),
             options.texts("missing", MISSING),
             options.names("hide"),

@@ -211,6 +211,7 @@ def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest
     assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
     assert ":number" in caplog.text
     assert rows(url, label="y", types=":number")[1] == {"": 1.0, "x": 1.0}
+    assert rows(url, label="y", ignore="")[1] == {"x": 1.0}
     shuffled = write(tmp_path / "b.csv", ",x\n2,1\n1,1\n3,1\n")
     assert rows(shuffled)[0] == {"": 2.0, "x": 1.0}
 
@@ -225,8 +226,20 @@ def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None
     url = write(tmp_path / "a.csv", "x,,,y\n1,2,3,a\n")
     with pytest.raises(ConnectorError, match=r"columns 2, 3 .*--ignore"):
         open_source(url)
+    for ignore in ("", [""], ["", "x"]):
+        found = rows(url, label="y", ignore=ignore)
+        assert found == [{} if "x" in ignore else {"x": 1.0}]
     with pytest.raises(ConnectorError, match="'x' appears twice"):
         open_source(write(tmp_path / "b.csv", "x,x,,\n1,2,,\n"))
+
+
+def test_an_empty_name_that_no_column_has_is_refused(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "x,y\n1,2\n")
+    for options in ({"ignore": ""}, {"types": ":number"}):
+        with pytest.raises(ConnectorError, match="no column ''"):
+            open_source(url, **options)
+    with pytest.raises(ConnectorError, match="NAME:KIND"):
+        open_source(url, types="number")
 
 
 @pytest.mark.parametrize("at_once", [False, True])
