@@ -732,11 +732,12 @@ def _run(args: argparse.Namespace, started: float) -> int:
     check_plain(args)
     check(args)
     from streamsvm.run.runner import check_persistence  # what takes a second comes after what is refused at once
-    from streamsvm.run.streams import check_files
+    from streamsvm.run.streams import check_files, check_known
 
     check_files(args)
     model = model_of(args)
     check_source(args)
+    check_known(args, model)
     check_persistence(model, checkpoint=bool(args.checkpoint), save=bool(args.save))
     with locked(args):
         return _run_model(args, model, started)

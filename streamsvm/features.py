@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import struct
 import sys
 import warnings
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, repeat, starmap
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from connectors.events import SparseRows
 from connectors.times import is_spelled_out
 from streamsvm import datetimes
+from streamsvm.feature_names import FeatureMismatchError, Strangers, check_width, compare
 from streamsvm.first_use import prepare
 from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
@@ -173,6 +176,10 @@ class FeatureSpace:
         self._numbers: dict[Hashable, int] = {}
         self._strings: dict[Hashable, dict[str, int]] = {}
         self.timed: dict[Hashable, None] = {}  # names of datetimes that were learned
+        self.width: int | None = None
+        self._accepted: Any = None  # the names, or the width, of the last rows whose names were compared
+        self._doubts = ""
+        self._strangers = Strangers()
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
         self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)
@@ -206,7 +213,90 @@ class FeatureSpace:
         twin.timed = dict(self.timed)
         twin._strings = {name: strings.copy() for name, strings in self._strings.items()}
         twin._of_integers, twin._n_tabled = np.zeros(0, np.int64), 0
+        twin._strangers = copy(self._strangers)
         return twin
+
+    # Names given and names known ---------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> dict[Hashable, None]:
+        """The names that were learned, in order of arrival."""
+        return dict.fromkeys((*self._numbers, *self._strings, *self.left_out))
+
+    def compare(self, given: Sequence[Any], *, complete: bool = True, open_ended: bool = False) -> None:
+        """Compare the names of rows with those known, as `feature_names.compare` has it; warn once.
+
+        Parameters
+        ----------
+        given
+            The names of the rows.
+        complete, open_ended
+            Whether they are expected to have all names, and names that are not known.
+
+        Raises
+        ------
+        FeatureMismatchError
+            Where none of them is known.
+        """
+        doubts = compare(self.known, given, complete=complete, open_ended=open_ended or self.n_refused > 0)
+        if doubts and not self._doubts:
+            self._doubts = doubts
+            logger.warning("%s", doubts)
+        if self.names:
+            self._accepted = given
+
+    def check_names(self, X: Any) -> None:
+        """Refuse rows without a single name that is known; warn where few are. Nothing else is done with them.
+
+        Parameters
+        ----------
+        X
+            The first rows of a stream, of the kinds that `encode` takes, except for data frames.
+
+        Raises
+        ------
+        FeatureMismatchError
+            Where none is known.
+        """
+        if isinstance(X, SparseRows):
+            self.compare(np.unique(X.indices).tolist(), complete=False)
+        else:
+            self.compare(list(X) if isinstance(X, Mapping) else list(dict.fromkeys(chain.from_iterable(X))))
+
+    @contextlib.contextmanager
+    def _bad_rows_first(self, encode: Callable[..., EncodedRows], *given: Any) -> Iterator[None]:
+        """Tell of rows that are of no use before names that do not fit."""
+        try:
+            yield
+        except FeatureMismatchError:
+            encode(*given, None)
+            raise
+
+    def _compare_width(self, shape: tuple[int, int], *, sparse: bool = False) -> None:
+        """Refuse arrays of another width than those learned, or whose columns are none of the names known."""
+        n, width = shape
+        if not n:
+            return
+        check_width(self.width, width)
+        if self.width is None and self.names and self._accepted != width:
+            self.compare(range(width), complete=not sparse, open_ended=sparse)
+            self._accepted = width
+
+    def _take_width(self, width: int, learn: Any) -> None:
+        if self.width is None and _learns(learn):
+            self.width = width
+
+    def _look_for_strangers(self, rows: EncodedRows, names: Collection[Any]) -> None:
+        """Count rows to predict, where none has a value; names are some or all of theirs."""
+        if len(rows.values):
+            self._strangers.count = 0
+        else:
+            self._meet_strangers(names, len(rows))
+
+    def _meet_strangers(self, names: Collection[Any], n: int = 1) -> None:
+        """Count events to predict that have features, of which none is known."""
+        if self.names and len(names) and not any(map(self.knows, names)) and self._strangers.come(names, n):
+            logger.warning("%s", self._strangers.notice)
 
     # New columns -------------------------------------------------------------------------------------------------
 
@@ -280,8 +370,9 @@ class FeatureSpace:
         return bool(self.left_out) and self.is_indicator[column] and self.names[column][0] in self.left_out
 
     def notices(self) -> list[str]:
-        """For each name left out, and each of datetimes, why, and what can be done."""
-        return [_notice(name, kind) for name, kind in self.left_out.items()] + list(map(datetimes.notice, self.timed))
+        """For each name left out, and each of datetimes, why, and what can be done; and of names that do not fit."""
+        found = [_notice(name, kind) for name, kind in self.left_out.items()] + list(map(datetimes.notice, self.timed))
+        return found + list(filter(None, (self._doubts, self._strangers.notice)))
 
     def _say_times(self, names: Iterable[Hashable]) -> None:
         """Say once of each name that datetimes under it are learned by their hours and weekdays."""
@@ -340,7 +431,21 @@ class FeatureSpace:
                 if learn:
                     self._say_times(datetimes.names_of_times(x))
         self.look_for_fast_path(x)
+        if len(entries[0]):
+            self._strangers.count = 0
+        elif not learn:
+            self._meet_strangers(x)
         return entries
+
+    def knows(self, name: Hashable) -> bool:
+        """Whether anything was learned under a name.
+
+        Parameters
+        ----------
+        name
+            The name.
+        """
+        return name in self._numbers or name in self._strings or name in self.left_out
 
     def look_for_fast_path(self, x: Mapping[Any, Any]) -> None:
         """Prepare for events that have a number under each name, where one has something under so many."""
@@ -409,7 +514,9 @@ class FeatureSpace:
         entries.sort()
         return np.array([column for column, _ in entries], np.int64), np.array([number for _, number in entries], float)
 
-    def encode(self, X: Any, learn: Sequence[bool] | NDArray[np.bool_] | None = None) -> EncodedRows:
+    def encode(
+        self, X: Any, learn: Sequence[bool] | NDArray[np.bool_] | None = None, *, complete: bool = True
+    ) -> EncodedRows:
         """Encode many rows.
 
         Parameters
@@ -419,11 +526,16 @@ class FeatureSpace:
             or a scipy sparse matrix, whose names are 0 ... d - 1; or `SparseRows`.
         learn
             Which rows may bring new names; none of them by default.
+        complete
+            Whether a table has all features of its rows. False for events of their own that are held as a table.
 
         Raises
         ------
         BadRows
             Where values are infinite or of no use; no name has been taken in.
+        FeatureMismatchError
+            Where a table, a frame or an array has none of the names known, or an array another width than those
+            learned.
         TypeError, ValueError
             Where X as a whole is of no use.
         """
@@ -436,11 +548,16 @@ class FeatureSpace:
             if not X.has_sorted_indices or not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()
-            return self._encode_sparse(X.indptr, X.indices, X.data, learn)
+            entries = X.indptr, X.indices, X.data
+            with self._bad_rows_first(self._encode_sparse, *entries):
+                self._compare_width(X.shape, sparse=True)
+            rows = self._encode_sparse(*entries, learn)
+            self._take_width(X.shape[1], learn)
+            return rows
         if isinstance(X, np.ndarray):
             return self._encode_array(X, learn)
         if isinstance(X, dict):
-            return self._encode_table(X, learn)
+            return self._encode_table(X, learn, complete)
         if isinstance(X, list | tuple):
             return self._encode_events(X, learn)
         frame = _frame_of(X)
@@ -451,11 +568,16 @@ class FeatureSpace:
     def _encode_events(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
         """Rows that are mappings: at once where all are plain, else one by one."""
         _refuse_lengths(len(events), learn)
+        rows = None
         if (numbers := _plain_numbers(events)) is not None:
-            return self._encode_numbers(*numbers, learn)
-        if (table := _plain_table(events)) is not None and (rows := self._encode_known(table, learn)) is not None:
-            return rows
-        return self._encode_one_by_one(events, learn)
+            rows = self._encode_numbers(*numbers, learn)
+        elif (table := _plain_table(events)) is not None:
+            rows = self._encode_known(table, learn)
+        if rows is None:
+            return self._encode_one_by_one(events, learn)
+        if not _learns(learn):
+            self._look_for_strangers(rows, events[0])
+        return rows
 
     def _encode_one_by_one(self, events: Sequence[Mapping[Any, Any]], learn: Any) -> EncodedRows:
         _refuse_rows({i: reason for i, x in enumerate(events) if (reason := _what_is_wrong(x)) is not None})
@@ -474,9 +596,18 @@ class FeatureSpace:
             raise ValueError(f"an array of rows must have two dimensions, got shape {X.shape}; reshape it to (n, d)")
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(float), np.nan)
-        if X.dtype.kind not in "biuf":
-            return self._encode_table({j: X[:, j] for j in range(X.shape[1])}, learn)
-        return self._encode_numbers(list(range(X.shape[1])), np.ascontiguousarray(X, float), learn)
+        width = X.shape[1]
+        encode: Callable[..., EncodedRows] = self._encode_table
+        given: tuple[Any, ...] = ({j: X[:, j] for j in range(width)},)
+        if X.dtype.kind in "biuf":
+            encode, given = self._encode_numbers, (list(range(width)), np.ascontiguousarray(X, float))
+        if width == self.width:
+            return encode(*given, learn)
+        with self._bad_rows_first(encode, *given):
+            self._compare_width(X.shape)
+        rows = encode(*given, learn)
+        self._take_width(width, learn)
+        return rows
 
     def _encode_numbers(self, names: list[Any], X: Floats, learn: Any) -> EncodedRows:
         """Rows with a number (or NaN) under each of the same names."""
@@ -507,7 +638,7 @@ class FeatureSpace:
             True,
         )
 
-    def _encode_table(self, table: Mapping[Any, Any], learn: Any) -> EncodedRows:
+    def _encode_table(self, table: Mapping[Any, Any], learn: Any, complete: bool = True) -> EncodedRows:
         columns: dict[Any, NDArray[Any]] = {}
         for name, values in table.items():
             column = _column(name, values)
@@ -517,6 +648,18 @@ class FeatureSpace:
             columns |= datetimes.columns_of(name, column)
             if learn is not None and (np.asarray(learn, bool)[: len(column)] & ~np.isnat(column)[: len(learn)]).any():
                 self._say_times([name])
+        given = list(columns)
+        if complete and given != self._accepted and len(next(iter(columns.values()), ())):
+            with self._bad_rows_first(self._encode_columns, columns):
+                self.compare(given)
+        rows = self._encode_columns(columns, learn)
+        if not (complete or _learns(learn)):
+            self._look_for_strangers(rows, given)
+        elif complete and _learns(learn):
+            self._accepted = given
+        return rows
+
+    def _encode_columns(self, columns: dict[Any, NDArray[Any]], learn: Any) -> EncodedRows:
         n = len(next(iter(columns.values()))) if columns else 0
         for name, values in columns.items():
             if len(values) != n:
@@ -602,7 +745,10 @@ class FeatureSpace:
             if distinct is None:
                 self._n_tabled = len(self)
             columns = table[names]
-        return _in_order(columns, values, indptr)
+        found = _in_order(columns, values, indptr)
+        if not _learns(learn):
+            self._look_for_strangers(found, names[:TABLED].tolist() if distinct is None else distinct.tolist())
+        return found
 
     def _table(self, size: int) -> Ints:
         """The columns of the integers from 0 to before `size`, or more; -1 where one has none."""
@@ -773,6 +919,11 @@ def _refuse_rows(bad: dict[int, str]) -> None:
 def _refuse_lengths(n: int, learn: Any) -> None:
     if learn is not None and len(learn) != n:
         raise ValueError(f"{n} rows and {len(learn)} labels: there must be as many")
+
+
+def _learns(learn: Any) -> bool:
+    """Whether any row is to be learned."""
+    return learn is not None and bool(np.any(learn))
 
 
 def _starts(lengths: Ints) -> Ints:

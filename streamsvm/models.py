@@ -51,6 +51,16 @@ LOADABLE_LATER = ("RefitClassifier", "DecidingClassifier", "CoveringClassifier")
 """Those that are defined further up than `load`, and are added once they are asked for by their public name."""
 
 
+_WIDTH = "n_features_in_"
+
+
+def innermost(model: Any) -> Any:
+    """The learner inside of what is around it."""
+    while not hasattr(model, _WIDTH) and hasattr(model, "model"):
+        model = model.model
+    return model
+
+
 class ArchiveError(ValueError):
     """A file that is not an archive, is damaged, or was written by a newer version."""
 
@@ -79,7 +89,9 @@ class Archived:
         try:
             if header["class"] != cls.__name__:
                 raise ArchiveError(f"the state of a {header['class']}, not of a {cls.__name__}")
-            return cls._from_state(header, arrays)
+            self = cls._from_state(header, arrays)
+            self._take_width(header.get(_WIDTH))
+            return self
         except ArchiveError:
             raise
         except DAMAGED as error:
@@ -107,7 +119,18 @@ class Archived:
         OSError
             Where it cannot be written; what was there before stays.
         """
-        write_archive(path, *self.state())
+        header, arrays = self.state()
+        width = getattr(innermost(self), _WIDTH, None)
+        # No part of what was learned, which is the same whether rows came as arrays or as dicts.
+        write_archive(path, header if width is None else header | {_WIDTH: width}, arrays)
+
+    def _take_width(self, width: Any) -> None:
+        """Take over how many columns arrays must have, from the header of a file."""
+        if width is None:
+            return
+        if type(width) is not int or width < 0:
+            raise ArchiveError(f"arrays of {width!r} columns were learned")
+        setattr(innermost(self), _WIDTH, width)
 
     def __copy__(self) -> Self:
         # What was learned belongs together: there would be no room for labels that a copy learns, if it shared them.

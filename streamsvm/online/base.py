@@ -169,6 +169,30 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """How many events have been learned."""
         return int(self._rows.seen)
 
+    @property
+    def n_features_in_(self) -> int | None:
+        """How many columns the arrays have that were learned, None where none were; others are refused."""
+        return self._space.width
+
+    @n_features_in_.setter
+    def n_features_in_(self, width: int | None) -> None:
+        self._space.width = width
+
+    def check_names(self, X: Any) -> None:
+        """Compare the features of the first rows of a stream with those that were learned; warn where few are known.
+
+        Parameters
+        ----------
+        X
+            A table, a list of dicts, or `SparseRows`.
+
+        Raises
+        ------
+        FeatureMismatchError
+            Where none is known.
+        """
+        self._space.check_names(X)
+
     def moment(self) -> Moment:
         """What it knows now, for `changes` to compare with later: a few numbers for each feature and class."""
         leaders = self.leaders() if hasattr(self, "leaders") else []
@@ -754,7 +778,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         codes = weights = late = None
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
-            rows, codes, weights = self._prepare(features, labels, None, True)
+            rows, codes, weights = self._prepare(features, labels, None, True, complete=memories is None)
         else:
             rows = self._space.encode(features)
         n_classes = len(self._codes) if learn else int(self._state.n_classes)
@@ -794,15 +818,17 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             for one in live.values():
                 one.done()
 
-    def _prepare(self, X: Any, y: Any, w: Any, unlabelled: bool) -> tuple[EncodedRows, Ints, Floats]:
+    def _prepare(
+        self, X: Any, y: Any, w: Any, unlabelled: bool, *, complete: bool = True
+    ) -> tuple[EncodedRows, Ints, Floats]:
         """Rows, their classes by number, -1 where they are not to be learned, and their weights.
 
-        Where `unlabelled`, None and NaN are no labels.
+        Where `unlabelled`, None and NaN are no labels. Of `complete` see `FeatureSpace.encode`.
         """
         labels = Coded.by_value(labels_of(y))
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = (weights > 0.0) & _are_labels(labels, unlabelled)
-        rows = self._own_space().encode(X, learn)
+        rows = self._own_space().encode(X, learn, complete=complete)
         if not all(map(self._codes.__contains__, labels.values)):
             n_classes, learned = len(self._codes), labels.take(learn)
             for label in learned.different():
@@ -1020,15 +1046,17 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             del state[name]
         space = self._space
         state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))
+        state["_width"] = space.width
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        columns, memory = state.pop("_columns"), state.pop("_state")
+        columns, memory, width = state.pop("_columns"), state.pop("_state"), state.pop("_width", None)
         self.__dict__.update(state)
         self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._space.restore(*columns)
+        self._space.width = width
         fresh = self._fresh_state()
         fresh.take(memory)
         self._use(fresh)

@@ -245,6 +245,30 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         return self._model.n_events_learned
 
     @property
+    def n_features_in_(self) -> int | None:
+        """How many columns the arrays have that were learned, None where none were; others are refused."""
+        return self._model.n_features_in_
+
+    @n_features_in_.setter
+    def n_features_in_(self, width: int | None) -> None:
+        self._model.n_features_in_ = width
+
+    def check_names(self, X: Any) -> None:
+        """Compare the features of the first rows of a stream with those learned, as the learner does.
+
+        Parameters
+        ----------
+        X
+            A table, a list of dicts, or `SparseRows`.
+
+        Raises
+        ------
+        FeatureMismatchError
+            Where none is known.
+        """
+        self._model.check_names(X)
+
+    @property
     def notices(self) -> list[str]:
         """What it has warned of."""
         failed = [note["outcome"] for note in self._notes[-1:] if note["outcome"].startswith("failed")]
@@ -680,7 +704,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
             event_times = _times(times, labels)
-            rows, codes, weights = self._model._prepare(features, labels, None, True)
+            rows, codes, weights = self._model._prepare(features, labels, None, True, complete=memories is None)
             n_proba = len(self._model._codes) if proba else 0
             found = self._run(rows, codes, weights, event_times, n_proba=n_proba, late=late)
         else:

@@ -271,6 +271,7 @@ class Runner:
         self._position: Position = {}
         self._begun = Begun()
         self._stopping = self._unflushed = False
+        self._is_unknown = self.report.learned_before > 0  # whether the model has learned features of this stream
         self._waits_for = "model"
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
         self._looked = (0, 0)  # events predicted and set aside at the last look at how many are
@@ -401,6 +402,9 @@ class Runner:
 
     def _process(self, batch: Batch) -> None:
         report, metrics = self.report, self.report.metrics
+        if self._is_unknown and len(batch):
+            self._is_unknown = False
+            check_names(self.model, batch)
         batch_size, batch = len(batch), _with_labels(batch)
         before = time.perf_counter()
         if self._late is None:
@@ -619,7 +623,7 @@ class Runner:
             raise  # nothing is wrong with what is there
         except (ConnectorError, OSError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {checkpoint.directory}: {error}") from error
-        self._position = snapshot.source
+        self._position, self._is_unknown = snapshot.source, False
         self.report.resumed = self.report.metrics.taken
 
     def _identity(self, window: int) -> dict[str, str]:
@@ -656,6 +660,27 @@ def check_persistence(model: Any, *, checkpoint: bool, save: bool) -> None:
             model.state()
         except TypeError as error:
             raise SetupError(f"{asked}: {error}") from error
+
+
+def check_names(model: Any, batch: Batch) -> None:
+    """Refuse events without a single feature that the model has learned; warn where few are known.
+
+    Raises
+    ------
+    RunError
+        Where none is known.
+    """
+    from streamsvm.feature_names import FeatureMismatchError
+    from streamsvm.models import innermost
+
+    try:
+        getattr(innermost(model), "check_names", _accept)(batch.features or batch.rows())
+    except FeatureMismatchError as error:
+        raise RunError(str(error)) from error
+
+
+def _accept(_: Any) -> None:
+    """Of a model that does not tell, nothing is refused."""
 
 
 def class_path(model: Any) -> str:

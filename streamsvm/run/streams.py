@@ -19,9 +19,9 @@ from connectors.registry import by_scheme
 from streamsvm.run.abilities import Batched
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import held
-from streamsvm.run.runner import PLACES
+from streamsvm.run.runner import PLACES, check_names
 from streamsvm.run.settings import REJECTED, STREAM_OPTIONS, check_label, check_writable, rejected_path
 
 _SLOW_EVENTS = 256  # at once, for what takes its time over each
@@ -56,6 +56,19 @@ def _silent(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
+
+
+def check_known(args: argparse.Namespace, model: Any) -> None:
+    """Refuse a file that has no feature a loaded model has learned; other streams are looked at as they come."""
+    if not (args.load and _is_opened_again(args.source)):
+        return
+    with _silent(logging.getLogger("connectors")), contextlib.closing(opened_source(args, model)) as source:
+        batch = next(iter(source.events if isinstance(source, JoinedSource) else source), None)
+        if batch is not None and len(batch):
+            try:
+                check_names(model, batch)
+            except RunError as error:
+                raise SetupError(f"{source.name}: {error}") from error
 
 
 def _is_opened_again(url: str) -> bool:

@@ -7,6 +7,7 @@ import itertools
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -191,7 +192,7 @@ def test_a_member_that_becomes_useful_without_drift_wakes_by_its_sample():
     wide = np.column_stack(
         [X, np.where(y, 1.0, -1.0) * rng.uniform(0.5, 1.5, 4_000), 9.0 * rng.normal(size=(4_000, 20))]
     )
-    accuracy(model, wide, y)
+    accuracy(model, pd.DataFrame(wide), y)  # an array of another width is refused
     assert dormant(model) != {"linear"}
 
 

@@ -203,7 +203,7 @@ def test_predicting_before_learning():
 
 
 def test_labels_of_any_hashable_type_keep_their_type_on_disk(tmp_path):
-    labels = [True, 2, 3.5, "4", None, ("a", 5, None), ("a", 5.5)]
+    labels = [True, 2, 3.5, "4", ("a", 5, None), ("a", 5.5)]
     model = CPMClassifier()
     for i, label in enumerate(labels * 3):
         model.learn_one({"x": float(i % 7)}, label)

@@ -1,0 +1,111 @@
+"""Comparison of the features that a model has learned with those that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+_SHOWN = 5
+# So many events in a row without a single known feature raise a warning.
+_MOST_STRANGE = 10
+
+
+class FeatureMismatchError(ValueError):
+    """Rows whose features are not those that the model has learned.
+
+    Attributes
+    ----------
+    missing
+        Names that the model has learned and the rows lack.
+    new
+        Names of the rows that the model has not learned.
+    """
+
+    def __init__(self, message: str, missing: Iterable[Any] = (), new: Iterable[Any] = ()) -> None:
+        self.missing, self.new = list(missing), list(new)
+        super().__init__(message)
+
+
+def compare(known: Collection[Any], given: Sequence[Any], *, complete: bool = True, open_ended: bool = False) -> str:
+    """A warning where less than half of the names are in common, empty where more are.
+
+    Parameters
+    ----------
+    known
+        Names that the model has learned.
+    given
+        Names of the rows.
+    complete
+        Whether rows are expected to have all names, as those of a table do and sparse ones do not.
+    open_ended
+        Whether names that the model does not know are expected.
+
+    Raises
+    ------
+    FeatureMismatchError
+        Where none is in common.
+
+    Examples
+    --------
+    >>> compare(["a", "b", "c"], ["a", "x"])
+    '1 of the 3 features that the model has learned is given: missing are b, c; new are x'
+    """
+    if not known:
+        return ""
+    new = [name for name in given if name not in known]
+    n_common = len(given) - len(new)
+    there = set(given)
+    missing = [name for name in known if name not in there]
+    if not n_common:
+        raise FeatureMismatchError(
+            f"the model has learned none of the {len(given)} features that it is given ({_listed(new)}), but "
+            f"{_listed(missing)}: rename them, or use the model that belongs to them",
+            missing,
+            new,
+        )
+    if not ((complete and 2 * n_common < len(known)) or (not open_ended and 2 * n_common < len(given))):
+        return ""
+    verb = "is" if n_common == 1 else "are"
+    parts = [f"{word} are {_listed(names)}" for word, names in (("missing", missing), ("new", new)) if names]
+    return f"{n_common} of the {len(known)} features that the model has learned {verb} given: {'; '.join(parts)}"
+
+
+def check_width(learned: int | None, given: int) -> None:
+    """Refuse an array of another width than those that were learned, as scikit-learn does.
+
+    Raises
+    ------
+    FeatureMismatchError
+        With both widths in the message.
+    """
+    if learned is not None and given != learned:
+        raise FeatureMismatchError(
+            f"X has {given} features, but the model is expecting {learned} features as input, as many as the arrays "
+            "that it learned have: features that come and go need names, as of dicts or data frames",
+            range(given, learned),
+            range(learned, given),
+        )
+
+
+class Strangers:
+    """Counts events in a row of which no feature is known, to warn once."""
+
+    def __init__(self) -> None:
+        self.count = 0  # to be set to 0 where an event has one
+        self.notice = ""
+
+    def come(self, names: Iterable[Any], n: int) -> bool:
+        """Count events without any; whether to warn now, with `notice`."""
+        self.count += n
+        if self.notice or self.count < _MOST_STRANGE:
+            return False
+        self.notice = (
+            f"{self.count} events in a row have no feature that the model has learned, but such as "
+            f"{_listed(list(names))}: they are predicted from the frequencies of the classes alone"
+        )
+        return True
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more
