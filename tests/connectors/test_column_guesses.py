@@ -263,8 +263,10 @@ def test_the_command_line_names_the_options_once(tmp_path: Path) -> None:
     ]
     with gzip.open(tmp_path / "a.csv.gz", "wb") as file:
         file.writelines([b",count,x,y,,\n", *lines])
-    ended = completed("run", tmp_path / "a.csv.gz", "--label", "y", "--model", "cpm", cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    said = ended.stdout + ended.stderr
-    for part in ("--types :number", "--ignore count", "'unknown'", "5, 6"):
-        assert said.count(part) == 1, said
+    arguments = ["run", tmp_path / "a.csv.gz", "--label", "y"]
+    for more in (["--model", "cpm", "--save", "model.ssvm"], ["--load", "model.ssvm"]):
+        ended = completed(*arguments, *more, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        said = ended.stdout + ended.stderr
+        for part in ("--types :number", "--ignore count", "'unknown'", "5, 6"):
+            assert said.count(part) == 1, said
