@@ -401,6 +401,20 @@ class Ending(Protocol):
 
 
 @runtime_checkable
+class Replacing(Protocol):
+    """A sink that may take the place of what is there."""
+
+    def check_replaced(self) -> None:
+        """Refuse to replace what does not look like results.
+
+        Raises
+        ------
+        ConnectorError
+            Where there is something else.
+        """
+
+
+@runtime_checkable
 class Advancing(Protocol):
     """A sink that makes results durable by itself, between two batches, without being waited for."""
 

@@ -59,6 +59,7 @@ def open_sink(
     source: Source | None = None,
     beside: Sink | None = None,
     distinct: Sequence[str] = (),
+    overwrite: bool = False,
     **options: Any,
 ) -> Sink:
     """Open a place for results.
@@ -70,6 +71,8 @@ def open_sink(
         standard output, a pipe or a device, ``kafka://HOST:PORT,HOST:PORT/TOPIC``, or ``null:``.
     resume
         Keep what an existing file holds, for `Sink.rewind`; otherwise it is replaced at the first write or flush.
+    overwrite
+        Whether a run may replace a file that does not look like results; without it the run is refused.
     fresh, source, beside, distinct
         For Kafka: whether to forget how far an earlier run came, the source of the events if the run keeps checkpoints,
         another sink whose transactions this one may join, and columns that tell rows apart which come in an order of
@@ -96,4 +99,4 @@ def open_sink(
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped)
         raise ConnectorError(f"{path}: results cannot be written as {connector.name}; use one of {lines}")
-    return connector.sink(path, asked, Setting(resume, fresh, source, beside, distinct))
+    return connector.sink(path, asked, Setting(resume, fresh, source, beside, distinct, overwrite))

@@ -30,6 +30,7 @@ from connectors.events import (
 )
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
+from connectors.results import check_replaced
 from connectors.sinks import flat_columns, sync_directory, writing
 from connectors.times import Times, time_features
 
@@ -243,9 +244,11 @@ class ParquetSink(Sink):
 
     can_rewind = True
 
-    def __init__(self, path: str, options: Options, *, resume: bool = False) -> None:
+    def __init__(self, path: str, options: Options, setting: Setting) -> None:
+        resume = setting.resume
         self.name = path
         options.finish()
+        self._overwrite = setting.overwrite
         self._pa = _arrow(path)
         self._made = not os.path.exists(path)
         try:
@@ -326,6 +329,11 @@ class ParquetSink(Sink):
                 continue
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
+    def check_replaced(self) -> None:
+        """Refuse to replace parts that do not look like results, unless there is leave to."""
+        if self._fresh and not self._overwrite:
+            check_replaced(self.name)
+
     def _replace(self) -> None:
         if self._fresh:
             self._fresh = False
@@ -334,7 +342,7 @@ class ParquetSink(Sink):
     def _drop(self, first: int) -> None:
         """Remove the parts from a number on, the last one first, and what a killed run left unfinished."""
         for path in sorted(glob.glob(os.path.join(glob.escape(self.name), "part-*.parquet*")), reverse=True):
-            if path.endswith(".tmp") or path >= self._part(first):
+            if not first or path.endswith(".tmp") or path >= self._part(first):
                 os.remove(path)
 
     def flush(self) -> None:
@@ -372,7 +380,7 @@ class ParquetSink(Sink):
 
 
 def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
-    return ParquetSink(path, options, resume=setting.resume)
+    return ParquetSink(path, options, setting)
 
 
 register(Connector("parquet", ParquetSource, _open_sink, suffixes=(".parquet", ".pq")))

@@ -29,6 +29,8 @@ class Setting:
     distinct
         Columns that tell rows apart which come in another order than the events of the source; none where they come in
         that.
+    overwrite
+        Whether a file that does not look like results may be replaced.
     """
 
     resume: bool = False
@@ -36,6 +38,7 @@ class Setting:
     source: Source | None = None
     beside: Sink | None = None
     distinct: Sequence[str] = ()
+    overwrite: bool = False
 
 
 OpenSource: TypeAlias = "Callable[[str, Options], Source]"

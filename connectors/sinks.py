@@ -24,6 +24,7 @@ from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.held import Coded, Texts
 from connectors.options import Options
 from connectors.registry import Connector, Setting, is_pipe, register
+from connectors.results import check_replaced, names_in
 
 _TEXT_OR_NONE = frozenset({str, NoneType})
 _MEMO_SIZE = 1 << 12
@@ -32,7 +33,7 @@ _MEMO_SIZE = 1 << 12
 class TextSink(Sink):
     """Lines appended to a file, gzip by suffix.
 
-    The file is created when the sink is made; without `resume` an existing one is replaced at the first write or flush.
+    The file is created when the sink is made. Without `resume` an existing one is replaced at the first write or flush.
     A sink closed before either leaves things as they were. Each flush of a gzip file ends a member, so that every
     position is a place where the file may be cut; two runs with the same rows thus have the same content, but the same
     packed bytes only if they flushed at the same rows.
@@ -40,10 +41,12 @@ class TextSink(Sink):
 
     can_rewind = True
 
-    def __init__(self, path: str, lines: LineWriter, options: Options, *, resume: bool = False) -> None:
+    def __init__(self, path: str, lines: LineWriter, options: Options, setting: Setting) -> None:
+        resume = setting.resume
         self.name = path
         options.finish()
         self._lines = lines
+        self._overwrite = setting.overwrite
         self._packed = is_packed(path)
         self._member: zlib._Compress | None = None
         self._columns: list[str] | None = None
@@ -69,6 +72,11 @@ class TextSink(Sink):
         elif self._columns != names:
             raise ConnectorError(f"{self.name}: has the columns {self._columns}, but the rows to be written {names}")
         self._append(self._lines.body(table))
+
+    def check_replaced(self) -> None:
+        """Refuse to replace a file that does not look like results, unless there is leave to."""
+        if self._fresh and not self._overwrite:
+            check_replaced(self.name)
 
     def _replace(self) -> None:
         self._touched = True
@@ -114,6 +122,8 @@ class TextSink(Sink):
             raise ConnectorError(
                 f"{self.name}: has {self._size()} bytes, but {size} were written before: the file was changed"
             )
+        if size and position["columns"] not in names_in(self.name):
+            raise ConnectorError(f"{self.name}: does not begin with what was written before: the file was changed")
         self._cut(size)
         self._sync()
         self._touched, self._fresh, self._member, self._durable = True, False, None, size
@@ -369,7 +379,7 @@ _JSON_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting) -> Sink:
     """A sink of lines of text."""
-    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, resume=setting.resume)
+    return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
 
 
 def _open_null(path: str, options: Options, _: Setting) -> Sink:

@@ -546,6 +546,12 @@ def _add_results(run: argparse.ArgumentParser) -> None:
         "OUT.rejected.jsonl beside --out, else rejected.jsonl in this directory, or rejected-2.jsonl while another run "
         "writes that; made when the first one comes, and that of an earlier run to the same --out removed)",
     )
+    group.add_argument(
+        "--overwrite",
+        action=_FLAG,
+        help="replace files of other things, too: --out, --rejected, --joined, --requests, --save, --summary and "
+        "--plot replace what an earlier run has written, and refuse a file that they do not recognise",
+    )
 
 
 def _add_checkpoint(run: argparse.ArgumentParser) -> None:
@@ -776,6 +782,7 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
                 late=late_settings(args),
                 checkpoint=checkpoint,
                 save=args.save,
+                overwrite=bool(args.overwrite),
                 learn=args.learn,
                 proba=bool(args.proba),
                 wanted=wanted_of(args),

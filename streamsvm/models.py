@@ -102,7 +102,7 @@ class Archived:
         """The same, where nothing is damaged."""
         raise NotImplementedError
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write it to one file, whole or not at all; `streamsvm.load` continues from it bit for bit.
 
         Labels and feature names may be bool, int, float, str, None, and tuples of these.
@@ -110,15 +110,21 @@ class Archived:
         Parameters
         ----------
         path
-            The file, which is replaced where there is one.
+            The file, which is replaced where it is one of this package.
+        overwrite
+            Whether a file of something else is replaced, too.
 
         Raises
         ------
         TypeError
             Where a label, a feature name or a parameter cannot be saved, before anything is written.
+        FileExistsError
+            Where there is a file of something else.
         OSError
             Where it cannot be written; what was there before stays.
         """
+        if not overwrite:
+            check_replaced(path)
         header, arrays = self.state()
         width = getattr(innermost(self), _WIDTH, None)
         # No part of what was learned, which is the same whether rows came as arrays or as dicts.
@@ -469,14 +475,23 @@ class KernelExpansion:
         """
         return [self.classes[c] for c in self.decision_function(X).argmax(axis=1)]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write it to a file, whole or not at all.
 
         Parameters
         ----------
         path
-            The file, which is replaced where there is one.
+            The file, which is replaced where it is one of this package.
+        overwrite
+            Whether a file of something else is replaced, too.
+
+        Raises
+        ------
+        FileExistsError
+            Where there is a file of something else.
         """
+        if not overwrite:
+            check_replaced(path)
         kernel = {"gamma": self.gamma.hex(), "kernel": self.kernel, "degree": self.degree, "coef0": self.coef0.hex()}
         arrays = {name: getattr(self, name) for name in ("vectors", "coefs", "biases", "relevance")}
         _write_model(path, self, arrays, kernel)
@@ -582,14 +597,23 @@ class LinearModel:
         """The same as polytopes of one face, which `CPMClassifier(n_faces=1)` can adopt."""
         return Polytopes(self.classes, self.coef[:, None, :], self.intercept[:, None], self.scaler)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write it to a file, whole or not at all.
 
         Parameters
         ----------
         path
-            The file, which is replaced where there is one.
+            The file, which is replaced where it is one of this package.
+        overwrite
+            Whether a file of something else is replaced, too.
+
+        Raises
+        ------
+        FileExistsError
+            Where there is a file of something else.
         """
+        if not overwrite:
+            check_replaced(path)
         _write_model(path, self, {"coef": self.coef, "intercept": self.intercept}, {})
 
     @classmethod
@@ -939,6 +963,32 @@ def _locked(path: Path) -> IO[bytes]:
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # it was taken for a left one before it was locked
+
+
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins with the header of an archive of this package, whatever is missing behind it."""
+    try:
+        with open(path, "rb", opener=_open) as file:
+            *_, crc, _, length, n_name, n_more = _BEFORE_MEMBER.unpack(file.read(_BEFORE_MEMBER.size))
+            name = file.read(n_name + n_more)[:n_name]
+            member = _Member(file.tell(), length, crc)
+            header = _read_header(file, member, os.fstat(file.fileno()).st_size)
+    except (OSError, struct.error, *DAMAGED):
+        return False
+    return name == _HEADER.encode() and isinstance(header, dict) and header.get("format") == FORMAT
+
+
+def check_replaced(path: str | os.PathLike[str]) -> None:
+    """Refuse to replace a file that is not an archive of this package, unless it is empty.
+
+    Raises
+    ------
+    FileExistsError
+        Where there is one.
+    """
+    if os.path.isfile(path) and os.path.getsize(path) and not is_archive(path):
+        what = "exists and is not a file saved by streamsvm: give another name, or replace it with overwrite=True"
+        raise FileExistsError(errno.EEXIST, what, str(path))
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

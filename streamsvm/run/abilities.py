@@ -26,8 +26,8 @@ class Persistent(Protocol):
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """What `state` gave."""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state as one file."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the state as one file, in the place of one of something else only with `overwrite`."""
 
 
 @runtime_checkable

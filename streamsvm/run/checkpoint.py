@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
 
 _CLASS = "Checkpoint"
+_PIECE = re.compile(r"[0-9a-f]{16}-\d+\.npz")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
 _IF_ANY = ("late", "decisions")
@@ -152,7 +154,7 @@ class Checkpoint:
     def keep_pieces(self, names: Set[str]) -> None:
         """Remove all pieces but those that the snapshot needs."""
         for path in self.pieces.iterdir() if self.pieces.is_dir() else ():
-            if path.name not in names:
+            if path.name not in names and _PIECE.fullmatch(path.name):
                 path.unlink()
 
     def _compare(self, old: dict[str, str], new: dict[str, str]) -> None:

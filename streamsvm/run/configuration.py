@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from streamsvm.run.errors import SetupError
 
 _TABLES = ("cost", "class-weight")  # whose keys are labels, which may be any texts
-FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "quiet", "relearn-corrections")
+FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "overwrite", "quiet", "relearn-corrections")
 
 
 class Configuration(NamedTuple):

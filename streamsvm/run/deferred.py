@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 
 from connectors.events import Position, Results, Sink
+from connectors.results import check_replaced
 
 
 class DeferredSink(Sink):
@@ -22,13 +23,17 @@ class DeferredSink(Sink):
     replace
         Whether the file an earlier run left under this name goes, as soon as this run has begun, even where there is
         nothing to put in its place.
+    overwrite
+        Whether it may go also where it does not look like results.
     """
 
     can_rewind = True
 
-    def __init__(self, name: str, open_sink: Callable[..., Sink], *, replace: bool = False) -> None:
+    def __init__(
+        self, name: str, open_sink: Callable[..., Sink], *, replace: bool = False, overwrite: bool = False
+    ) -> None:
         self.name = name
-        self._open, self._stale = open_sink, replace
+        self._open, self._stale, self._overwrite = open_sink, replace, overwrite
         self._sink: Sink | None = None
 
     def write(self, table: Results) -> None:
@@ -37,6 +42,11 @@ class DeferredSink(Sink):
             self._sink = self._open(self.name, resume=False)
             self.name = self._sink.name
         self._sink.write(table)
+
+    def check_replaced(self) -> None:
+        """Refuse to remove what does not look like results."""
+        if self._stale and not self._overwrite:
+            check_replaced(self.name)
 
     def flush(self) -> None:
         """Make durable what was written, if anything."""

@@ -16,6 +16,7 @@ from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
 from streamsvm.run.measures import COLUMNS, TIMED
 from streamsvm.run.metrics import CURVE_LINES
+from streamsvm.run.overwriting import MADE_BY
 
 if TYPE_CHECKING:
     from streamsvm.run.late import LateLearning
@@ -103,7 +104,8 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     last.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10], integer=True))
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     with replacing(path) as file:
-        figure.savefig(file, dpi=150, format=Path(path).suffix[1:].lower())
+        kind = Path(path).suffix[1:].lower()
+        figure.savefig(file, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": MADE_BY})
 
 
 def _draw_accuracy(axes: Any, report: Report) -> None:

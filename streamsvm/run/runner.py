@@ -24,12 +24,13 @@ from connectors.events import (
     Lagging,
     Position,
     Rejected,
+    Replacing,
     Sink,
     Source,
     UnreachableError,
 )
 from connectors.joined import JoinedSource
-from streamsvm.models import DAMAGED
+from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
@@ -193,6 +194,8 @@ class Runner:
         Where to leave snapshots, and to go on from the last one.
     save
         A file for the model at the end, also where that is an error.
+    overwrite
+        Whether that may replace a file which holds no model.
     learn
         False only predicts.
     proba
@@ -234,6 +237,7 @@ class Runner:
         wanted: Wanted | None = None,
         checkpoint: Checkpoint | None = None,
         save: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
         learn: bool = True,
         proba: bool = False,
         max_events: int | None = None,
@@ -253,6 +257,12 @@ class Runner:
         self.max_events = math.inf if max_events is None else max_events
         self.observer = observer
         check_persistence(model, checkpoint=checkpoint is not None, save=save is not None)
+        self._overwrite = overwrite
+        if save is not None and not overwrite:
+            try:
+                check_replaced(save)
+            except FileExistsError as error:
+                raise SetupError(f"save {save}: {error.strerror}") from error
         if checkpoint is not None:
             _check_rewind(self.sinks.values())
         self._window = window
@@ -540,7 +550,7 @@ class Runner:
         if self.save is None:
             return
         try:
-            self.model.save(self.save)
+            self.model.save(self.save, overwrite=self._overwrite)
         except OSError as error:
             raise RunError(f"the model could not be saved as {self.save}: {error.strerror or error}") from error
 
@@ -577,6 +587,14 @@ class Runner:
         self._use_model()
         if self.checkpoint is not None:
             self._check_seek()
+        for role, sink in self.sinks.items():
+            if isinstance(sink, Replacing):
+                try:
+                    with _for(role):
+                        sink.check_replaced()
+                except ConnectorError as error:
+                    raise SetupError(str(error)) from error
+        if self.checkpoint is not None:
             self.checkpoint.discard()
         if any(isinstance(sink, Advancing) for sink in self.sinks.values()):
             self._snapshot()  # what these commit stays: a crash before the next checkpoint must find one to go back to

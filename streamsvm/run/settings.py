@@ -21,6 +21,7 @@ from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
 from streamsvm.run.errors import SetupError
 from streamsvm.run.locks import held
+from streamsvm.run.overwriting import check_overwriting
 from streamsvm.run.plot import check_plot
 from streamsvm.run.wanted import LateSettings, Wanted
 
@@ -71,6 +72,7 @@ def check(args: argparse.Namespace) -> None:
     if args.save and os.path.exists(args.save) and not os.path.isfile(args.save):
         raise SetupError(f"--save {args.save}: is not a regular file")
     _check_distinct(args)
+    check_overwriting(args)
 
 
 def check_plain(args: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from connectors.events import ConnectorError, Sink, Source, UnreachableError
 from connectors.joined import JoinedSource
 from connectors.options import split_url
 from connectors.registry import by_scheme
+from connectors.results import is_replaceable
 from streamsvm.run.abilities import Batched
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
@@ -128,7 +129,7 @@ def opened_sinks(
 ) -> list[Sink | None]:
     """For predictions, joined results and requests, if wanted, and for events set aside: by default a file that is made
     when the first one comes."""
-    kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists}
+    kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists, "overwrite": bool(args.overwrite)}
     is_joined = isinstance(source, JoinedSource)
     events = source.events if isinstance(source, JoinedSource) else source
     kept |= {} if checkpoint is None else {"source": events, "fresh": checkpoint.fresh}
@@ -152,7 +153,8 @@ def opened_sinks(
     else:
         check_writable("rejected events go to", path)
         opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
-        rejected = DeferredSink(path, opened, replace=path != REJECTED)
+        opened = functools.partial(opened, overwrite=bool(args.overwrite))
+        rejected = DeferredSink(path, opened, replace=path != REJECTED, overwrite=bool(args.overwrite))
     return [out, stack.enter_context(_closing(rejected)), joined, requests]
 
 
@@ -168,11 +170,13 @@ def _closing(sink: Sink) -> Iterator[Sink]:
     sink.close()
 
 
-def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool) -> Sink:
-    """Open the default file for rejected events; where another run of this directory writes it, one beside it."""
+def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool, overwrite: bool) -> Sink:
+    """Open the default file for rejected events; where that is another's, one beside it."""
     stem, _, suffix = REJECTED.partition(".")
     others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
     for name in itertools.chain((path,), others):
+        if not (resume or overwrite or is_replaceable(name)):
+            continue
         try:
             stack.enter_context(held("rejected events to", name))
         except SetupError:
@@ -180,7 +184,7 @@ def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool) -> S
                 raise
         else:
             break
-    return open_sink(name, resume=resume)
+    return open_sink(name, resume=resume, overwrite=overwrite)
 
 
 def _shared(args: argparse.Namespace, url: str) -> dict[str, Any]:

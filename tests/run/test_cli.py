@@ -358,7 +358,7 @@ def test_a_report_that_cannot_be_written_is_named(streamsvm: Streamsvm, tmp_path
     assert (tmp_path / "m").exists()
     for name in ("s.json", "p.png"):
         (tmp_path / name).write_text("of an earlier run")
-    result = streamsvm(*asked, "--summary", "s.json", "--plot", "p.png", most_bytes=1000)
+    result = streamsvm(*asked, "--summary", "s.json", "--plot", "p.png", "--overwrite", most_bytes=1000)
     assert result.returncode == 1
     for name, option in (("s.json", "summary"), ("p.png", "plot")):
         assert f"{option}: {name}: cannot be written: File too large" in result.stderr

@@ -1,0 +1,83 @@
+"""Recognition of files of results, which a later run may replace."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import gzip
+import json
+import os
+import zlib
+from typing import Any
+
+from connectors.bytestreams import is_packed
+from connectors.events import ConnectorError
+
+_PLACES = frozenset(("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "key"))
+_MOST_BYTES = 1 << 28  # of a first line
+
+
+def check_replaced(path: str) -> None:
+    """Refuse to replace what no run has written.
+
+    Parameters
+    ----------
+    path
+        Where results are to go: a file, or a directory of parts.
+
+    Raises
+    ------
+    ConnectorError
+        Where there is something else.
+    """
+    if not is_replaceable(path):
+        raise ConnectorError(
+            f"{path}: exists and does not look like results of streamsvm: give another name, or replace it with "
+            "--overwrite (in Python overwrite=True)"
+        )
+
+
+def is_replaceable(path: str) -> bool:
+    """Whether there is nothing, or only what looks like results."""
+    if os.path.isdir(path):
+        parts = glob.glob(os.path.join(glob.escape(path), "part-*.parquet"))
+        return all(map(_are_results, map(_names_of_part, parts)))
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return True
+    return any(map(_are_results, names_in(path)))
+
+
+def names_in(path: str) -> list[list[str]]:
+    """What the first line of a file of text may say of its columns, by each way to read it."""
+    try:
+        with gzip.open(path) if is_packed(path) else open(path, "rb") as file:
+            line = file.readline(_MOST_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return []
+    try:
+        row: Any = json.loads(line)
+    except ValueError:
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        with contextlib.suppress(csv.Error):
+            return [next(csv.reader([text], delimiter=mark), []) for mark in ",\t"]
+        return []
+    return [list(row)] if isinstance(row, dict) else []
+
+
+def _names_of_part(path: str) -> list[str]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return list(pyarrow.parquet.read_schema(path).names)
+    except (OSError, pyarrow.ArrowException):
+        return []
+
+
+def _are_results(names: list[str]) -> bool:
+    """Whether a table with these columns is one of predictions, joined results, requests or rejected events."""
+    if names[:2] == ["reason", "raw"]:
+        return True
+    places = names[: names.index("prediction")] if "prediction" in names else []
+    return bool(places) and _PLACES.issuperset(places) and names[len(places) + 1 : len(places) + 2] == ["score"]

@@ -1,0 +1,137 @@
+"""Files that no run has written are not replaced, unless that is asked for."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from connectors import open_sink, open_source
+from streamsvm import CPMClassifier, cli
+from streamsvm.models import KernelExpansion
+from streamsvm.run.errors import SetupError
+from streamsvm.run.runner import Runner
+
+DATA = "a,b,y\n" + "".join(f"{i % 7},{i % 5},{'ud'[i % 2]}\n" for i in range(60))
+REPLACED = [
+    ("--out", "f.csv"),
+    ("--out", "f.csv.gz"),
+    ("--out", "f.jsonl"),
+    ("--out", "f.parquet"),
+    ("--rejected", "f.csv"),
+    ("--save", "f.svm"),
+    ("--summary", "f.json"),
+    ("--plot", "f.png"),
+    ("--plot", "f.svg"),
+    ("--plot", "f.pdf"),
+]
+LATE = ("--label-source", "labels.csv", "--join", "k", "--time", "t", "--time-unit", "s")
+
+
+@pytest.fixture(autouse=True)
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text(DATA)
+    table = pd.read_csv("in.csv").assign(k=range(60), t=range(60))
+    table[["k", "t", "y"]].to_csv("labels.csv", index=False)
+    table.drop(columns="y").to_csv("events.csv", index=False)
+
+
+def run(*arguments: str, source: str = "in.csv") -> int:
+    return cli.main(["run", source, "--label", "y", "--model", "cpm", "--quiet", *arguments])
+
+
+def write_foreign(path: Path) -> None:
+    if path.suffix == ".parquet":
+        path.mkdir()
+        pd.DataFrame({"x": [1.0]}).to_parquet(path / "part-00000-c000.snappy.parquet")
+    else:
+        text = {".json": b'{"model": 1}', ".jsonl": b'{"line": 1, "x": 2}\n'}.get(path.suffix, DATA.encode())
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def content(path: Path) -> dict[Path, bytes]:
+    return {each: each.read_bytes() for each in (path, *path.rglob("*")) if each.is_file()}
+
+
+@pytest.mark.parametrize(("option", "name"), REPLACED)
+def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option: str, name: str, capsys: Any) -> None:
+    path = Path(name)
+    write_foreign(path)
+    before = content(path)
+    assert run(option, name) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert content(path) == before
+    assert run(option, name, "--overwrite") == 0
+    assert content(path) != before
+    assert run(option, name) == 0  # what a run has written it replaces
+
+
+@pytest.mark.parametrize("option", ["--joined", "--requests"])
+def test_results_of_late_labels_do_not_replace_foreign_files(option: str) -> None:
+    more = (*LATE, "--label-budget", "0.9", *(() if option == "--requests" else ("--requests", "r.csv")))
+    write_foreign(Path("f.csv"))
+    assert run(*more, option, "f.csv", source="events.csv") == 2
+    assert Path("f.csv").read_text() == DATA
+    for overwrite in (["--overwrite"], []):
+        assert run(*more, option, "f.csv", *overwrite, source="events.csv") == 0
+
+
+def test_a_foreign_file_in_the_place_of_rejected_events_stays() -> None:
+    Path("bad.csv").write_text(DATA + "broken\n")
+    for name in ("o.csv.rejected.jsonl", "rejected.jsonl"):
+        Path(name).write_text("of somebody else\n")
+    assert run("--out", "o.csv", source="bad.csv") == 2  # it would be removed
+    assert run(source="bad.csv") == 0
+    assert Path("rejected-2.jsonl").exists()
+    for name in ("o.csv.rejected.jsonl", "rejected.jsonl"):
+        assert Path(name).read_text() == "of somebody else\n"
+
+
+def test_a_directory_of_checkpoints_keeps_the_files_of_others() -> None:
+    Path("ck/waiting").mkdir(parents=True)
+    Path("ck/waiting/notes.txt").write_text("of somebody else")
+    for more in ([], ["--fresh"]):
+        assert run("--checkpoint", "ck", "--out", "o.csv", *more) == 0
+    assert Path("ck/waiting/notes.txt").exists()
+
+
+def test_a_run_does_not_go_on_in_a_file_that_has_become_another(capsys: Any) -> None:
+    kept = ("--checkpoint", "ck", "--out", "o.csv", "--max-events")
+    assert run(*kept, "30") == 0
+    Path("o.csv").write_text(DATA * 9)
+    assert run(*kept, "60") == 2
+    assert "changed" in capsys.readouterr().err
+    assert Path("o.csv").read_text() == DATA * 9
+
+
+def test_in_python_foreign_files_stay_as_well() -> None:
+    write_foreign(Path("f.svm"))
+    expansion = KernelExpansion.__new__(KernelExpansion)
+    for model in (CPMClassifier(), expansion):
+        with pytest.raises(FileExistsError):
+            model.save("f.svm")
+    with pytest.raises(SetupError):
+        Runner(CPMClassifier(), open_source("in.csv", label="y"), save="f.svm")
+    CPMClassifier().save("f.svm", overwrite=True)
+    CPMClassifier().save("f.svm")
+    write_foreign(Path("f.csv"))
+    for overwrite in (False, True):
+        sink = open_sink("f.csv", overwrite=overwrite)
+        runner = Runner(CPMClassifier(), open_source("in.csv", label="y"), out=sink)
+        if overwrite:
+            runner.run()
+        else:
+            with pytest.raises(SetupError):
+                runner.run()
+        sink.close()
+        assert (Path("f.csv").read_text() != DATA) == overwrite
+
+
+def test_a_model_that_is_cut_short_is_still_recognised() -> None:
+    CPMClassifier().save("m.svm")
+    Path("m.svm").write_bytes(Path("m.svm").read_bytes()[:-50])
+    CPMClassifier().save("m.svm")
