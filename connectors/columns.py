@@ -19,6 +19,7 @@ from connectors.counters import is_index, warn_if_counter
 from connectors.events import ConnectorError, Features, Table
 from connectors.held import Coded, Texts
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
+from connectors.spelling import SpelledNumbers, Spelling, guess, warn_of_sentinels
 from connectors.times import Times
 
 _PLAINLY_MISSING = frozenset({"", "?"})
@@ -247,6 +248,8 @@ class TextColumns:
         """What is decided: number, category, mixed, time or ignore, by name."""
         self.markers: dict[str, list[str]] = {}
         """Texts that stand for missing values in one column of numbers only, by name."""
+        self.spelled: dict[str, SpelledNumbers] = {}
+        """The numbers of columns in another spelling, by name."""
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
@@ -254,13 +257,16 @@ class TextColumns:
     def decided(self) -> dict[str, Any]:
         """What is decided so far, as JSON."""
         found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
-        return found | ({"markers": dict(self.markers)} if self.markers else {})
+        spellings = {name: [each.spelling.decimal, each.spelling.thousands] for name, each in self.spelled.items()}
+        found |= {"markers": dict(self.markers)} if self.markers else {}
+        return found | ({"spellings": spellings} if spellings else {})
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided before."""
         self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
         self.times.restore(decided.get("units", {}))
         self.markers = dict(decided.get("markers", {}))
+        self.spelled = {name: SpelledNumbers(Spelling(*pair)) for name, pair in decided.get("spellings", {}).items()}
         self._leave_out()
 
     def _leave_out(self) -> None:
@@ -274,17 +280,31 @@ class TextColumns:
             cells = [row[self._index[name]] for row in rows]
             self._find_markers(name, cells)
             self._decide(name, cells)
+        for name in self._features:
+            if (self.types.get(name) == "category" and name in undecided) or self._roles.types.get(name) == "number":
+                self._find_spelling(name, [row[self._index[name]] for row in rows])
         self.warn_of_counters(undecided, rows)
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
+
+    def _find_spelling(self, name: str, cells: Cells) -> None:
+        """Read a column as numbers in another spelling where its first cells are."""
+        missing = self._missing_numbers(name)
+        there = [cell for cell in cells if not is_missing(cell, missing)]
+        if self._roles.spelling is None and not looks_numeric(there, missing):
+            spelling = guess(name, there)
+            if spelling is not None:
+                self.spelled[name], self.types[name] = SpelledNumbers(spelling), "number"
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
         """Warn of those features among the columns that are numbers and only count up."""
         for name in names:
             if name in self._features and self.types.get(name) == "number":
                 cells = [row[self._index[name]] for row in rows]
-                warn_if_counter(name, numbers(name, cells, {}, self._missing_numbers(name)))
+                values = self._read_numbers(name, cells, {})
+                warn_if_counter(name, values)
+                warn_of_sentinels(name, values.tolist(), cells)
 
     def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
         """Leave out unnamed columns that are empty, and the index that pandas writes as the first column."""
@@ -329,7 +349,11 @@ class TextColumns:
         return missing.union(self.markers[name]) if name in self.markers else missing
 
     def _decide(self, name: str, cells: Cells) -> None:
-        numeric = looks_numeric(cells, self._missing_numbers(name))
+        spelling = self._roles.spelling
+        texts = cells if spelling is None else [spelling.plain(cell) for cell in cells]
+        numeric = looks_numeric(texts, self._missing_numbers(name))
+        if numeric and spelling is not None:
+            self.spelled[name] = SpelledNumbers(spelling)
         if numeric is not None:
             self.types[name] = "number" if numeric else "category"
 
@@ -355,7 +379,7 @@ class TextColumns:
         return used | {name: kind for name, kind in own if name in alone}
 
     def _is_plain(self, name: str) -> bool:
-        return self.types.get(name) == "number" and name not in self.markers
+        return self.types.get(name) == "number" and name not in self.markers and name not in self.spelled
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -415,9 +439,25 @@ class TextColumns:
         column[:] = [self._values[cell] for cell in cells]
         return column
 
+    def _read_numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
+        """Cells as floats, in the spelling of their column; what is no number is noted in `bad`."""
+        missing, spelled = self._missing_numbers(name), self.spelled.get(name)
+        if spelled is None:
+            return numbers(name, cells, bad, missing)
+        column = np.full(len(cells), math.nan)
+        for i, cell in enumerate(cells):
+            if not is_missing(cell, missing):
+                try:
+                    column[i] = spelled[cell]
+                except KeyError:
+                    bad[i] = (
+                        f"'{name}' is not a number in its spelling ({spelled.spelling.options(name)}): {shown(cell)}"
+                    )
+        return column
+
     def _numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
         found: Bad = {}
-        column = numbers(name, cells, found, self._missing_numbers(name))
+        column = self._read_numbers(name, cells, found)
         turn = None if name in self._roles.types else self._turn(name, found, len(cells))
         for i, reason in found.items():
             if turn is None or i < turn:

@@ -26,6 +26,7 @@ from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
 from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
+from connectors.spelling import SpelledNumbers, Spelling, guess
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
@@ -49,17 +50,25 @@ class JsonFormat(TypedValues):
         self.times = Times(self._roles.time_unit, self._roles.time_format)
         self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
+        self._spelled: dict[str, SpelledNumbers] = {}
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """The units of times."""
-        return {"types": {}, "strays": {}, "units": dict(self.times.guesses)}
+        """The units of times, and the spellings of numbers in texts."""
+        spellings = {name: [each.spelling.decimal, each.spelling.thousands] for name, each in self._spelled.items()}
+        found: dict[str, Any] = {"types": {}, "strays": {}, "units": dict(self.times.guesses)}
+        return found | ({"spellings": spellings} if spellings else {})
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to the units decided when a position was taken."""
         self.times.restore(decided.get("units", {}))
+        for name, pair in decided.get("spellings", {}).items():
+            self._spell(name, Spelling(*pair))
+
+    def _spell(self, name: str, spelling: Spelling) -> None:
+        self._spelled[name], self._convert[name] = SpelledNumbers(spelling), "number"
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none, but a look at the first lines tells an object that is spread over several."""
@@ -105,7 +114,18 @@ class JsonFormat(TypedValues):
             for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(self._source, name, [row.get(name) for row in rows])
         if not self._roles.bare:
+            self._find_spellings(rows)
             self._warn_of_counters(rows)
+
+    def _find_spellings(self, rows: Sequence[Any]) -> None:
+        """Read names as numbers whose first values are texts, nearly all of which are numbers in one spelling."""
+        for name in self._roles.features(rows[0] if rows else ()):
+            values = [row.get(name) for row in rows]
+            if name not in self._convert and set(map(type, values)) in ({str}, _PERHAPS_MISSING):
+                there = [value for value in values if value and value not in self._roles.missing_numbers]
+                spelling = self._roles.spelling or guess(name, there)
+                if spelling is not None and 10 * sum(map(spelling.reads, there)) >= 9 * len(there):
+                    self._spell(name, spelling)
 
     def _warn_of_counters(self, rows: Sequence[Any]) -> None:
         for name in self._roles.features(rows[0] if rows else ()):
@@ -200,9 +220,11 @@ class JsonFormat(TypedValues):
                 del row[name]
             elif kind == "number" and row.get(name) in self._roles.missing_numbers:
                 del row[name]
+            elif name in row and name in self._spelled and isinstance(row[name], str):
+                row[name] = self._spelled[name][row[name]]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])
-        except (TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             bad.setdefault(i, str(error) if kind == "time" else f"'{name}' is not a {kind}: {shown(row[name])}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from connectors.events import ConnectorError
+from connectors.spelling import Spelling, declared
 
 _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
@@ -228,7 +229,8 @@ class Roles:
     """Which named column is what: the label, the key, the time; the others are features unless ignored.
 
     Beside that, which texts of labels and features are missing values, which columns are no features should they be
-    there, whether there are to be features at all, and how times are written: the unit of numbers, or the format.
+    there, whether there are to be features at all, how times are written (the unit of numbers, or the format), and how
+    numbers are.
     """
 
     label: str | None = None
@@ -241,6 +243,7 @@ class Roles:
     bare: bool = False
     time_unit: str | None = None
     time_format: str | None = None
+    spelling: Spelling | None = None
 
     @classmethod
     def of(cls, options: Options) -> Roles:
@@ -257,10 +260,12 @@ class Roles:
             options.one_of("time_unit", TIME_UNITS),
             options.text("time_format"),
         )
+        decimal, thousands = options.text("decimal"), options.text("thousands")
         try:
+            roles.spelling = declared(decimal, thousands)
             check_times(options.name, roles.time_unit, roles.time_format)
         except ValueError as error:
-            raise ConnectorError(str(error)) from None
+            raise ConnectorError(_named(options.name, str(error))) from None
         roles.ignore += [name for name, kind in roles.types.items() if kind == "ignore"]
         return roles
 
@@ -292,6 +297,10 @@ class Roles:
 def _listed(names: list[str], most: int = 50) -> str:
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more
+
+
+def _named(source: str, message: str) -> str:
+    return message if message.startswith(source) else f"{source}: {message}"
 
 
 def check_times(source: str, unit: str | None, form: str | None) -> None:

@@ -271,6 +271,16 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
         "--delimiter", type=_text, metavar="CHAR", help="what separates the fields of CSV (default , or of TSV a tab)"
     )
     group.add_argument(
+        "--decimal",
+        type=_text,
+        metavar="CHAR",
+        help="the decimal separator of all numbers in texts, . or , (default: a column whose first cells are numbers "
+        "in one other spelling is read so, with a warning)",
+    )
+    group.add_argument(
+        "--thousands", type=_text, metavar="CHAR", help="what separates thousands in numbers: , . ' or space"
+    )
+    group.add_argument(
         "--quote", type=_text, metavar="CHAR", help='what quotes fields of CSV; none for no quoting (default ")'
     )
     group.add_argument(

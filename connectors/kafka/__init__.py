@@ -21,7 +21,18 @@ __all__ = ["KafkaSink", "KafkaSource"]
 _HOMES = {"KafkaSink": "connectors.kafka.sink", "KafkaSource": "connectors.kafka.source"}
 _MEANING = (
     *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
-    *("time_unit", "time_format", "quote", "escape", "framed", "order", "max_value_bytes", "isolation_level"),
+    *(
+        "time_unit",
+        "time_format",
+        "decimal",
+        "thousands",
+        "quote",
+        "escape",
+        "framed",
+        "order",
+        "max_value_bytes",
+        "isolation_level",
+    ),
 )
 
 

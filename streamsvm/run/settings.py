@@ -32,7 +32,7 @@ REJECTED = "rejected.jsonl"
 
 STREAM_OPTIONS = (
     *("label", "types", "missing", "ignore", "key", "time", "time_unit", "time_format", "format", "delimiter"),
-    *("encoding", "quote", "escape", "comment", "skip_rows", "follow", "until_end", "patience"),
+    *("decimal", "thousands", "encoding", "quote", "escape", "comment", "skip_rows", "follow", "until_end", "patience"),
 )
 _LATE_OPTIONS = (
     *("join", "wait", "on_timeout", "joined", "relearn_corrections", "max_pending", "max_pending_bytes"),
