@@ -349,6 +349,8 @@ def writing(name: str) -> Iterator[None]:
     """Errors of the system name what could not be written."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader of standard output, such as `head`, has had enough
     except OSError as error:
         raise ConnectorError(f"{name}: cannot be written: {error.strerror or error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 
 # As `typing` has it, whose import alone would double the time until `__main__` takes care of interrupts.
 TYPE_CHECKING = False
@@ -38,6 +39,11 @@ __all__ = [
     "load",
     "warmup",
 ]
+
+if importlib.util.find_spec("sklearn") is None:  # `from streamsvm import *` works without the extra `batch`
+    __all__.remove("IndexedBCD")
+    __all__.remove("SampledCuts")
+    __all__.remove("SmoothedNewton")
 
 # The public names are found when they are asked for: river and numba take a third of a second to import.
 _HOMES = {

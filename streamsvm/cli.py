@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib.util
 import io
 import os
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _FLAG = argparse.BooleanOptionalAction
 _TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
+# As the shell reports a program that SIGPIPE ended: the reader, such as `head`, has had enough.
+_READER_GONE = 128 + 13
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +70,7 @@ def _guarded(arguments: list[str], started: float) -> int:
         return _complain(error, 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails again when it flushes at exit
-        return _complain("standard output was closed by its reader", 1)
+        return _READER_GONE
     except UnreachableError as error:
         return _complain(error, _TEMPORARY)
     except (RunError, ConnectorError, OSError) as error:
@@ -147,7 +150,19 @@ def _check_connectors() -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0].partition("=")[0]
+        if unknown != message and unknown.startswith("--"):
+            near = difflib.get_close_matches(unknown, self._all_options(), 1, cutoff=0.75)
+            message += f": did you mean {near[0]}?" if near else ""
         self.exit(2, f"streamsvm: error: {message} (see {self.prog} --help)\n")
+
+    def _all_options(self) -> list[str]:
+        """The options of this command and of those below it."""
+        found = list(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found += [option for parser in action.choices.values() for option in parser._option_string_actions]
+        return found
 
 
 def build_parser() -> _Parser:
@@ -806,8 +821,8 @@ def _run_model(args: argparse.Namespace, model: Any, started: float) -> int:
             caught = stack.enter_context(_graceful(runner))
             runner.run()
     except Exception as error:
-        if report is None or not report.ended:
-            raise  # it never began
+        if report is None or not report.ended or isinstance(error, BrokenPipeError):
+            raise  # it never began, or nobody reads it
         failures.append(error)
     failures += deliver(args, report)
     for later in failures[1:]:

@@ -87,3 +87,21 @@ def test_the_main_job_is_done_with_core_dependencies_alone(fresh, tmp_path):
     label, place = run(fresh, "-c", asked, cwd=tmp_path, env=uncompiled).split()
     assert label == "up"
     assert Path(place).is_relative_to(fresh.parents[1])
+
+
+@pytest.mark.parametrize("missing", ["sklearn", "threadpoolctl"])
+def test_without_an_extra_all_names_can_be_imported_but_those_that_need_it(missing: str) -> None:
+    code = f"""if True:
+        import sys
+        sys.modules[{missing!r}] = None
+        import streamsvm
+        try:
+            streamsvm.SmoothedNewton
+        except ImportError as error:
+            print(error)
+        if {missing!r} == "sklearn":
+            from streamsvm import *
+        from streamsvm import StreamSVMClassifier
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "streamsvm[batch]" in done.stdout

@@ -13,21 +13,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from streamsvm.batch.linear_systems import LARGEST_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.threads import threads_for
 from streamsvm.models import LinearModel, Scaler
 from streamsvm.parameters import check_between
-
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils.class_weight import compute_class_weight
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-except ImportError as error:
-    raise ImportError("batch solvers need scikit-learn: pip install 'streamsvm[batch]'") from error
 
 # The products of six values between these are neither infinite nor zero.
 SMALLEST, LARGEST = 1e-50, 1e50
