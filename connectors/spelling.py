@@ -14,7 +14,8 @@ logger = logging.getLogger("connectors")
 
 CURRENCIES = "$€£¥₹"
 _SPACES = " \u00a0\u2009\u202f"
-_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
+_ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # of a computer, not a number
 _NAMES = {" ": "space", ".": ".", ",": ",", "'": "'"}
 # A sentinel is in at least so many cells, and such a share of them.
 _LEAST_SENTINELS, _SENTINEL_SHARE = 5, 0.01
@@ -119,6 +120,8 @@ def guess(name: str, cells: Iterable[str]) -> Spelling | None:
         Its first cells, without missing ones.
     """
     there = list(cells)
+    if there and all(map(_ADDRESS.fullmatch, there)):
+        return None
     counts = {spelling: sum(map(spelling.reads, there)) for spelling in SPELLINGS}
     most = max(counts.values(), default=0)
     if not there or 10 * most < 9 * len(there):

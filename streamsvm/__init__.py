@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 # As `typing` has it, whose import alone would double the time until `__main__` takes care of interrupts.
 TYPE_CHECKING = False
@@ -22,28 +21,23 @@ if TYPE_CHECKING:
     from streamsvm.pending.classifier import DelayedClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
-__all__ = [
-    "BSGDClassifier",
-    "CPMClassifier",
-    "CoveringClassifier",
-    "DecidingClassifier",
-    "DelayedClassifier",
-    "IndexedBCD",
-    "KeyedClassifier",
-    "LabelBudget",
-    "RefitClassifier",
-    "SampledCuts",
-    "SmoothedNewton",
-    "StreamSVMClassifier",
-    "__version__",
-    "load",
-    "warmup",
-]
-
-if importlib.util.find_spec("sklearn") is None:  # `from streamsvm import *` works without the extra `batch`
-    __all__.remove("IndexedBCD")
-    __all__.remove("SampledCuts")
-    __all__.remove("SmoothedNewton")
+    __all__ = [
+        "BSGDClassifier",
+        "CPMClassifier",
+        "CoveringClassifier",
+        "DecidingClassifier",
+        "DelayedClassifier",
+        "IndexedBCD",
+        "KeyedClassifier",
+        "LabelBudget",
+        "RefitClassifier",
+        "SampledCuts",
+        "SmoothedNewton",
+        "StreamSVMClassifier",
+        "__version__",
+        "load",
+        "warmup",
+    ]
 
 # The public names are found when they are asked for: river and numba take a third of a second to import.
 _HOMES = {
@@ -65,6 +59,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return __dir__()
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 
@@ -78,4 +74,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """The names that `from streamsvm import *` brings: without the extra `batch`, all but its solvers."""
+    from importlib.util import find_spec
+
+    is_there = find_spec("sklearn") is not None
+    return sorted([*(name for name, home in _HOMES.items() if is_there or home != "streamsvm.batch"), "__version__"])

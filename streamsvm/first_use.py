@@ -14,6 +14,7 @@ from typing import Any
 
 from numba.core import event
 
+from streamsvm.clock import compiling
 from streamsvm.kernels.cache import cache_folder, can_keep, one_at_a_time
 from streamsvm.kernels.entries import Entry, Listener
 
@@ -42,7 +43,7 @@ def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
     # Rows come often in small batches: the disk is asked once.
     cold = [entry for entry in entries if entry.name not in _ready and not entry.is_compiled]
     if cold:
-        with one_at_a_time(_say_waiting):
+        with compiling(), one_at_a_time(_say_waiting):
             cold = [entry for entry in cold if not entry.is_compiled]
             if cold:
                 _compile(cold, jobs)

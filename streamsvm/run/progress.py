@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Any, TextIO
 
+from streamsvm.clock import working_time
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import LateLearning
 from streamsvm.run.names import span
@@ -25,11 +26,11 @@ class Lines:
 
     def __init__(self, every_s: float = 5.0) -> None:
         self._every_s = every_s
-        self._at = time.perf_counter()
+        self._at = working_time()
         self._events = 0
 
     def __call__(self, report: Report, fraction: float | None) -> None:
-        now = time.perf_counter()
+        now = working_time()
         if now - self._at < self._every_s:
             return
         rate = (report.events - self._events) / (now - self._at)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from streamsvm.clock import working_time
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import QUANTILES, LateLearning
 from streamsvm.run.measures import Ranked
@@ -28,7 +29,7 @@ class Figures:
     def __init__(self, option: str = "--metrics-port") -> None:
         self._library, self._counter, self._gauge = _library(option)
         self._report: Report | None = None
-        self._before = (time.perf_counter(), 0)
+        self._before = (working_time(), 0)
         self._rate = 0.0
         self.registry = self._library.CollectorRegistry()
         self.registry.register(self)
@@ -36,7 +37,7 @@ class Figures:
     def __call__(self, report: Report, fraction: float | None) -> None:
         """Take note of how the run stands."""
         self._report = report
-        now = time.perf_counter()
+        now = working_time()
         at, events = self._before
         if now - at >= 1.0:
             self._rate = (report.events - events) / (now - at)
@@ -59,6 +60,9 @@ class Figures:
         yield self._gauge("streamsvm_events_per_second", "Events a second of late.", self._rate)
         yield self._gauge("streamsvm_accuracy", "Share of right predictions.", metrics.accuracy)
         yield self._gauge("streamsvm_recent_accuracy", "The same over the last events.", metrics.recent_accuracy)
+        yield self._counter(
+            "streamsvm_compile_seconds", "Seconds in which kernels were compiled.", report.compile_seconds
+        )
         yield self._counter("streamsvm_model_seconds", "Seconds spent in the model.", report.learner_seconds)
         yield from self._probabilities(metrics)
         if report.late is not None:

@@ -62,6 +62,7 @@ def summary(report: Report) -> dict[str, Any]:
             "seconds": report.seconds,
             "model_seconds": report.learner_seconds,
             "first_prediction_s": report.first_prediction_s,
+            "compile_seconds": report.compile_seconds,
             "refits": None if report.refits is None else _refit_seconds(report.refits),
         },
     }
@@ -91,6 +92,8 @@ def _head(report: Report) -> list[str]:
         lines.append(f"{rate:,.0f} events/s, {each:,.2f} µs an event, {model:,.2f} µs of it in the model")
     if report.first_prediction_s is not None:
         lines.append(f"first prediction {report.first_prediction_s:.2f} s after the start")
+    if report.compile_seconds > 0.0:
+        lines.append(f"kernels compiled in {report.compile_seconds:.1f} s, which is in none of these times")
     if report.out is not None:
         lines.append(f"predictions in {report.out}")
     return lines

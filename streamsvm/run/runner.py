@@ -30,6 +30,7 @@ from connectors.events import (
     UnreachableError,
 )
 from connectors.joined import JoinedSource
+from streamsvm.clock import compile_seconds, working_time
 from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
@@ -87,6 +88,8 @@ class Report:
         Events taken by this process.
     seconds, learner_seconds
         Wall time of the loop, and of it in the model.
+    compile_seconds
+        Wall time for which this process compiled kernels; the other times are without it.
     first_prediction_s
         Seconds from the start of the process, as told to the runner, to the first prediction.
     examples
@@ -122,6 +125,7 @@ class Report:
     events: int = 0
     seconds: float = 0.0
     learner_seconds: float = 0.0
+    compile_seconds: float = 0.0
     first_prediction_s: float | None = None
     examples: list[Rejected] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
@@ -307,14 +311,14 @@ class Runner:
         self.report.learner = self._learner
         if isinstance(self.source, JoinedSource):
             self.source.most = self.max_events - self.report.metrics.taken
-        began = time.perf_counter()
-        self._saved = (self.report.metrics.taken, began)
+        began = working_time()
+        self._saved = (self.report.metrics.taken, time.perf_counter())
         self._looked = (self.report.metrics.events, self.report.metrics.rejected)
         try:
             self._loop(began)
             self._finish()
         except Exception as error:  # whatever it is, what was learned is worth keeping
-            self.report.ended, self.report.seconds = "error", time.perf_counter() - began
+            self.report.ended, self.report.seconds = "error", working_time() - began
             self._look()
             self._save_after(error)
             raise
@@ -340,7 +344,7 @@ class Runner:
             return
         for batch in self._batches():
             self._take(batch)
-            report.seconds = time.perf_counter() - began
+            report.seconds, report.compile_seconds = working_time() - began, compile_seconds()
             if self._lagging is not None:
                 report.lag, report.stalls = self._lagging.lag, self._lagging.stalls
             if self.observer is not None:
@@ -416,13 +420,13 @@ class Runner:
             self._is_unknown = False
             check_names(self.model, batch)
         batch_size, batch = len(batch), _with_labels(batch)
-        before = time.perf_counter()
+        before = working_time()
         if self._late is None:
             answers, joined = self._step(batch), None
             answers, decided = self._decisions.of(answers, self._learner.classes, learn=self.learn)
         else:
             answers, joined = self._late_step(self._late, batch)
-        report.learner_seconds += time.perf_counter() - before
+        report.learner_seconds += working_time() - before
         report.events += batch_size
         kept, codes = answers.batch, answers.codes
         report.answers = answers
@@ -437,7 +441,7 @@ class Runner:
         if len(kept):
             self._write("out", prediction_table(answers, self._learner.classes, self._names if self._proba else None))
             if report.first_prediction_s is None:
-                report.first_prediction_s = time.perf_counter() - self._started
+                report.first_prediction_s = working_time() - self._started
         if self._late is not None and len(self._late.asked):
             self._write("requests", request_table(answers, self._learner.classes, self._late.asked.tolist()))
         if joined is not None and self._late is not None:

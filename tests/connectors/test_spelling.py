@@ -80,6 +80,9 @@ def test_separators_that_do_not_fit_are_refused(tmp_path, options):
 
 def test_texts_and_declared_categories_stay_texts(tmp_path, caplog):
     cells = ["red", "2020-01-01", "1.2.3.4", "12:30"] * 8
+    assert column(tmp_path / "a.csv", csv(["10.100.200.111"] * 9), delimiter=";")[0] == ["10.100.200.111"] * 9
+    digits = [f"0x{i:05000x}" for i in range(9)]
+    assert column(tmp_path / "a.csv", csv(digits), delimiter=";")[0] == digits
     assert column(tmp_path / "a.csv", csv(cells), delimiter=";")[0] == cells
     assert column(tmp_path / "a.csv", csv(["1,5"] * 9), delimiter=";", types="a:category")[0] == ["1,5"] * 9
     assert caplog.text == ""

@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 
 from connectors.events import Rejected
+from streamsvm.clock import working_time
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.learners import Answers
@@ -81,7 +82,7 @@ class Board:
         self._due = self._look_due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
         self._taken_from: Answers | None = None
-        self._rate, self._counted = 0.0, (time.perf_counter(), 0)
+        self._rate, self._counted = 0.0, (working_time(), 0)
 
     # In the thread of the run -----------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class Board:
             self._taken_from = report.answers
 
     def _publish(self, report: Report, fraction: float | None = None) -> None:
-        now = time.perf_counter()
+        now = working_time()
         at, events = self._counted
         if now - at >= 0.5:
             self._rate, self._counted = (report.events - events) / (now - at), (now, report.events)
