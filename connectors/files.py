@@ -15,13 +15,11 @@ from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
 from connectors.encodings import Transcoded, codec_of
 from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, ConnectorError, Origins, Position, Rejected
-from connectors.formats import Apart, Records, TextFormat
+from connectors.formats import SAMPLE, Apart, Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
 from connectors.registry import Connector, register
 from connectors.sinks import LineWriter, open_lines
-
-_SAMPLE = 1000
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
 
@@ -100,7 +98,7 @@ class TextSource(AheadSource):
     def _begin(self, least: int) -> bool:
         """Read the header and look at the first events; whether the header was there."""
         reader = self._reader
-        most = _SAMPLE
+        most = SAMPLE
         while True:
             lines = reader.peek(most, least)
             if fault := _no_lines(reader.head):
@@ -121,7 +119,7 @@ class TextSource(AheadSource):
         reader.consume(size)
         self._start = reader.position
         if not self._stream.live:
-            self._sample(self._find(*self._decode(reader.peek(_SAMPLE)), _SAMPLE), True)
+            self._sample(self._find(*self._decode(reader.peek(SAMPLE)), SAMPLE), True)
         return True
 
     def _sample(self, found: Records, whole: bool) -> None:

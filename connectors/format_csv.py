@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -94,8 +95,10 @@ class CsvFormat(TypedColumns):
         unnamed = _tell_apart(names)
         if "" in self._roles.ignore:
             self._roles.ignore += unnamed[1:]
-        if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
-            raise ConnectorError(f"{self._source}: column {twice[0]!r} appears twice in the header")
+        if twice := [name for name, n in Counter(names).items() if n > 1 and name not in self._roles.unused]:
+            raise ConnectorError(
+                f"{self._source}: column {twice[0]!r} appears twice in the header; name it in ignore= to leave both out"
+            )
         self._roles.check(self._source, names)
         self._width, self._all_names = len(names), names
         self._columns = TextColumns(names, self._roles, unnamed=unnamed)

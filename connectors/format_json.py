@@ -8,6 +8,7 @@ something: as label, key or declared category. ``NaN``, which Python writes thou
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +24,15 @@ from connectors.columns import Events, Labels, number_of
 from connectors.counters import warn_if_counter
 from connectors.events import ConnectorError
 from connectors.files import register_text
-from connectors.formats import Records, TypedValues, line_records
+from connectors.formats import SAMPLE, Records, TypedValues, line_records
 from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
 from connectors.spelling import SpelledNumbers, Spelling, guess
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
+logger = logging.getLogger("connectors")
+
 _NESTED = frozenset({dict, list})
 _PERHAPS_MISSING = frozenset({str, NoneType})
 _DOUBTFUL_LABELS = _NESTED | {float}
@@ -110,6 +113,7 @@ class JsonFormat(TypedValues):
             Roles(None, self._roles.key, self._roles.time).check(self._source, names)
             if not self._late_label:
                 self._check_label(names, len(rows))
+            self._check_others(names, len(rows))
             times = [name for name, kind in self._convert.items() if kind == "time"]
             for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(self._source, name, [row.get(name) for row in rows])
@@ -132,6 +136,15 @@ class JsonFormat(TypedValues):
             values = [row.get(name) for row in rows]
             if name not in self._convert and set(map(type, values)) <= _NUMBERS:
                 warn_if_counter(name, np.array(values, dtype=np.float64))
+
+    def _check_others(self, names: Iterable[str], n: int) -> None:
+        """Miss ignored and declared names that no event has; they may come later where there are more events."""
+        try:
+            Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, names)
+        except ConnectorError as error:
+            if n < SAMPLE:
+                raise
+            logger.warning("%s (in the first %s events; it is waited for)", error, f"{n:,}")
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:

@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from connectors.columns import Events, TextColumns
 
+SAMPLE = 1000
+"""How many lines of a file are looked at before the first event is handed out."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({"types": {}, "strays": {}})
 
 

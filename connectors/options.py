@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -75,6 +77,40 @@ def split_url(url: str) -> tuple[str, dict[str, Any]]:
 def printable(path: str) -> str:
     """A path as a text for every encoding, with the bytes of its name that are none as ``\\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def split_names(text: str) -> list[str]:
+    """Names between commas, in double quotes where they hold commas, as in CSV; an empty text is an empty name.
+
+    Examples
+    --------
+    >>> split_names('a,"b, c"'), split_names("")
+    (['a', 'b, c'], [''])
+    """
+    try:
+        found = next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise ConnectorError(f"{text!r} are no names between commas: {error}") from None
+    return list(filter(None, found)) or [""]
+
+
+def joined_names(names: Iterable[Any]) -> str:
+    """A text of which `split_names` makes these names."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="", quoting=csv.QUOTE_ALL).writerow(map(str, names))
+    return text.getvalue()
+
+
+def split_kinds(text: str) -> dict[str, str]:
+    """Kinds of columns by name, of a text such as ``x:category,y:ignore``; an empty one where none is said.
+
+    Examples
+    --------
+    >>> split_kinds('x:category,"a, b:c:ignore",z')
+    {'x': 'category', 'a, b:c': 'ignore', 'z': ''}
+    """
+    pairs = (part.rpartition(":") if ":" in part else (part, "", "") for part in split_names(text) if part)
+    return {name: kind for name, _, kind in pairs}
 
 
 class Options:
@@ -151,18 +187,11 @@ class Options:
         return number
 
     def names(self, key: str) -> list[str]:
-        """A list, or one text with commas."""
+        """A list as it is, or one text as `split_names` has it. An empty text is the name of what has none."""
         value = self._take(key)
         if value is None:
             return []
-        parts: Iterable[Any] = value.split(",") if isinstance(value, str) else value
-        return [str(part) for part in parts if str(part)]
-
-    def columns(self, key: str) -> list[str]:
-        """Names of columns; an empty text, or one in a list, is the name of columns without a name."""
-        given = self._given.get(key)
-        unnamed = given == "" or (given is not None and not isinstance(given, str) and "" in given)
-        return [*([""] if unnamed else []), *self.names(key)]
+        return split_names(value) if isinstance(value, str) else list(map(str, value))
 
     def texts(self, key: str, default: frozenset[str]) -> frozenset[str]:
         """Texts that mean the same; the empty one is always among them."""
@@ -194,14 +223,7 @@ class Options:
         value = self._take(key)
         if value is None:
             return {}
-        pairs = (
-            dict(value)
-            if isinstance(value, Mapping)
-            else {
-                name: kind if colon else ""
-                for name, colon, kind in (part.rpartition(":") for part in str(value).split(",") if part)
-            }
-        )
+        pairs = dict(value) if isinstance(value, Mapping) else split_kinds(str(value))
         for kind in pairs.values():  # the name may be empty, as that of the index that pandas writes
             if kind not in KINDS:
                 raise self._refuse(key, value, f"pairs NAME:KIND with KIND one of {', '.join(KINDS)}")
@@ -252,7 +274,7 @@ class Roles:
             options.text("label"),
             options.text("key"),
             options.text("time"),
-            options.columns("ignore"),
+            options.names("ignore"),
             options.kinds("types"),
             options.texts("missing", MISSING),
             options.names("hide"),
@@ -276,7 +298,10 @@ class Roles:
         asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
         for role, name in asked:
             if name is not None and name not in known:
-                raise ConnectorError(f"{source}: no column {name!r} for `{role}`; the columns are {_listed(known)}")
+                hint = "" if not any("," in each for each in known) else "; a name with commas goes in double quotes"
+                raise ConnectorError(
+                    f"{source}: no column {name!r} for `{role}`; the columns are {_listed(known)}{hint}"
+                )
 
     def features(self, columns: Iterable[str]) -> list[str]:
         """The columns that are features, in order."""

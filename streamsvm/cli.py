@@ -238,6 +238,8 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--types",
+        action="extend",
+        type=_kinds,
         metavar="NAME:TYPE,...",
         help="declare columns as number, category, time (as of --time: becomes hour and weekday "
         "in UTC, each as sine and cosine) or ignore. Texts not declared a category are left out with a warning where "
@@ -245,12 +247,21 @@ def _add_stream(run: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--missing",
+        action="extend",
+        type=_names,
         metavar="TEXT,...",
         help="the texts that are no label, category, number or time but stand for a missing one, as the empty one "
         "always does (default: NA, NaN, null, None, nil, NaT, N/A, ?, \\N, #DIV/0! and other "
         "markers of pandas and Excel, in any case; of numbers and times also -, -- and .)",
     )
-    group.add_argument("--ignore", metavar="NAME,...", help="columns to leave out")
+    group.add_argument(
+        "--ignore",
+        action="extend",
+        type=_names,
+        metavar="NAME,...",
+        help="columns to leave out, '' those without a name. As --types and --missing it may be repeated; a name with "
+        "commas goes in double quotes within the text, as in --ignore '\"income, yearly\",age'",
+    )
     group.add_argument(
         "--key", type=_text, metavar="NAME", help="the column that names an event; written beside its prediction"
     )
@@ -660,6 +671,23 @@ def _text(text: str) -> str:
     return text
 
 
+def _names(text: str) -> list[str]:
+    from connectors.events import ConnectorError
+    from connectors.options import split_names
+
+    try:
+        return split_names(text)
+    except ConnectorError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _kinds(text: str) -> list[tuple[str, str]]:
+    from connectors.options import split_kinds
+
+    _names(text)
+    return list(split_kinds(text).items())
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -736,7 +764,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     options = set(vars(args)) - {"command", "version", "config", "param"}
     configured = read_configuration(args.config, options) if args.config else Configuration(None, {}, [])
     if configured.arguments:
-        args = parser.parse_args(["run", *configured.arguments, *arguments[1:]])
+        repeated = {f"--{name}" for name in ("types", "missing", "ignore") if getattr(args, name) is not None}
+        kept = [text for text in configured.arguments if text.partition("=")[0] not in repeated]
+        args = parser.parse_args(["run", *kept, *arguments[1:]])
+    args.types = None if args.types is None else dict(args.types)
     args.has_source = bool(args.source or configured.source)
     args.source = args.source or configured.source or DEFAULT_SOURCE
     args.model_table = configured.model

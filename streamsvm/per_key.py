@@ -126,12 +126,11 @@ def _keyed(args: argparse.Namespace) -> KeyedClassifier:
         # Compiled before there is a transaction, which brokers would end meanwhile.
         KeyedClassifier(model.clone()).step(None, [{"": 0.0, "label": False}])
     time = args.time or (RECORD_TIME if args.forget_after or args.wait else None)
-    ignored = [name.strip() for name in (args.ignore or "").split(",")]
     try:
         return KeyedClassifier(
             model,
             label=args.label,
-            ignore=(args.per_key, *filter(None, ignored)),
+            ignore=(args.per_key, *(args.ignore or ())),
             parent=args.parent,
             time=time,
             time_unit="ms" if time == RECORD_TIME else args.time_unit,

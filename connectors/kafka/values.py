@@ -78,7 +78,7 @@ class CsvValues(ValueFormat):
         names = options.names("names")
         self._dialect = Dialect.of(options, ",", single=True)
         roles = Roles.of(options)
-        if not names:
+        if not any(names):
             raise ConnectorError(f"{options.name}: format=csv needs `names`, the columns of a record in order")
         roles.check(options.name, names)
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types

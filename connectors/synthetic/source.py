@@ -91,7 +91,7 @@ def _generator(scenario: Scenario, options: Options) -> Scenario:
     given = {name: _literal(options.text(name)) for name in family.parameters if options.has(name)}
     options.allow(family.parameters)
     first = given.pop(family.concept, None) if family.concept else None
-    wide, drift, width = options.has("width"), options.names("drift"), options.integer("width", 0)
+    wide, drift, width = options.has("width"), list(filter(None, options.names("drift"))), options.integer("width", 0)
     schedule = scenario.schedule
     if wide:
         schedule = tuple(stage._replace(width=width if stage.at else 0) for stage in schedule)

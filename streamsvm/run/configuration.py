@@ -6,9 +6,11 @@ import json
 import tomllib
 from typing import Any, NamedTuple
 
+from connectors.options import joined_names
 from streamsvm.run.errors import SetupError
 
 _TABLES = ("cost", "class-weight")  # whose keys are labels, which may be any texts
+_REPEATED = ("ignore", "types", "missing")  # whose lists and tables hold names, which may be any texts, one by one
 FLAGS = ("follow", "until-end", "learn", "proba", "fresh", "overwrite", "quiet", "relearn-corrections")
 
 
@@ -77,6 +79,10 @@ def _arguments(config: dict[str, Any], path: str, options: set[str]) -> list[str
             raise SetupError(f"--config {path}: unknown key `{key}`; allowed are {', '.join(sorted(allowed))}")
         elif isinstance(value, bool):
             raise SetupError(f"--config {path}: `{key}` must be a text or a number, got {str(value).lower()}")
+        elif key in _REPEATED and isinstance(value, dict | list):
+            names = [f"{name}:{kind}" for name, kind in value.items()] if isinstance(value, dict) else value
+            names = names or ([""] if key == "missing" else [])  # none but the empty text is missing
+            arguments += [f"--{key}={joined_names([name])}" for name in names]
         else:
             is_table = isinstance(value, dict) and key in _TABLES
             arguments.append(f"--{key}={json.dumps(value) if is_table else _as_text(value)}")
@@ -84,6 +90,4 @@ def _arguments(config: dict[str, Any], path: str, options: set[str]) -> list[str
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ",".join(f"{name}:{item}" for name, item in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
