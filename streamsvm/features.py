@@ -170,6 +170,7 @@ class FeatureSpace:
         self.is_indicator: list[bool] = []
         self.n_refused = 0
         self.left_out: dict[Hashable, str] = {}
+        self.quoted: set[Hashable] = set()  # names whose texts are numbers
         self.watched: dict[Hashable, Recurrence] = {}
         self._closed: set[Hashable] = set()  # names whose new strings take no columns
         self._categories = set(categories)
@@ -207,6 +208,7 @@ class FeatureSpace:
         twin = object.__new__(FeatureSpace)
         twin.__dict__.update(self.__dict__)
         twin.names, twin.is_indicator = self.names.copy(), self.is_indicator.copy()
+        twin.quoted = set(self.quoted)
         twin.left_out, twin._closed, twin._categories = dict(self.left_out), set(self._closed), set(self._categories)
         twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
         twin._numbers = self._numbers.copy()
@@ -359,6 +361,7 @@ class FeatureSpace:
         """Take strings under these names for categories from now on, however many are new."""
         for name in names:
             self._categories.add(name)
+            self.quoted.discard(name)
             self.watched.pop(name, None)
             self._closed.discard(name)
             if self.left_out.pop(name, None) is not None:
@@ -371,8 +374,14 @@ class FeatureSpace:
 
     def notices(self) -> list[str]:
         """For each name left out, and each of datetimes, why, and what can be done; and of names that do not fit."""
-        found = [_notice(name, kind) for name, kind in self.left_out.items()] + list(map(datetimes.notice, self.timed))
+        found = [*map(self._why_left_out, self.left_out), *map(datetimes.notice, self.timed)]
+        found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
         return found + list(filter(None, (self._doubts, self._strangers.notice)))
+
+    def _why_left_out(self, name: Hashable) -> str:
+        if name in self.quoted:
+            return f"feature {name!r} is left out: nearly each of its values is new. {_quoted_notice(name)}"
+        return _notice(name, self.left_out[name])
 
     def _say_times(self, names: Iterable[Hashable]) -> None:
         """Say once of each name that datetimes under it are learned by their hours and weekdays."""
@@ -389,6 +398,9 @@ class FeatureSpace:
             recurrence.seen += 1
             if recurrence.seen > FIRST and (column := strings.get(_text(x[name]), -1)) >= 0:
                 recurrence.again.add(column)
+            if recurrence.seen == FIRST and all(map(_is_number_in_text, strings)):
+                self.quoted.add(name)
+                logger.warning("%s", _quoted_notice(name))
             if recurrence.seen == FIRST and all(map(is_spelled_out, strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
@@ -399,7 +411,7 @@ class FeatureSpace:
             elif recurrence.seen == LAST:
                 self._leave_out(name, IDENTIFIERS)
             if name in self.left_out:
-                logger.warning("%s", _notice(name, self.left_out[name]))
+                logger.warning("%s", self._why_left_out(name))
 
     def _leave_out(self, name: Hashable, kind: str) -> None:
         self.left_out[name] = kind
@@ -817,6 +829,21 @@ def _arrival_key(entry: Any) -> tuple[tuple[int, str], bool, str]:
 def _is_time_to_watch(n: int) -> bool:
     """Whether a name is to be watched that comes to n columns."""
     return n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)
+
+
+def _is_number_in_text(string: str) -> bool:
+    try:
+        float(string)
+    except ValueError:
+        return False
+    return "_" not in string
+
+
+def _quoted_notice(name: Hashable) -> str:
+    return (
+        f"feature {name!r} has texts that are numbers, and each is taken for a category: make them numbers by "
+        f"float(...) or converters={{{name!r}: float}} of River's iter_csv; codes stay texts by categories=({name!r},)"
+    )
 
 
 def _notice(name: Hashable, kind: str) -> str:

@@ -768,3 +768,34 @@ def test_an_enum_of_strings_is_its_value():
     rows.encode(events, np.ones(3, bool))
     assert single.names == rows.names == [("color", "r"), ("color", "b")]
     assert all(type(name[1]) is str for name in single.names + rows.names)
+
+
+class TestNumbersInTexts:
+    def learn(self, rows, **settings):
+        model = CPMClassifier(**settings)
+        for i, row in enumerate(rows):
+            model.learn_one(row, i % 2)
+        return model
+
+    def test_they_are_noticed_once_a_feature(self, caplog):
+        rows = [{"a": f"{i % 9}.5", "b": str(i), "c": "red", "d": 1.5} for i in range(60)]
+        model = self.learn(rows)
+        (notice,) = [text for text in model.notices if "'a'" in text]
+        assert "float" in notice
+        assert caplog.text.count("'a' has texts") == caplog.text.count("'b' has texts") == 1
+        assert "'c'" not in caplog.text
+
+    def test_a_feature_that_is_left_out_names_the_remedy(self):
+        model = self.learn([{"a": f"{i}.25"} for i in range(600)])
+        (notice,) = model.notices
+        assert "left out" in notice
+        assert "float" in notice
+
+    def test_declared_categories_are_not_noticed(self, caplog):
+        assert self.learn([{"a": str(i % 9)} for i in range(60)], categories=("a",)).notices == []
+        assert caplog.text == ""
+
+    def test_frames_are_noticed_too(self):
+        model = CPMClassifier()
+        model.learn_many(pd.DataFrame({"a": [f"{i % 9}.5" for i in range(60)]}), [0, 1] * 30)
+        assert "float" in model.notices[0]
