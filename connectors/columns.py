@@ -282,18 +282,21 @@ class TextColumns:
             self._decide(name, cells)
         for name in self._features:
             if (self.types.get(name) == "category" and name in undecided) or self._roles.types.get(name) == "number":
-                self._find_spelling(name, [row[self._index[name]] for row in rows])
+                self._find_spelling(source, name, [row[self._index[name]] for row in rows])
         self.warn_of_counters(undecided, rows)
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
 
-    def _find_spelling(self, name: str, cells: Cells) -> None:
+    def _find_spelling(self, source: str, name: str, cells: Cells) -> None:
         """Read a column as numbers in another spelling where its first cells are."""
         missing = self._missing_numbers(name)
         there = [cell for cell in cells if not is_missing(cell, missing)]
         if self._roles.spelling is None and not looks_numeric(there, missing):
-            spelling = guess(name, there)
+            try:
+                spelling = guess(name, there, self._roles.types.get(name) == "number")
+            except ValueError as error:
+                raise ConnectorError(f"{source}: {error}") from None
             if spelling is not None:
                 self.spelled[name], self.types[name] = SpelledNumbers(spelling), "number"
 

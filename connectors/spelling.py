@@ -109,7 +109,7 @@ def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
     return Spelling(point, separator)
 
 
-def guess(name: str, cells: Iterable[str]) -> Spelling | None:
+def guess(name: str, cells: Iterable[str], are_numbers: bool = False) -> Spelling | None:
     """The one spelling in which nearly all cells of a column are numbers; it is said once. None where there is none.
 
     Parameters
@@ -118,6 +118,13 @@ def guess(name: str, cells: Iterable[str]) -> Spelling | None:
         The column.
     cells
         Its first cells, without missing ones.
+    are_numbers
+        Whether the column is declared as numbers.
+
+    Raises
+    ------
+    ValueError
+        If it is, and the numbers have two meanings.
     """
     there = list(cells)
     if there and all(map(_ADDRESS.fullmatch, there)):
@@ -132,9 +139,12 @@ def guess(name: str, cells: Iterable[str]) -> Spelling | None:
     found = list(readings.values())[::-1]
     example = repr(next(cell for cell in there if found[0].reads(cell)))
     if len(found) > 1:
+        options = " or ".join(spelling.options(name) for spelling in found)
+        if are_numbers:
+            raise ValueError(f"column {name!r}: numbers such as {example} have two meanings: say {options}")
         logger.warning(
             "column %r: numbers such as %s have two meanings, and are read as categories: say %s",
-            *(name, example, " or ".join(spelling.options(name) for spelling in found)),
+            *(name, example, options),
         )
         return None
     logger.warning(
@@ -155,18 +165,17 @@ def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str]) 
         Its first numbers, NaN where missing, and how they are written.
     """
     counts = Counter(value for value in values if math.isfinite(value))
-    for value in {min(counts, default=0.0), max(counts, default=0.0)}:
-        rest = [other for other in counts if other != value]
-        n, share = counts[value], counts[value] / max(counts.total(), 1)
-        if not rest or n < _LEAST_SENTINELS or share < _SENTINEL_SHARE:
-            continue
-        text = next(cell.strip() for cell, other in zip(cells, values, strict=True) if other == value)
-        distance = max(min(rest) - value, value - max(rest))
-        if _SENTINEL.fullmatch(text) and distance > _FAR * (max(rest) - min(rest)):
+    texts = {value: cell.strip() for cell, value in zip(cells, values, strict=True)}
+    candidates = {value for value in counts if _SENTINEL.fullmatch(texts[value])}
+    rest = counts.keys() - candidates
+    for value in sorted(candidates) if rest else ():
+        share, distance = counts[value] / counts.total(), max(min(rest) - value, value - max(rest))
+        is_frequent = counts[value] >= _LEAST_SENTINELS and share >= _SENTINEL_SHARE
+        if is_frequent and distance > _FAR * (max(rest) - min(rest)):
             logger.warning(
                 "column %r: %s in %.0f %% of its first cells looks like a missing value, and is learned as a number: "
                 "--missing %s declares it (with other markers, if there are: --missing replaces the default ones)",
-                *(name, text, 100.0 * share, text),
+                *(name, texts[value], 100.0 * share, texts[value]),
             )
 
 

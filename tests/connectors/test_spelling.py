@@ -56,6 +56,11 @@ def test_numbers_of_two_meanings_are_reported_and_not_guessed(tmp_path, caplog):
     assert "--thousands ," in caplog.text
 
 
+def test_declared_numbers_of_two_meanings_are_refused(tmp_path):
+    with pytest.raises(ConnectorError, match="--thousands ,"):
+        column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";", types="a:number")
+
+
 @pytest.mark.parametrize(
     ("options", "values"),
     [({"decimal": ","}, [1.234, 2.5]), ({"thousands": ","}, [1234.0, 2500.0])],
@@ -119,6 +124,12 @@ def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, 
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing=text)
     assert found[0] is None
     assert len(caplog.records) == 1
+
+
+def test_two_values_that_stand_for_missing_ones_are_both_reported(tmp_path, caplog):
+    cells = [{0: "-9999", 1: "9999"}.get(i % 20, f"{i % 7},5") for i in range(200)]
+    column(tmp_path / "a.csv", csv(cells), delimiter=";", decimal=",")
+    assert {record.getMessage().split("--missing ")[1].split()[0] for record in caplog.records} == {"-9999", "9999"}
 
 
 def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
