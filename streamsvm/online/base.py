@@ -26,7 +26,7 @@ from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
-from streamsvm.labels import blank_notices, check_label, is_label, labels_of, new_label_notice
+from streamsvm.labels import blank_notices, check_label, is_label, labels_of, new_label_notice, order_notice
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import (
     LOADABLE,
@@ -152,7 +152,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             self._lock = LearnerLock()
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._codes: dict[Hashable, int] = {}
-        self._many_classes_at = 0
+        self._many_classes_at, self._order_notice = 0, ""
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._sets = AllSets()
@@ -241,6 +241,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def notices(self) -> list[str]:
         """What it has warned of, once each: features left out, and labels that look like mistakes."""
         doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
+        doubts += [self._order_notice] if self._order_notice else []
         return self._space.notices() + doubts + blank_notices(self.classes_)
 
     @locked
@@ -370,6 +371,16 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             if n_learned < 2 * MANY_CLASSES:
                 self._many_classes_at = n_learned
                 logger.warning("%s", _label_notice(n_learned))
+
+    def _doubt_order(self, codes: Ints) -> None:
+        """Warn where the first rows are sorted by their labels."""
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        counts = np.bincount(codes)
+        if len(starts) == np.count_nonzero(counts):
+            order = codes[starts].tolist()
+            self._order_notice = order_notice({self._answers[code]: int(counts[code]) for code in order})
+            if self._order_notice:
+                logger.warning("%s", self._order_notice)
 
     # One event ---------------------------------------------------------------------------------------------------
 
@@ -778,7 +789,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         codes = weights = late = None
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
-            rows, codes, weights = self._prepare(features, labels, None, True, complete=memories is None)
+            rows, codes, weights = self._prepare(features, labels, None, True, complete=memories is None, whole=False)
         else:
             rows = self._space.encode(features)
         n_classes = len(self._codes) if learn else int(self._state.n_classes)
@@ -819,11 +830,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
                 one.done()
 
     def _prepare(
-        self, X: Any, y: Any, w: Any, unlabelled: bool, *, complete: bool = True
+        self, X: Any, y: Any, w: Any, unlabelled: bool, *, complete: bool = True, whole: bool = True
     ) -> tuple[EncodedRows, Ints, Floats]:
         """Rows, their classes by number, -1 where they are not to be learned, and their weights.
 
-        Where `unlabelled`, None and NaN are no labels. Of `complete` see `FeatureSpace.encode`.
+        Where `unlabelled`, None and NaN are no labels. Of `complete` see `FeatureSpace.encode`. `whole` rows may be all
+        that will come.
         """
         labels = Coded.by_value(labels_of(y))
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
@@ -836,6 +848,8 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             self._doubt_labels(n_classes, learned)
         numbers = numbers_of(labels, self._codes)
         np.putmask(numbers, ~learn, -1)
+        if whole and len(numbers) > 1 and self._rows.seen == 0:
+            self._doubt_order(numbers[learn])
         self._grow()
         self._make_room(len(rows))
         return rows, numbers, weights

@@ -704,7 +704,9 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         if learn:
             late = None if memories is None or apart is None else (memories, apart)
             event_times = _times(times, labels)
-            rows, codes, weights = self._model._prepare(features, labels, None, True, complete=memories is None)
+            rows, codes, weights = self._model._prepare(
+                features, labels, None, True, complete=memories is None, whole=False
+            )
             n_proba = len(self._model._codes) if proba else 0
             found = self._run(rows, codes, weights, event_times, n_proba=n_proba, late=late)
         else:

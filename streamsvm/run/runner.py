@@ -55,6 +55,7 @@ _PURPOSES = {
 }
 _HOPELESS = 100  # so many events refused, and none learned, are a wrong setting and not bad luck
 _EXAMPLES = 3
+_HALF = 0.5  # of a file, after which sorted labels are no chance
 _LOOK = 100  # events from one look at how many are set aside to the next
 _WARN_AGAIN_S = 60.0
 
@@ -285,6 +286,7 @@ class Runner:
         self._position: Position = {}
         self._begun = Begun()
         self._stopping = self._unflushed = False
+        self._order_notice = ""
         self._is_unknown = self.report.learned_before > 0  # whether the model has learned features of this stream
         self._waits_for = "model"
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
@@ -333,6 +335,8 @@ class Runner:
         self.report.relevance, self.report.leaders = found.relevance, found.leaders
         self.report.autocorrelation = found.autocorrelation
         self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
+        if self._order_notice and self.report.metrics.order_notice:  # no label has come again since
+            self.report.notices.append(self.report.metrics.order_notice)
         metrics = self.report.metrics
         self.report.history.end(self.model, metrics.judged, metrics.labels, metrics.seen.tolist())
         rejected = self.sinks.get("rejected")
@@ -350,10 +354,23 @@ class Runner:
             if self.observer is not None:
                 report.refits = Refits.of(self.model)
                 self.observer(report, self.source.fraction)
+            self._look_at_order(self.source.fraction or 0.0)
             if self._over():
                 return
             self._keep(idle=not len(batch))
         report.ended = "max-events" if self._has_all else "end of stream"
+        if not self._has_all:
+            self._look_at_order(1.0)
+
+    def _look_at_order(self, fraction: float) -> None:
+        """Say once that labels come sorted, once half of a file says so, or all of another stream.
+
+        The first events are no evidence: labels that persist have runs, too, but come again.
+        """
+        if self.learn and not self._order_notice and fraction >= _HALF and self.report.metrics.is_sorted:
+            self._order_notice = self.report.metrics.order_notice
+            if self._order_notice:
+                logger.warning("%s: %s", self.report.source, self._order_notice)
 
     def _batches(self) -> Iterator[Batch]:
         batches = iter(self.source)

@@ -1,0 +1,121 @@
+"""Files and arrays that are sorted by their labels are reported, streams whose labels persist are not."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import CPMClassifier, RefitClassifier, cli
+from streamsvm.run.metrics import Metrics
+
+SORTED = {
+    "three classes": np.repeat([0, 1, 2], [400, 300, 500]),
+    "two classes": np.repeat([0, 1], [600, 600]),
+    "few of one": np.repeat([0, 1], [900, 40]),
+    "short": np.repeat([0, 1, 2], 50),
+    "many classes": np.repeat(np.arange(9), 700),
+}
+_RNG = np.random.default_rng(0)
+OTHERS = {
+    "shuffled": _RNG.permutation(np.repeat([0, 1, 2], 400)),
+    "persistent": np.repeat(np.arange(40) % 4, _RNG.integers(100, 300, 40)),
+    "two long runs, then back": np.repeat([0, 1, 0], [400, 500, 100]),
+    "one class": np.zeros(500, int),
+    "a rare event at the end": np.repeat([0, 1], [999, 1]),
+    "few rows": np.repeat([0, 1], 6),
+}
+
+
+def write(path: str, y: Any) -> None:
+    X = np.random.default_rng(1).normal(size=(len(y), 2))
+    Path(path).write_text("a,b,y\n" + "".join(f"{a:.3f},{b:.3f},{label}\n" for (a, b), label in zip(X, y, strict=True)))
+
+
+def notices(*arguments: str) -> list[str]:
+    """What a run over `in.csv` says of the order of its rows in its summary, and how often."""
+    run = ["run", "in.csv", "--label", "y", "--model", "cpm", "--summary", "s.json", "--overwrite", *arguments]
+    assert cli.main(run) == 0
+    return [notice for notice in json.loads(Path("s.json").read_text())["notices"] if "sorted" in notice]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("y", SORTED.values(), ids=SORTED)
+def test_a_sorted_file_is_reported_once(y: Any, capsys: Any) -> None:
+    write("in.csv", y)
+    [notice] = notices()
+    out, err = capsys.readouterr()
+    assert out.count(notice) == 1
+    assert err.count("sorted by") == 1
+    assert f"{len(np.unique(y))} classes" in notice
+
+
+@pytest.mark.parametrize("y", OTHERS.values(), ids=OTHERS)
+def test_labels_that_persist_are_not(y: Any, capsys: Any) -> None:
+    write("in.csv", y)
+    assert notices() == []
+    assert "sorted" not in "".join(capsys.readouterr())
+
+
+def test_it_is_said_while_the_file_is_read(capsys: Any) -> None:
+    write("in.csv", np.repeat(np.arange(10), 3000))
+    assert notices("--max-events", "20000")
+    write("in.csv", np.repeat([0, 1], [300, 20_000]))
+    assert notices("--max-events", "1000") == []  # the beginning of a stream is no evidence
+
+
+def test_only_what_is_learned_counts() -> None:
+    write("in.csv", OTHERS["shuffled"])
+    assert cli.main(["run", "in.csv", "--label", "y", "--model", "cpm", "--quiet", "--save", "m.svm"]) == 0
+    write("in.csv", SORTED["three classes"])
+    run = ["run", "in.csv", "--label", "y", "--load", "m.svm", "--no-learn", "--summary", "s.json", "--quiet"]
+    assert cli.main(run) == 0
+    assert json.loads(Path("s.json").read_text())["notices"] == []
+
+
+@pytest.mark.parametrize("y", [*SORTED.values(), *OTHERS.values()], ids=[*SORTED, *OTHERS])
+def test_a_resumed_run_finds_the_same(y: Any) -> None:
+    write("in.csv", y)
+    whole = notices("--quiet")
+    kept = ("--checkpoint", "ck", "--checkpoint-every", "50", "--quiet")
+    notices(*kept, "--max-events", str(len(y) // 3))
+    assert notices(*kept) == whole
+
+
+@pytest.mark.parametrize("y", [*SORTED.values(), *OTHERS.values()], ids=[*SORTED, *OTHERS])
+def test_batches_do_not_matter(y: Any) -> None:
+    found = set()
+    for size in (1, 7, len(y)):
+        metrics = Metrics()
+        for start, end in pairwise([*range(0, len(y), size), len(y)]):
+            metrics.update(y[start:end].tolist(), np.full(end - start, -1), [])
+            metrics = Metrics.from_state(*metrics.state()) if size == 7 else metrics
+        found.add(metrics.order_notice)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("make", [CPMClassifier, lambda: RefitClassifier(CPMClassifier(), "newton")])
+@pytest.mark.parametrize("way", ["learn_many", "test_then_train"])
+@pytest.mark.parametrize(("y", "expected"), [(SORTED["short"], 1), (OTHERS["shuffled"], 0), (OTHERS["few rows"], 0)])
+def test_sorted_rows_are_reported_in_python(make: Any, way: str, y: Any, expected: int, caplog: Any) -> None:
+    model = make()
+    X = np.random.default_rng(1).normal(size=(len(y), 2))
+    for _ in range(2):
+        getattr(model, way)(X, y)
+    assert len(model.notices) == len(caplog.records) == expected
+
+
+def test_a_batch_of_a_stream_in_python_is_no_file() -> None:
+    model = CPMClassifier()
+    X = np.random.default_rng(1).normal(size=(60, 2))
+    model.learn_many(X, OTHERS["shuffled"][:60])
+    model.learn_many(X, np.repeat([0, 1], 30))
+    assert model.notices == []
