@@ -46,6 +46,8 @@ class Snapshot:
         What waits for its label, where labels come later.
     decisions
         What decisions and alarms rest on, where there are any.
+    ended
+        Why the run was over, as of its report; empty while it was not.
     """
 
     identity: dict[str, str]
@@ -57,6 +59,7 @@ class Snapshot:
     begun: dict[str, Any] = field(default_factory=dict)
     late: State | None = None
     decisions: State | None = None
+    ended: str = ""
 
 
 class Checkpoint:
@@ -142,7 +145,7 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
-        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun")}}
+        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun", "ended")}}
         arrays: dict[str, NDArray[Any]] = {}
         for part in (*_STATES, *(name for name in _IF_ANY if getattr(snapshot, name) is not None)):
             header[part], held = getattr(snapshot, part)
@@ -200,7 +203,8 @@ def read_snapshot(path: Path) -> Snapshot:
     settings, source, sinks = (header[name] for name in _PLAIN)
     model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
     others = {part: (header[part], _under(part, arrays)) for part in _IF_ANY if part in header}
-    return Snapshot(settings, source, sinks, model, metrics, history, header.get("begun", {}), **others)
+    begun, ended = header.get("begun", {}), str(header.get("ended", ""))
+    return Snapshot(settings, source, sinks, model, metrics, history, begun, **others, ended=ended)
 
 
 def _under(part: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -591,7 +591,10 @@ class Runner:
             late = None if self._late is None else self._late.state(self.checkpoint.pieces)
         decisions = self._decisions.state()
         self.checkpoint.write(
-            Snapshot(self.identity, self._position, sinks, *states, self._begun.state(), late, decisions)
+            Snapshot(
+                *(self.identity, self._position, sinks, *states, self._begun.state(), late, decisions),
+                ended=self.report.ended,
+            )
         )
         if self._late is not None:
             self.checkpoint.keep_pieces(self._late.store.files)

@@ -137,6 +137,7 @@ class Shelf(Board):
             checkpoint=self._checkpoint,
             resumed=self._first,
             events=metrics.taken - self._first,
+            ended=snapshot.ended,
         )
         report.learner = as_learner(from_state(*state), scored=False)
         report.refits = Refits.of(report.learner.model)
