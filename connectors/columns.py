@@ -209,6 +209,11 @@ def _present(keys: Sequence[str]) -> Sequence[str | None]:
     return [text or None for text in keys]
 
 
+def _unnamed(name: str) -> str:
+    """What the header has for a column: nothing where the name was made up."""
+    return "" if name.startswith("Unnamed: ") else name
+
+
 class TextColumns:
     """Makes columns of rows of text cells, deciding what each feature column is where nobody said.
 
@@ -398,13 +403,30 @@ class TextColumns:
         assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
         if label is not None:
             self._check_allowed(str(self._roles.label), label, bad)
-        return Events(
+        events = Events(
             table,
             [None] * n if label is None else self._known(label),
             None if key is None else _present(key),
             None if time is None else self.times.milliseconds(str(self._roles.time), time, bad),
             bad,
         )
+        self._find_headers(cells, bad)
+        return events
+
+    def _find_headers(self, cells: Mapping[str, Cells | NDArray[Any]], bad: Bad) -> None:
+        """Reject rows that repeat the header, as in files put one after the other.
+
+        These have no number among numbers, or else the name of the label as their label.
+        """
+        if any(isinstance(column, np.ndarray) for column in cells.values()):
+            return
+        suspects, label = list(bad), self._roles.label
+        if label is None or label in self._labels:
+            named = label or next(iter(cells), None)
+            suspects += [i for i, cell in enumerate(cells.get(str(named), ())) if cell == named]
+        for i in suspects:
+            if all(column[i].strip() in (name, _unnamed(name)) for name, column in cells.items()):
+                bad[i] = "the row repeats the header"
 
     def _known(self, label: Cells) -> Sequence[Any]:
         """What labels mean."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, rows_of
 from streamsvm.decide.reasons import NO_COLUMN
+from streamsvm.labels import new_label_notice
 from streamsvm.names import feature
 from streamsvm.pending.join import Answer, Asked
 from streamsvm.pending.models import OwnModel
@@ -317,6 +318,8 @@ class RowLearner:
     def _encode(self, label: Any) -> int:
         code = self._code.get(label)
         if code is None:
+            if (notice := new_label_notice(label, self._code)) is not None:
+                logger.warning("%s", notice)
             code = self._code[label] = len(self.classes)
             self.classes.append(label)
         return code

@@ -75,7 +75,7 @@ def text(report: Report) -> str:
         metrics, scores = report.metrics, report.metrics.scores()
         blocks += [_measures(report, scores), _probabilities(metrics), _class_table(scores.classes)]
     else:
-        blocks.append([_nothing(report.metrics)])
+        blocks.append([_nothing(report)])
     blocks += [_late(report), _knowledge(report), _refit_lines(report.refits), report.notices, _set_aside(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -99,10 +99,13 @@ def _head(report: Report) -> list[str]:
     return lines
 
 
-def _nothing(metrics: Metrics) -> str:
+def _nothing(report: Report) -> str:
     """Why there is nothing to measure."""
+    metrics = report.metrics
     if not metrics.taken:
         return "no event came: nothing to measure"
+    if report.late is not None and report.late.join.counts.labels and not metrics.unanswered:
+        return "no label found its event: nothing to learn or to measure"
     if not metrics.unanswered:
         return "no event had a label: nothing to learn or to measure (does --label name the right column?)"
     return "no event had both a label and a prediction: nothing to measure"

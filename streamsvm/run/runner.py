@@ -31,9 +31,10 @@ from connectors.events import (
 )
 from connectors.joined import JoinedSource
 from streamsvm.clock import compile_seconds, working_time
+from streamsvm.labels import blank_notices
 from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
-from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
+from streamsvm.run.abilities import Insight, Noticing, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
@@ -335,6 +336,10 @@ class Runner:
         self.report.relevance, self.report.leaders = found.relevance, found.leaders
         self.report.autocorrelation = found.autocorrelation
         self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
+        if not isinstance(self.model, Noticing):
+            self.report.notices += blank_notices(self._learner.classes)
+        if self._late is not None and self._late.key_notice:
+            self.report.notices.append(self._late.key_notice)
         if self._order_notice and self.report.metrics.order_notice:  # no label has come again since
             self.report.notices.append(self.report.metrics.order_notice)
         metrics = self.report.metrics
@@ -361,6 +366,8 @@ class Runner:
         report.ended = "max-events" if self._has_all else "end of stream"
         if not self._has_all:
             self._look_at_order(1.0)
+        if self._late is not None:
+            self._late.warn_of_keys(1)
 
     def _look_at_order(self, fraction: float) -> None:
         """Say once that labels come sorted, once half of a file says so, or all of another stream.

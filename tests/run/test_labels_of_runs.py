@@ -1,0 +1,92 @@
+"""What a run says of labels that are not what they seem: blanks, keys that never match, headers among the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import open_source
+from streamsvm import cli
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def summary(*arguments: str) -> dict[str, Any]:
+    assert cli.main(["run", *arguments, "--summary", "s.json"]) == 0
+    found: dict[str, Any] = json.loads(Path("s.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("model", ["cpm", "river.naive_bayes.GaussianNB"])
+def test_labels_that_differ_in_blanks_are_reported_once(model: str, capsys: Any) -> None:
+    Path("in.csv").write_text("x,y\n" + "1,up\n2,up \n3,down\n" * 20)
+    notices = summary("in.csv", "--label", "y", "--model", model)["notices"]
+    assert len(notices) == 1
+    out, err = capsys.readouterr()
+    assert out.count(notices[0]) == err.count(notices[0]) == 1
+
+
+def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int], Any]) -> list[str]:
+    events, labels = (["k,t,x"], ["k,t,y"])
+    events += [f"{of_event(i)},{i},{i % 2}" for i in range(n)]
+    labels += [f"{of_label(i)},{i + 5},{'ud'[i % 2]}" for i in range(n)]
+    Path("e.csv").write_text("\n".join(events) + "\n")
+    Path("l.csv").write_text("\n".join(labels) + "\n")
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--time-unit", "s"]
+    return ["e.csv", *late, "--label", "y", "--model", "cpm"]
+
+
+@pytest.mark.parametrize(
+    ("of_event", "of_label", "examples"),
+    [
+        (lambda i: f"{i + 7:06d}", lambda i: i + 7, ("'000007'", "'7'")),
+        (lambda i: i + 7, lambda i: f"{i + 7}.0", ("'7'", "'7.0'")),
+        (lambda i: f"A{i}", lambda i: f"a{i}", ("'A0'", "'a0'")),
+        (lambda i: f"order-{i}", lambda i: f"customer-{i}", ("'order-0'", "'customer-0'")),
+    ],
+    ids=["leading zeros", "decimals", "case", "other keys"],
+)
+@pytest.mark.parametrize("n", [50, 3000])
+def test_keys_that_never_match_are_told_with_an_example_of_each_side(
+    of_event: Any, of_label: Any, examples: tuple[str, str], n: int, capsys: Any
+) -> None:
+    [notice] = summary(*write_late(n, of_event, of_label))["notices"]
+    assert all(example in notice for example in examples)
+    out, err = capsys.readouterr()
+    assert out.count(notice) == 1
+    assert err.count("has found its event") == 1
+    assert "--label" not in out
+
+
+def test_keys_that_match_at_times_are_no_mistake() -> None:
+    assert summary(*write_late(200, str, lambda i: i if i % 3 else f"{i}.0"))["notices"] == []
+
+
+@pytest.mark.parametrize("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")], ids=["numbers", "mixed", "texts"])
+@pytest.mark.parametrize("n", [30, 4000])
+@pytest.mark.parametrize("label", ["y", None])
+def test_rows_that_repeat_the_header_are_rejected(cells: tuple[str, str], n: int, label: str | None) -> None:
+    rows = "".join(f"{cells[0].format(n=i % 7)},{cells[1].format(n=i % 5)},{'ud'[i % 2]}\n" for i in range(n))
+    Path("in.csv").write_text(("a,b,y\n" + rows) * 3)
+    rejected, events = [], 0
+    ignore = [] if label else ["y"]
+    for batch in open_source("in.csv", label=label, ignore=ignore):
+        rejected += batch.rejected
+        events += len(batch)
+    assert events == 3 * n
+    assert [(one.reason, one.origin["line"]) for one in rejected] == [
+        ("the row repeats the header", n + 2),
+        ("the row repeats the header", 2 * n + 3),
+    ]
+
+
+def test_a_class_with_the_name_of_its_column_is_one() -> None:
+    Path("in.csv").write_text("a,spam\n" + "x,spam\ny,ham\na,ham\n" * 20)
+    assert sum(map(len, open_source("in.csv", label="spam"))) == 60
