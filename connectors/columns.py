@@ -293,10 +293,21 @@ class TextColumns:
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
 
+    def _is_spelled(self, cells: Cells, missing: frozenset[str]) -> bool:
+        """Whether nearly all cells are numbers in the spelling that options say, and more than are plain ones."""
+        spelling = self._roles.spelling
+        if spelling is None:
+            return False
+        there = [cell for cell in cells if not is_missing(cell, missing)]
+        n = sum(map(spelling.reads, there))
+        return n > 0 and 10 * n >= 9 * len(there) and n >= sum(map(_is_number, there))
+
     def _find_spelling(self, source: str, name: str, cells: Cells) -> None:
         """Read a column as numbers in another spelling where its first cells are."""
         missing = self._missing_numbers(name)
         there = [cell for cell in cells if not is_missing(cell, missing)]
+        if self._is_spelled(cells, missing):
+            self.spelled[name] = SpelledNumbers(self._roles.spelling or Spelling())
         if self._roles.spelling is None and not looks_numeric(there, missing):
             try:
                 spelling = guess(name, there, self._roles.types.get(name) == "number")
@@ -357,11 +368,10 @@ class TextColumns:
         return missing.union(self.markers[name]) if name in self.markers else missing
 
     def _decide(self, name: str, cells: Cells) -> None:
-        spelling = self._roles.spelling
-        texts = cells if spelling is None else [spelling.plain(cell) for cell in cells]
-        numeric = looks_numeric(texts, self._missing_numbers(name))
-        if numeric and spelling is not None:
-            self.spelled[name] = SpelledNumbers(spelling)
+        numeric = looks_numeric(cells, self._missing_numbers(name))
+        if self._is_spelled(cells, self._missing_numbers(name)):
+            numeric = True
+            self.spelled[name] = SpelledNumbers(self._roles.spelling or Spelling())
         if numeric is not None:
             self.types[name] = "number" if numeric else "category"
 

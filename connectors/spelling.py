@@ -174,7 +174,7 @@ def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str]) 
         if is_frequent and distance > _FAR * (max(rest) - min(rest)):
             logger.warning(
                 "column %r: %s in %.0f %% of its first cells looks like a missing value, and is learned as a number: "
-                "--missing %s declares it (with other markers, if there are: --missing replaces the default ones)",
+                "--missing=%s declares it (with other markers, if there are: --missing replaces the default ones)",
                 *(name, texts[value], 100.0 * share, texts[value]),
             )
 

@@ -93,6 +93,16 @@ def test_texts_and_declared_categories_stay_texts(tmp_path, caplog):
     assert caplog.text == ""
 
 
+def test_a_declared_spelling_fits_declared_numbers_and_leaves_plain_columns(tmp_path):
+    text = "a;b;y\n" + "".join(f"{i},5;{i}.25;{i % 2}\n" for i in range(60))
+    for types in ({}, {"types": "a:number"}):
+        (tmp_path / "a.csv").write_text(text)
+        source = open_source(str(tmp_path / "a.csv"), label="y", delimiter=";", decimal=",", **types)
+        (batch,) = list(source)
+        assert not batch.rejected
+        assert batch.rows()[3] == {"a": 3.5, "b": 3.25}
+
+
 def test_a_resume_reads_the_same(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(csv([f"{i},5" for i in range(3000)]))
@@ -120,7 +130,7 @@ def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, 
     cells = [text if i % 20 == 0 else f"{i % 7}.5" for i in range(200)]
     column(tmp_path / "a.csv", csv(cells), delimiter=";")
     (said,) = [record.getMessage() for record in caplog.records]
-    assert f"--missing {text}" in said
+    assert f"--missing={text}" in said
     found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing=text)
     assert found[0] is None
     assert len(caplog.records) == 1
@@ -129,7 +139,7 @@ def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, 
 def test_two_values_that_stand_for_missing_ones_are_both_reported(tmp_path, caplog):
     cells = [{0: "-9999", 1: "9999"}.get(i % 20, f"{i % 7},5") for i in range(200)]
     column(tmp_path / "a.csv", csv(cells), delimiter=";", decimal=",")
-    assert {record.getMessage().split("--missing ")[1].split()[0] for record in caplog.records} == {"-9999", "9999"}
+    assert {record.getMessage().split("--missing=")[1].split()[0] for record in caplog.records} == {"-9999", "9999"}
 
 
 def test_large_values_that_are_plausible_are_not_reported(tmp_path, caplog):
