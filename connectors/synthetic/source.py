@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import itertools
+import logging
+import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +19,10 @@ from connectors.synthetic.disturbances import Event, Late
 from connectors.synthetic.scenario import Scenario, find, in_turn
 
 SCHEME = "synthetic:"
+_SKIPPED_AT_ONCE = 4096
+_TOLD_EVERY_S = 5.0
+
+logger = logging.getLogger("connectors")
 
 
 class SyntheticSource(Source):
@@ -64,11 +71,18 @@ class SyntheticSource(Source):
         return self._event / self.scenario.events
 
     def seek(self, position: Position) -> None:
-        """Generate anew and skip what was handed out."""
+        """Generate anew and skip what was handed out, with a log line every few seconds."""
         if position.get("stream") != self._made_of:
             raise ConnectorError(f"{self.name}: was made with other options before: {position.get('stream')}")
-        self._event = int(position["event"])
-        self._stream = itertools.islice(self.scenario.draw(self._seed), self._event, None)
+        self._event, self._stream = 0, self.scenario.draw(self._seed)
+        end, told_at = int(position["event"]), time.monotonic()
+        while self._event < end:
+            n = min(_SKIPPED_AT_ONCE, end - self._event)
+            deque(itertools.islice(self._stream, n), maxlen=0)
+            self._event += n
+            if time.monotonic() - told_at >= _TOLD_EVERY_S:
+                told_at = time.monotonic()
+                logger.info("%s: skipping to event %s, %d%% done", self.name, f"{end:,}", 100 * self._event // end)
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import json
+import logging
+import time
 
 import numpy as np
 import pytest
@@ -80,3 +83,18 @@ def test_resuming_with_other_options_is_refused() -> None:
     position = open_source("synthetic:sea?seed=1").position
     with pytest.raises(ConnectorError, match="other options before"):
         open_source("synthetic:sea?seed=2").seek(position)
+
+
+def test_resuming_says_how_far_it_has_skipped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = open_source("synthetic:sine?n=20000")
+    seconds = itertools.count(0.0, 3.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    with caplog.at_level(logging.INFO):
+        source.seek({**source.position, "event": 20_000})
+    assert source.fraction == 1.0
+    assert [record.getMessage() for record in caplog.records] == [
+        "synthetic:sine: skipping to event 20,000, 40% done",
+        "synthetic:sine: skipping to event 20,000, 81% done",
+    ]
