@@ -18,7 +18,7 @@ from streamsvm.labels import is_label
 from streamsvm.models import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_number
-from streamsvm.pending.classifier import key_text
+from streamsvm.pending.keys import key_text
 
 # What is kept by a state that an engine calls us with.
 STATE = "streamsvm"

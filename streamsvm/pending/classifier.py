@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 from river import base
 
 from connectors.events import LateLabels
-from connectors.held import Texts
 from connectors.times import scaled, seconds_of
 from streamsvm.datetimes import names_of_times, notice, with_times
 from streamsvm.decide.deciding import DecidingClassifier
@@ -22,9 +20,9 @@ from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
 from streamsvm.labels import check_label
 from streamsvm.locks import Lock, locked
-from streamsvm.models import encode_label
 from streamsvm.parameters import check_number
 from streamsvm.pending.join import Answer, Events, Join
+from streamsvm.pending.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.pending.models import OtherModel, OwnModel, is_own
 from streamsvm.pending.store import Store
 
@@ -106,6 +104,7 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         self._join: Join | None = None
         self._timed: set[Hashable] = set()  # names of datetimes, of which was said how they are learned
         self._sets, self._lock = AllSets(), Lock()
+        self._keys, self._key_notice = KeyExamples(), ""
         # What decides by costs around a classifier of this package is none of its business: it learns as without.
         self._deciding = model if isinstance(model, DecidingClassifier) and is_own(model.model) else None
         own = model if self._deciding is None else self._deciding.model
@@ -280,7 +279,13 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             join = self._joined()
             moment = self._moment(time, join)
             labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
-            join.step(_NO_EVENTS, labels, [key_text(x if key is None else key)])
+            keys = [key_text(x if key is None else key)]
+            join.step(_NO_EVENTS, labels, keys)
+            self._keys.add([], keys)
+            if not self._key_notice and join.counts.labels == MANY_LABELS:
+                self._key_notice = self._keys.notice(join.totals())
+                if self._key_notice:
+                    logger.warning("%s", self._key_notice)
 
     @locked
     def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
@@ -303,7 +308,9 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         elif (timed := with_times(x)) is not None:
             self._say_times(x)
             x = timed
-        events = Events([x], [key_text(key)], np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
+        keys = [key_text(key)]
+        self._keys.add(keys, [])
+        events = Events([x], keys, np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
         [answer], _ = join.step(events, _NO_LABELS, [])
         return answer
 
@@ -335,6 +342,11 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
             return join.store.clock
         return scaled(seconds_of(time), "s")
 
+    @property
+    def notices(self) -> list[str]:
+        """What is strange about the features and labels of the classifier, and keys that never match."""
+        return [*getattr(self.model, "notices", []), *filter(None, [self._key_notice])]
+
     # How it stands ----------------------------------------------------------------------------------------------------
 
     @property
@@ -351,32 +363,3 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
 
 _NO_EVENTS = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
 _NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))
-
-
-def key_texts(keys: Sequence[Any]) -> Sequence[str]:
-    """Keys as texts."""
-    return keys if isinstance(keys, Texts) or set(map(type, keys)) <= {str} else list(map(key_text, keys))
-
-
-def key_text(key: Any) -> str:
-    """A key as a text, in which 17 and "17" are the same.
-
-    Raises
-    ------
-    TypeError
-        For what has no text of its own.
-
-    Examples
-    --------
-    >>> key_text(17), key_text("17"), key_text(17.0), key_text(("a", 1))
-    ('17', '17', '17', '{"tuple": ["a", 1]}')
-    """
-    if type(key) is str:
-        return key
-    if isinstance(key, float) and key.is_integer():
-        key = int(key)
-    if isinstance(key, bytes):
-        return key.decode("utf-8", "surrogateescape")
-    if isinstance(key, int | float | str) and not isinstance(key, bool):
-        return str(key)
-    return json.dumps(encode_label(key))

@@ -16,8 +16,8 @@ from connectors.events import Batch, LateLabels
 from connectors.held import numbers_of
 from streamsvm.decide.decisions import Decided, Decisions
 from streamsvm.pending.budget import LabelBudget
-from streamsvm.pending.classifier import key_texts
 from streamsvm.pending.join import Counts, Events, Join, Joined
+from streamsvm.pending.keys import MANY_LABELS, KeyExamples, key_texts
 from streamsvm.pending.store import Store, TooSmall
 from streamsvm.run.abilities import State
 from streamsvm.run.deciding import with_decided
@@ -31,20 +31,6 @@ logger = logging.getLogger("streamsvm.run")
 
 N_ORIGINS = 2  # numbers that tell where an event came from, at most
 _OCTAVES, _STEPS = 48, 8  # of lags: from a millisecond on, so many steps in which they double
-
-
-_KEYS = 1_000  # of each side that are kept for messages
-_MANY = 1_000  # labels, none of which finds its event
-
-
-def _plain(key: str) -> str:
-    """A key without what often differs between two sources: blanks, leading zeros, decimals, cases, quotes."""
-    text = key.strip().strip("\"'").casefold()
-    with contextlib.suppress(ValueError, OverflowError):
-        number = float(text)
-        if number.is_integer() and abs(number) < 2.0**53:
-            return str(int(number))
-    return text.lstrip("0")
 
 
 class Lags:
@@ -117,7 +103,7 @@ class LateLearning:
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, decisions=decisions)
         self.lags, self.estimate = Lags(), Estimate(window)
         self.budget = None if settings.budget is None else LabelBudget(settings.budget)
-        self._keys: tuple[dict[str, str], dict[str, str]] = {}, {}
+        self._keys = KeyExamples()
         self._warned = False
         self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
         """Of the events last answered, those whose labels are asked for."""
@@ -132,8 +118,8 @@ class LateLearning:
         with _room():
             answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         if not self.join.counts.answered:
-            self._note_keys(batch, late)
-            self.warn_of_keys(_MANY)
+            self._keys.add(batch.keys or (), late.keys)
+            self.warn_of_keys(MANY_LABELS)
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
@@ -149,27 +135,10 @@ class LateLearning:
         )
         return with_decided(Answers(batch, codes[keep], scores[keep], probas), found), joined
 
-    def _note_keys(self, batch: Batch, late: LateLabels) -> None:
-        """Note some keys of events and labels, by how they read without zeros, blanks and cases."""
-        for found, keys in zip(self._keys, (batch.keys or (), late.keys), strict=True):
-            for key in key_texts(keys[: max(_KEYS - len(found), 0)]):
-                found.setdefault(_plain(key), key)
-
     @property
     def key_notice(self) -> str:
         """What to say where not one of many labels has found its event; empty for nothing."""
-        totals, (of_events, of_labels) = self.join.totals(), self._keys
-        found = totals["answered"] + totals["late"] + totals["repeated"] + totals["corrected"]
-        if found or not of_events or not of_labels:
-            return ""
-        alike = next((plain for plain in of_labels if plain in of_events), None)
-        if alike is not None and of_events[alike] == of_labels[alike]:
-            return ""  # their times keep them apart
-        keys = [held[alike] if alike is not None else next(iter(held.values())) for held in self._keys]
-        return (
-            f"none of {totals['labels']:,} labels has found its event: keys of events are such as {keys[0]!r}, keys of "
-            f"labels such as {keys[1]!r}; they must be equal as texts (do both streams mean the same by the key?)"
-        )
+        return self._keys.notice(self.join.totals())
 
     def warn_of_keys(self, least: int) -> None:
         """Say once, after at least so many labels, that none has found its event."""

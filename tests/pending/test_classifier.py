@@ -169,3 +169,22 @@ def test_where_events_wait_as_dicts_a_folder_is_refused_at_once(tmp_path: Any) -
     DelayedClassifier(StreamSVMClassifier(cost=COST), folder=str(tmp_path))
     with pytest.raises(ValueError, match="not for GaussianNB"):
         DelayedClassifier(naive_bayes.GaussianNB(), folder=str(tmp_path))
+
+
+def test_keys_that_never_match_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = DelayedClassifier(CPMClassifier())
+    for i in range(1_100):
+        model.predict_one({"a": i % 7}, key=i)
+        model.learn_one(f"{i:06d}", i % 2)
+    [notice] = model.notices
+    assert "'0'" in notice
+    assert "'000000'" in notice
+    assert caplog.text.count(notice) == 1
+
+
+def test_keys_of_which_some_match_are_no_mistake() -> None:
+    model = DelayedClassifier(CPMClassifier())
+    for i in range(1_100):
+        model.predict_one({"a": i % 7}, key=i)
+        model.learn_one(str(i) if i % 3 else f"{i:06d}", i % 2)
+    assert model.notices == []
