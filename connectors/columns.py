@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,60 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
-from connectors.cells import Bad, Cells, is_missing, shown
+from connectors.cells import Bad, Cells, shown
 from connectors.counters import is_index, warn_if_counter
 from connectors.events import ConnectorError, Features, Table
 from connectors.held import Coded, Texts
+from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
-from connectors.spelling import SpelledNumbers, Spelling, guess, warn_of_sentinels
+from connectors.spelling import warn_of_sentinels
 from connectors.times import Times
 
 _PLAINLY_MISSING = frozenset({"", "?"})
 _MEMO_SIZE = 1 << 16
 _PER_NUMBER = 9
-_MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_STRAYS = 10 * _PER_NUMBER
 
 logger = logging.getLogger("connectors")
-
-
-def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING_NUMBERS) -> NDArray[np.float64]:
-    """Cells as floats, NaN where missing; what is neither is noted in `bad`.
-
-    Examples
-    --------
-    >>> bad = {}
-    >>> numbers("x", ["1", "", "one"], bad), bad
-    (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
-    """
-    if "_" not in "".join(cells):
-        if missing is MISSING_NUMBERS:  # of which none is a number
-            with contextlib.suppress(ValueError):
-                return np.fromiter(map(float, cells), np.float64, len(cells))
-        with contextlib.suppress(ValueError):
-            return np.array([math.nan if cell in missing else float(cell) for cell in cells], dtype=np.float64)
-    return np.array([_number(name, i, cell, bad, missing) for i, cell in enumerate(cells)], dtype=np.float64)
-
-
-def number_of(value: Any) -> float:
-    """A value as float. Python would read ``1_000``, but the underscore is the mark of an identifier.
-
-    Raises
-    ------
-    ValueError
-        If it is not a number.
-    """
-    if isinstance(value, str) and "_" in value:
-        raise ValueError(f"not a number: {shown(value)}")
-    return float(value)
-
-
-def _number(name: str, i: int, cell: str, bad: Bad, missing: frozenset[str]) -> float:
-    try:
-        return math.nan if is_missing(cell, missing) else number_of(cell)
-    except ValueError:
-        bad.setdefault(i, f"'{name}' is not a number: {shown(cell)}")
-        return math.nan
 
 
 def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.object_]:
@@ -75,15 +36,6 @@ def categories(cells: Cells, missing: frozenset[str] = MISSING) -> NDArray[np.ob
     column = np.empty(len(cells), dtype=object)
     column[:] = cells if missing.isdisjoint(cells) else [None if cell in missing else cell for cell in cells]
     return column
-
-
-def number_or_text(cell: str) -> float | str | None:
-    """A cell of a column that holds both, None where it is NaN."""
-    try:
-        number = number_of(cell)
-    except ValueError:
-        return cell
-    return None if math.isnan(number) else number
 
 
 class Values(dict[str, Any]):
@@ -98,53 +50,6 @@ class Values(dict[str, Any]):
             self.clear()
         value = self[text] = None if text in self._missing else self._convert(text)
         return value
-
-
-def looks_numeric(cells: Iterable[str], missing: frozenset[str] = MISSING_NUMBERS) -> bool | None:
-    """Whether what is not missing are numbers, but for one in ten at most; None where all is missing.
-
-    A stray text among numbers is a malformed cell, that is set aside when its event is read, and no reason to take
-    every number for a category.
-    """
-    there = [cell for cell in cells if not is_missing(cell, missing)]
-    if not there:
-        return None
-    return 10 * sum(map(_is_number, there)) >= 9 * len(there)
-
-
-def repeated_texts(name: str, cells: Iterable[str], missing: frozenset[str] = MISSING_NUMBERS) -> dict[str, float]:
-    """Texts among the numbers of a column that stand for missing values, such as ``unknown``, with their shares.
-
-    There are one or two of them, without digits, each at least five times. More than half of the cells are numbers, and
-    at least ten different ones or some not whole, so that a column of codes, such as 1, 2, 3 and A, stays a category.
-
-    Examples
-    --------
-    >>> repeated_texts("x", [*map(str, range(15)), *5 * ["unknown"]])
-    {'unknown': 0.25}
-    >>> repeated_texts("x", 5 * ["1", "2", "3", "A"])
-    {}
-    """
-    there = [cell.strip() for cell in cells if not is_missing(cell, missing)]
-    texts = Counter(cell for cell in there if not _is_number(cell))
-    are_markers = 0 < len(texts) <= _MOST_MARKERS and all(
-        n >= _LEAST_REPEATS and text != name and not any(map(str.isdigit, text)) for text, n in texts.items()
-    )
-    if not are_markers or 2 * texts.total() >= len(there) or _are_codes(set(there) - set(texts)):
-        return {}
-    return {text: n / len(there) for text, n in texts.items()}
-
-
-def _are_codes(numbers: Collection[str]) -> bool:
-    return len(numbers) < _LEAST_NUMBERS and all(number_of(cell).is_integer() for cell in numbers)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        number_of(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def label_of(text: str) -> int | str:
@@ -231,6 +136,8 @@ class TextColumns:
         For nominal columns, the only values (ARFF); none of them is missing.
     unnamed
         The columns without a name of their own, in order.
+    are_typed
+        Whether the source tells numbers from texts.
     """
 
     def __init__(
@@ -240,6 +147,7 @@ class TextColumns:
         *,
         allowed: dict[str, frozenset[str]] | None = None,
         unnamed: Sequence[str] = (),
+        are_typed: bool = False,
     ) -> None:
         self._index = {name: i for i, name in enumerate(names)}
         self._roles = roles
@@ -247,14 +155,11 @@ class TextColumns:
         self._unnamed = [name for name in unnamed if name in self._features and name not in roles.types]
         self._allowed = allowed or {}
         self._labels = Labels(self._missing(roles.label))
-        self._values = Values(roles.missing_numbers, number_or_text)
+        self._values: dict[str, Values] = {}
         self.times = Times(roles.time_unit, roles.time_format)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
         """What is decided: number, category, mixed, time or ignore, by name."""
-        self.markers: dict[str, list[str]] = {}
-        """Texts that stand for missing values in one column of numbers only, by name."""
-        self.spelled: dict[str, SpelledNumbers] = {}
-        """The numbers of columns in another spelling, by name."""
+        self.numbers = NumberColumns(roles, are_typed)
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
@@ -262,16 +167,13 @@ class TextColumns:
     def decided(self) -> dict[str, Any]:
         """What is decided so far, as JSON."""
         found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}
-        spellings = {name: [each.spelling.decimal, each.spelling.thousands] for name, each in self.spelled.items()}
-        found |= {"markers": dict(self.markers)} if self.markers else {}
-        return found | ({"spellings": spellings} if spellings else {})
+        return found | self.numbers.decided
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided before."""
         self.types, self.strays = dict(decided["types"]), dict(decided["strays"])
         self.times.restore(decided.get("units", {}))
-        self.markers = dict(decided.get("markers", {}))
-        self.spelled = {name: SpelledNumbers(Spelling(*pair)) for name, pair in decided.get("spellings", {}).items()}
+        self.numbers.restore(decided)
         self._leave_out()
 
     def _leave_out(self) -> None:
@@ -281,47 +183,25 @@ class TextColumns:
         """Decide the undecided columns by rows seen at the start; units of times by those of a whole file."""
         self._decide_unnamed(source, rows)
         undecided = [name for name in self._features if name not in self.types]
-        for name in undecided:
-            cells = [row[self._index[name]] for row in rows]
-            self._find_markers(name, cells)
-            self._decide(name, cells)
         for name in self._features:
-            if (self.types.get(name) == "category" and name in undecided) or self._roles.types.get(name) == "number":
-                self._find_spelling(source, name, [row[self._index[name]] for row in rows])
+            if name in undecided or self.types[name] == "number":
+                try:
+                    kind = self.numbers.decide(name, [row[self._index[name]] for row in rows])
+                except ValueError as error:
+                    raise ConnectorError(f"{source}: {error}") from None
+                if kind is not None:
+                    self.types.setdefault(name, kind)
         self.warn_of_counters(undecided, rows)
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
-
-    def _is_spelled(self, cells: Cells, missing: frozenset[str]) -> bool:
-        """Whether nearly all cells are numbers in the spelling that options say, and more than are plain ones."""
-        spelling = self._roles.spelling
-        if spelling is None:
-            return False
-        there = [cell for cell in cells if not is_missing(cell, missing)]
-        n = sum(map(spelling.reads, there))
-        return n > 0 and 10 * n >= 9 * len(there) and n >= sum(map(_is_number, there))
-
-    def _find_spelling(self, source: str, name: str, cells: Cells) -> None:
-        """Read a column as numbers in another spelling where its first cells are."""
-        missing = self._missing_numbers(name)
-        there = [cell for cell in cells if not is_missing(cell, missing)]
-        if self._is_spelled(cells, missing):
-            self.spelled[name] = SpelledNumbers(self._roles.spelling or Spelling())
-        if self._roles.spelling is None and not looks_numeric(there, missing):
-            try:
-                spelling = guess(name, there, self._roles.types.get(name) == "number")
-            except ValueError as error:
-                raise ConnectorError(f"{source}: {error}") from None
-            if spelling is not None:
-                self.spelled[name], self.types[name] = SpelledNumbers(spelling), "number"
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
         """Warn of those features among the columns that are numbers and only count up."""
         for name in names:
             if name in self._features and self.types.get(name) == "number":
                 cells = [row[self._index[name]] for row in rows]
-                values = self._read_numbers(name, cells, {})
+                values = self.numbers.read(name, cells, {})
                 warn_if_counter(name, values)
                 warn_of_sentinels(name, values.tolist(), cells)
 
@@ -352,29 +232,6 @@ class TextColumns:
             )
         self._leave_out()
 
-    def _find_markers(self, name: str, cells: Cells) -> None:
-        shares = repeated_texts(name, cells, self._roles.missing_numbers)
-        for text, share in shares.items():
-            logger.warning(
-                "column %r holds numbers and, in %.0f %% of its first cells, the text %s, which is read as missing: "
-                "--types %s:category keeps all as texts, --missing names such texts for all columns",
-                *(name, 100 * share, shown(text), name),
-            )
-        if shares:
-            self.markers[name] = list(shares)
-
-    def _missing_numbers(self, name: str) -> frozenset[str]:
-        missing = self._roles.missing_numbers
-        return missing.union(self.markers[name]) if name in self.markers else missing
-
-    def _decide(self, name: str, cells: Cells) -> None:
-        numeric = looks_numeric(cells, self._missing_numbers(name))
-        if self._is_spelled(cells, self._missing_numbers(name)):
-            numeric = True
-            self.spelled[name] = SpelledNumbers(self._roles.spelling or Spelling())
-        if numeric is not None:
-            self.types[name] = "number" if numeric else "category"
-
     def read(self, rows: Sequence[Cells]) -> Events:
         """Rows, all of the same width, as columns."""
         cells: Sequence[Cells] = list(zip(*rows, strict=True)) or [()] * len(self._index)
@@ -397,7 +254,7 @@ class TextColumns:
         return used | {name: kind for name, kind in own if name in alone}
 
     def _is_plain(self, name: str) -> bool:
-        return self.types.get(name) == "number" and name not in self.markers and name not in self.spelled
+        return self.types.get(name) == "number" and self.numbers.is_plain(name)
 
     def _others(self) -> tuple[str | None, ...]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -407,7 +264,7 @@ class TextColumns:
         bad: Bad = {}
         table: Table = {}
         for name in self._features:
-            table |= self._feature(name, cells[name], bad)
+            table |= self.feature(name, cells[name], bad)
         label, key, time = (None if name is None else cells[name] for name in self._others())
         assert not isinstance(label, np.ndarray), "only numbers and times are arrays"
         assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
@@ -447,15 +304,15 @@ class TextColumns:
     def _missing(self, name: str | None) -> frozenset[str]:
         return self._roles.missing - self._allowed.get(name or "", frozenset())
 
-    def _feature(self, name: str, cells: Cells | NDArray[np.float64], bad: Bad) -> Table:
+    def feature(self, name: str, cells: Cells | NDArray[np.float64], bad: Bad) -> Table:
+        """What the cells of a column mean; why an event cannot be taken is noted in `bad`."""
+        if name not in self.types or self.numbers.is_open(name):
+            decided = self.numbers.decide_late(name, cells)
+            if decided is not None:
+                self.types.setdefault(name, decided)
         if isinstance(cells, np.ndarray):
             self._turn(name, (), len(cells))
             return {name: cells}
-        if name not in self.types:
-            # The first cell there is decides, so that the size of batches does not matter.
-            self._decide(
-                name, [next((cell for cell in cells if not is_missing(cell, self._missing_numbers(name))), "")]
-            )
         kind = self.types.get(name)
         if kind == "time":
             return self.times.features(name, cells, bad, self._roles.missing_numbers)
@@ -463,50 +320,39 @@ class TextColumns:
 
     def _column(self, name: str, kind: str | None, cells: Cells, bad: Bad) -> NDArray[Any]:
         if kind == "mixed":
-            return self._mixed(cells)
+            return self._mixed(name, cells)
         if kind != "category":
-            return self._numbers(name, cells, bad)
+            return self._read_numbers(name, cells, bad)
         self._check_allowed(name, cells, bad)
         return categories(cells, self._missing(name))
 
-    def _mixed(self, cells: Cells) -> NDArray[np.object_]:
+    def _mixed(self, name: str, cells: Cells) -> NDArray[np.object_]:
+        values = self._values.get(name)
+        if values is None:
+            convert = functools.partial(self.numbers.number_or_text, name)
+            values = self._values[name] = Values(self.numbers.missing(name), convert)
         column = np.empty(len(cells), dtype=object)
-        column[:] = [self._values[cell] for cell in cells]
+        column[:] = [values[cell] for cell in cells]
         return column
 
-    def _read_numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[np.float64]:
-        """Cells as floats, in the spelling of their column; what is no number is noted in `bad`."""
-        missing, spelled = self._missing_numbers(name), self.spelled.get(name)
-        if spelled is None:
-            return numbers(name, cells, bad, missing)
-        column = np.full(len(cells), math.nan)
-        for i, cell in enumerate(cells):
-            if not is_missing(cell, missing):
-                try:
-                    column[i] = spelled[cell]
-                except KeyError:
-                    bad[i] = (
-                        f"'{name}' is not a number in its spelling ({spelled.spelling.options(name)}): {shown(cell)}"
-                    )
-        return column
-
-    def _numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
+    def _read_numbers(self, name: str, cells: Cells, bad: Bad) -> NDArray[Any]:
         found: Bad = {}
-        column = self._read_numbers(name, cells, found)
+        column = self.numbers.read(name, cells, found)
         turn = None if name in self._roles.types else self._turn(name, found, len(cells))
         for i, reason in found.items():
             if turn is None or i < turn:
                 bad.setdefault(i, reason)
+                self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
         logger.warning(
             "column %r, so far of numbers, holds texts such as %s: from there on they are categories; types=%s:number "
-            "sets their events aside",
+            "sets their events aside, --missing names texts that are missing values",
             *(name, shown(cells[turn]), name),
         )
         self.types[name] = "mixed"
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
-        return np.concatenate([before, self._mixed(cells[turn:])])
+        return np.concatenate([before, self._mixed(name, cells[turn:])])
 
     def _turn(self, name: str, strays: Iterable[int], n: int) -> int | None:
         """The row of the text that is one too many, given the rows of all texts, ascending."""

@@ -88,15 +88,18 @@ class ArffFormat(TypedColumns):
         self._defaults = [
             "0" if kind in _NUMBERS else kind[0] if isinstance(kind, list) else "?" for kind in attributes.values()
         ]
-        declared = {name: "number" if kind in _NUMBERS else "category" for name, kind in attributes.items()}
-        self._undeclared = [name for name in attributes if name not in roles.types]
+        # What strings mean is decided by their first values, as in CSV.
+        declared = {
+            name: "number" if kind in _NUMBERS else "category" for name, kind in attributes.items() if kind != "string"
+        }
+        self._undeclared = [name for name in declared if name not in roles.types]
         roles.types = declared | roles.types
         nominal = {
             name: frozenset(kind)
             for name, kind in attributes.items()
             if isinstance(kind, list) and roles.types[name] == "category"
         }
-        self._columns = TextColumns(list(attributes), roles, allowed=nominal)
+        self._columns = TextColumns(list(attributes), roles, allowed=nominal, are_typed=True)
 
     def records(self, lines: Sequence[str], bad: Mapping[int, str], last: bool, limit: int) -> Records:
         """One event a line, few at a time where they have very many columns."""
@@ -142,7 +145,7 @@ class ArffFormat(TypedColumns):
         return row
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Decide the units of times; all types are declared."""
+        """Decide what strings are, and the units of times; all other types are declared."""
         assert self._columns is not None
         self._columns.decide(self._source, rows, whole)
         self._columns.warn_of_counters(self._undeclared, rows)

@@ -20,17 +20,19 @@ import numpy as np
 import orjson
 
 from connectors.cells import Bad, shown
-from connectors.columns import Events, Labels, number_of
+from connectors.columns import Events, Labels
 from connectors.counters import warn_if_counter
 from connectors.events import ConnectorError
 from connectors.files import register_text
 from connectors.formats import SAMPLE, Records, TypedValues, line_records
+from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
-from connectors.spelling import SpelledNumbers, Spelling, guess
+from connectors.spelling import warn_of_sentinels
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
+_FEWEST = 100  # events of a stream without end that are looked at
 logger = logging.getLogger("connectors")
 
 _NESTED = frozenset({dict, list})
@@ -48,30 +50,26 @@ class JsonFormat(TypedValues):
     def __init__(self, options: Options) -> None:
         self._source = options.name
         self._roles = Roles.of(options)
-        self._missing = frozenset({None, *self._roles.missing})
+        self._missing = frozenset({None, *self._roles.missing, *self._roles.missing_values})
+        self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
         self._labels = Labels(self._roles.missing, str)
         self.times = Times(self._roles.time_unit, self._roles.time_format)
         self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
-        self._spelled: dict[str, SpelledNumbers] = {}
+        self.numbers = NumberColumns(self._roles, are_typed=True)
+        self._first: list[dict[str, Any]] = []
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]
 
     @property
     def decided(self) -> Mapping[str, Any]:
-        """The units of times, and the spellings of numbers in texts."""
-        spellings = {name: [each.spelling.decimal, each.spelling.thousands] for name, each in self._spelled.items()}
-        found: dict[str, Any] = {"types": {}, "strays": {}, "units": dict(self.times.guesses)}
-        return found | ({"spellings": spellings} if spellings else {})
+        """The units of times, and which texts are numbers or missing ones."""
+        return {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
 
     def restore(self, decided: Mapping[str, Any]) -> None:
-        """Go back to the units decided when a position was taken."""
+        """Go back to what was decided when a position was taken."""
         self.times.restore(decided.get("units", {}))
-        for name, pair in decided.get("spellings", {}).items():
-            self._spell(name, Spelling(*pair))
-
-    def _spell(self, name: str, spelling: Spelling) -> None:
-        self._spelled[name], self._convert[name] = SpelledNumbers(spelling), "number"
+        self.numbers.restore(decided)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none, but a look at the first lines tells an object that is spread over several."""
@@ -117,25 +115,38 @@ class JsonFormat(TypedValues):
             times = [name for name, kind in self._convert.items() if kind == "time"]
             for name in dict.fromkeys(filter(None, [self._roles.time, *times])):
                 self.times.decide(self._source, name, [row.get(name) for row in rows])
-        if not self._roles.bare:
-            self._find_spellings(rows)
-            self._warn_of_counters(rows)
+            self._look_at(rows)
 
-    def _find_spellings(self, rows: Sequence[Any]) -> None:
-        """Read names as numbers whose first values are texts, nearly all of which are numbers in one spelling."""
-        for name in self._roles.features(rows[0] if rows else ()):
+    def _look_at(self, rows: Sequence[Any], *, is_file: bool = True) -> None:
+        """Decide which texts are numbers, and warn of numbers that count up or stand for missing values."""
+        self.numbers.is_sampled = True
+        for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
             values = [row.get(name) for row in rows]
-            if name not in self._convert and set(map(type, values)) in ({str}, _PERHAPS_MISSING):
-                there = [value for value in values if value and value not in self._roles.missing_numbers]
-                spelling = self._roles.spelling or guess(name, there)
-                if spelling is not None and 10 * sum(map(spelling.reads, there)) >= 9 * len(there):
-                    self._spell(name, spelling)
+            kinds = set(map(type, values))
+            if str in kinds and self._convert.get(name) in (None, "number"):
+                self._find_numbers(name, values, is_file)
+            elif name not in self._convert and kinds <= _NUMBERS:
+                numbers = np.array(values, dtype=np.float64)
+                warn_if_counter(name, numbers)
+                warn_of_sentinels(name, numbers.tolist())
 
-    def _warn_of_counters(self, rows: Sequence[Any]) -> None:
-        for name in self._roles.features(rows[0] if rows else ()):
-            values = [row.get(name) for row in rows]
-            if name not in self._convert and set(map(type, values)) <= _NUMBERS:
-                warn_if_counter(name, np.array(values, dtype=np.float64))
+    def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool) -> None:
+        texts = [value for value in values if type(value) is str]
+        numbers = [repr(value) for value in values if type(value) in (int, float)]
+        try:
+            if self.numbers.decide(name, texts) == "category" and name not in self._convert:
+                self.numbers.find_markers(name, texts + numbers)
+        except ValueError as error:
+            if is_file:
+                raise ConnectorError(f"{self._source}: {error}") from None
+            logger.warning("%s", error)
+
+    def _gather(self, rows: Sequence[Any]) -> None:
+        """Keep the first events of a stream without end until there are enough to look at."""
+        self._first += map(dict, rows)
+        if len(self._first) >= _FEWEST:
+            self._look_at(self._first, is_file=False)
+            self._first = []
 
     def _check_others(self, names: Iterable[str], n: int) -> None:
         """Miss ignored and declared names that no event has; they may come later where there are more events."""
@@ -179,6 +190,8 @@ class JsonFormat(TypedValues):
         """The objects, which lose their label, key, time and ignored fields."""
         bad: Bad = {}
         roles = self._roles
+        if not (self.numbers.is_sampled or roles.bare):
+            self._gather(rows)
         label, key, time = (
             None if name is None else [row.pop(name, None) for row in rows]
             for name in (roles.label, roles.key, roles.time)
@@ -210,10 +223,14 @@ class JsonFormat(TypedValues):
         kinds = set(map(type, chain.from_iterable(map(dict.values, rows))))
         if not kinds.isdisjoint(_NESTED):
             rows = [self._flat(row, i, bad) for i, row in enumerate(rows)]
-        if not kinds.isdisjoint(_PERHAPS_MISSING):
+        if not kinds.isdisjoint(self._may_be_missing):
             gone = self._missing
             rows = [row if gone.isdisjoint(row.values()) else _without(row, gone) for row in rows]
-        for name, kind in self._convert.items():
+        for name, texts in self.numbers.markers.items():
+            for row in rows:
+                if row.get(name) in texts:
+                    del row[name]
+        for name, kind in (dict.fromkeys(self.numbers.spelled, "number") | self._convert).items():
             for i, row in enumerate(rows):
                 self._convert_one(row, name, kind, i, bad)
         return rows
@@ -233,8 +250,8 @@ class JsonFormat(TypedValues):
                 del row[name]
             elif kind == "number" and row.get(name) in self._roles.missing_numbers:
                 del row[name]
-            elif name in row and name in self._spelled and isinstance(row[name], str):
-                row[name] = self._spelled[name][row[name]]
+            elif name in row and name in self.numbers.spelled and isinstance(row[name], str):
+                row[name] = self.numbers.spelled[name][row[name]]
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])
         except (KeyError, TypeError, ValueError) as error:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from connectors.cells import Bad, shown
-from connectors.columns import Events, Labels, number_of
+from connectors.columns import Events, Labels
 from connectors.events import ConnectorError, SparseRows
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
+from connectors.number_columns import number_of
 from connectors.options import MISSING, Options
 
 

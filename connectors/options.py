@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -312,6 +314,15 @@ class Roles:
     def missing_numbers(self) -> frozenset[str]:
         """The texts of numbers and times that are missing values."""
         return MISSING_NUMBERS if self.missing is MISSING else self.missing
+
+    @property
+    def missing_values(self) -> list[float]:
+        """The numbers that are declared missing."""
+        found = []
+        for text in () if self.missing is MISSING else self.missing:
+            with contextlib.suppress(ValueError):
+                found.append(float(text))
+        return sorted(value for value in found if math.isfinite(value))
 
     @property
     def unused(self) -> list[str]:

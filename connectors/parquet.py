@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from connectors.ahead import AheadSource
 from connectors.arrow_cells import floats_of
 from connectors.cells import Bad
-from connectors.columns import Labels, categories, numbers
+from connectors.columns import Labels, TextColumns, categories
 from connectors.counters import warn_if_counter
 from connectors.events import (
     BATCH_BYTES,
@@ -32,6 +33,7 @@ from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
 from connectors.results import check_replaced
 from connectors.sinks import flat_columns, sync_directory, writing
+from connectors.spelling import warn_of_sentinels
 from connectors.times import Times, time_features
 
 _PART_ROWS = 1 << 17
@@ -48,7 +50,10 @@ def _arrow(name: str) -> Any:
 
 
 class ParquetSource(AheadSource):
-    """Events by row batches. Numbers and truth values are numeric columns, texts are categories, times by choice."""
+    """Events by row batches. Numbers and truth values are numeric columns, times by choice.
+
+    Texts are categories, or numbers where their first thousand are, as in CSV.
+    """
 
     def __init__(self, path: str, options: Options) -> None:
         super().__init__()
@@ -73,6 +78,10 @@ class ParquetSource(AheadSource):
         for name in (*self._features, self._roles.label):
             if name is not None:
                 self._check_type(name, schema.field(name).type)
+        self._of_texts = [name for name in self._features if self._kind(schema.field(name).type) == "category"]
+        self._texts = TextColumns(self._of_texts, self._roles, are_typed=True)
+        self._texts.times = self._times
+        self._absent = self._roles.missing_values
         self._total = sum(file.metadata.num_rows for file in self._files)
         self._row = 0
 
@@ -114,16 +123,22 @@ class ParquetSource(AheadSource):
                 for part in file.iter_batches(read, row_groups=[number], columns=columns):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
                     if self._row == 0:
-                        self._warn_of_counters(part.slice(0, _SAMPLE))
+                        self._look_at(part.slice(0, _SAMPLE))
                     for start in range(first, len(part), self._batch_size):
                         yield self._batch(part.slice(start, self._batch_size))
             except (OSError, self._pa.ArrowException) as error:
                 raise ConnectorError(f"{self.name}: cannot be read after row {self._row}: {error}") from error
 
-    def _warn_of_counters(self, rows: Any) -> None:
-        for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            if name in self._features and name not in self._roles.types and self._kind(column.type) == "number":
-                warn_if_counter(name, self._column(name, column, {})[name])
+    def _look_at(self, rows: Any) -> None:
+        """Decide the columns of texts, and warn of numbers that count up or stand for missing values."""
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        cells = zip(*(_texts(columns[name]) for name in self._of_texts), strict=True)
+        self._texts.decide(self.name, list(cells), False)
+        for name in self._features:
+            if name not in self._roles.types and self._kind(columns[name].type) == "number":
+                values = self._column(name, columns[name], {})[name]
+                warn_if_counter(name, values)
+                warn_of_sentinels(name, values.tolist())
 
     def _others(self) -> Sequence[str | None]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -168,22 +183,24 @@ class ParquetSource(AheadSource):
 
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
+        if kind == "category":
+            return self._texts.feature(name, _texts(column), bad)
         wanted = self._roles.types.get(name, kind)
-        missing = self._roles.missing_numbers
         if wanted == "time":
             found = self._milliseconds(column)
             if found is None:
-                return dict(self._times.features(name, _plain(column), bad, missing))
+                return dict(self._times.features(name, _plain(column), bad, self._roles.missing_numbers))
             return dict(time_features(name, *found))
-        if wanted == "number" and column.type == self._pa.float64():
-            return {name: floats_of(column)}
-        if kind == wanted == "number":
-            # A copy, since what pyarrow lends is read-only.
-            return {name: np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))}
-        texts = ["" if value is None else str(value) for value in column.to_pylist()]
-        return {
-            name: numbers(name, texts, bad, missing) if wanted == "number" else categories(texts, self._roles.missing)
-        }
+        if wanted == "category":
+            return {name: categories(_texts(column), self._roles.missing)}
+        # Of other columns a copy, since what pyarrow lends is read-only.
+        is_plain = column.type == self._pa.float64()
+        values = (
+            floats_of(column)
+            if is_plain
+            else np.array(column.cast(self._pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        )
+        return {name: np.where(np.isin(values, self._absent), math.nan, values) if self._absent else values}
 
     def _read_times(self, name: str, column: Any, bad: Bad) -> NDArray[np.int64]:
         """The times of events."""
@@ -208,8 +225,8 @@ class ParquetSource(AheadSource):
 
     @property
     def _read_position(self) -> Position:
-        """The number of rows, a fingerprint of the first file, and the units of times."""
-        return {"row": self._row, "sha256": self._fingerprint, "units": dict(self._times.guesses)}
+        """The number of rows, a fingerprint of the first file, and what is decided of texts and times."""
+        return {"row": self._row, "sha256": self._fingerprint} | self._texts.decided
 
     @property
     def _read_fraction(self) -> float | None:
@@ -219,11 +236,16 @@ class ParquetSource(AheadSource):
         if position.get("sha256") != self._fingerprint or not 0 <= int(position["row"]) <= self._total:
             raise ConnectorError(f"{self.name}: is not the file that was read before")
         self._row = int(position["row"])
-        self._times.restore(position.get("units", {}))
+        self._texts.restore({"types": {}, "strays": {}} | position)
 
     def _let_go(self) -> None:
         for file in self._files:
             file.close()
+
+
+def _texts(column: Any) -> list[str]:
+    """Values as cells of text."""
+    return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
 def _plain(column: Any) -> list[Any]:

@@ -7,12 +7,13 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 logger = logging.getLogger("connectors")
 
 CURRENCIES = "$€£¥₹"
+_UNITS = CURRENCIES + "%"
 _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
 _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # of a computer, not a number
@@ -22,6 +23,10 @@ _LEAST_SENTINELS, _SENTINEL_SHARE = 5, 0.01
 # It lies so many times the range of the other values away from them.
 _FAR = 3.0
 _MEMO_SIZE = 1 << 16
+# A column of so few different numbers may be of codes.
+_FEWEST_DIFFERENT = 10
+_DIGIT = re.compile(r"\d")
+_SIGNS = re.compile(r"^(\s*[+-])[+-]+")
 _SENTINEL = re.compile(r"-?9{3,}(\.[09]*)?|-1(\.0*)?[eE]\+?30|-(32768|2147483648)(\.0*)?")
 
 
@@ -35,6 +40,9 @@ class Spelling:
         The decimal separator.
     thousands
         The separator of thousands, or nothing. A space stands for spaces of every width.
+    unit
+        The percent sign or the currency that all numbers have, or nothing; None where any will do. A currency may be
+        left out, a percent sign only of zero.
 
     Examples
     --------
@@ -46,6 +54,7 @@ class Spelling:
 
     decimal: str = "."
     thousands: str = ""
+    unit: str | None = None
 
     def plain(self, cell: str) -> str:
         """The number as Python reads it; the cell as it is if it is not written in this way."""
@@ -60,14 +69,24 @@ class Spelling:
 
     def reads(self, cell: str) -> bool:
         """Whether a cell is a number that is written in this way."""
-        return bool(_pattern(self.decimal, self.thousands).fullmatch(cell) or _HEXADECIMAL.fullmatch(cell.strip()))
+        if not (_pattern(self.decimal, self.thousands).fullmatch(cell) or _HEXADECIMAL.fullmatch(cell.strip())):
+            return False
+        unit = unit_of(cell)
+        if self.unit is None or unit == self.unit:
+            return True
+        return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
 
     def options(self, name: str) -> str:
         """The options that say so of a column."""
-        if self == Spelling():
+        if not self.thousands and self.decimal == ".":
             return f"--types {name}:number"
         thousands = f" --thousands {_NAMES[self.thousands]}" if self.thousands else ""
         return f"--decimal {self.decimal}{thousands}"
+
+
+def unit_of(cell: str) -> str:
+    """The percent sign or the currency in a cell, or nothing."""
+    return next((character for character in cell if character in _UNITS), "")
 
 
 @functools.cache
@@ -77,7 +96,7 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     grouped = rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+|" if thousands else ""
     unit = f"[{_SPACES}]*[{CURRENCIES}]?[{_SPACES}]*"
     return re.compile(
-        rf"(?P<signs>[{_SPACES}]*[+-]?{unit}[+-]?)(?P<whole>{grouped}\d+|(?={point}\d))(?P<fraction>{point}\d*)?"
+        rf"(?P<signs>[{_SPACES}]*(?:[+-]{unit}|{unit}[+-]?))(?P<whole>{grouped}\d+|(?={point}\d))(?P<fraction>{point}\d*)?"
         rf"(?P<exponent>[eE][+-]?\d+)?{unit}%?[{_SPACES}]*"
     )
 
@@ -109,7 +128,9 @@ def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
     return Spelling(point, separator)
 
 
-def guess(name: str, cells: Iterable[str], are_numbers: bool = False) -> Spelling | None:
+def guess(
+    name: str, cells: Sequence[str], declared: Spelling | None = None, are_numbers: bool = False
+) -> Spelling | None:
     """The one spelling in which nearly all cells of a column are numbers; it is said once. None where there is none.
 
     Parameters
@@ -118,6 +139,8 @@ def guess(name: str, cells: Iterable[str], are_numbers: bool = False) -> Spellin
         The column.
     cells
         Its first cells, without missing ones.
+    declared
+        The only spelling to try, of which nothing is said.
     are_numbers
         Whether the column is declared as numbers.
 
@@ -126,35 +149,89 @@ def guess(name: str, cells: Iterable[str], are_numbers: bool = False) -> Spellin
     ValueError
         If it is, and the numbers have two meanings.
     """
-    there = list(cells)
-    if there and all(map(_ADDRESS.fullmatch, there)):
+    if not cells or not _nearly_all(sum(map(_has_digit, cells)), cells) or all(map(_ADDRESS.fullmatch, cells)):
         return None
-    counts = {spelling: sum(map(spelling.reads, there)) for spelling in SPELLINGS}
-    most = max(counts.values(), default=0)
-    if not there or 10 * most < 9 * len(there):
+    tried = SPELLINGS if declared is None else (declared,)
+    counts = {spelling: sum(map(spelling.reads, cells)) for spelling in tried}
+    most = max(counts.values())
+    if not _nearly_all(most, cells):
         return None
-    readings = {
-        tuple(map(spelling.plain, there)): spelling for spelling in reversed(SPELLINGS) if counts[spelling] == most
-    }
+    readings = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
     found = list(readings.values())[::-1]
-    example = repr(next(cell for cell in there if found[0].reads(cell)))
+    example = repr(next(cell for cell in cells if found[0].reads(cell)))
     if len(found) > 1:
         options = " or ".join(spelling.options(name) for spelling in found)
-        if are_numbers:
-            raise ValueError(f"column {name!r}: numbers such as {example} have two meanings: say {options}")
-        logger.warning(
-            "column %r: numbers such as %s have two meanings, and are read as categories: say %s",
-            *(name, example, options),
-        )
+        _report(name, f"numbers such as {example} have two meanings", f"say {options}", are_numbers)
         return None
+    spelling = _with_unit(found[0], cells)
+    if spelling is None:
+        examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
+        several = " and ".join(list(examples.values())[::-1])
+        _report(name, f"numbers such as {several} have different units", "convert them to one", are_numbers)
+    elif declared is None:
+        logger.warning(
+            "column %r: texts such as %s are read as numbers (%s says so); --types %s:category keeps them as texts",
+            *(name, example, spelling.options(name), name),
+        )
+    return spelling
+
+
+def _has_digit(cell: str) -> bool:
+    return _DIGIT.search(cell) is not None
+
+
+def _nearly_all(n: int, cells: Sequence[str]) -> bool:
+    return 10 * n >= 9 * len(cells)
+
+
+def _with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
+    """The spelling with the unit in which nearly all cells are; None where there is none."""
+    units = dict.fromkeys(unit_of(cell) for cell in cells if spelling.reads(cell))
+    found = max((replace(spelling, unit=unit) for unit in units), key=lambda one: sum(map(one.reads, cells)))
+    return found if _nearly_all(sum(map(found.reads, cells)), cells) else None
+
+
+def _report(name: str, what: str, remedy: str, are_numbers: bool) -> None:
+    """Refuse numbers that are declared as such, warn of others."""
+    if are_numbers:
+        raise ValueError(f"column {name!r}: {what}: {remedy}")
     logger.warning(
-        "column %r: texts such as %s are read as numbers (%s says so); --types %s:category keeps them as texts",
-        *(name, example, found[0].options(name), name),
+        "column %r: %s, and are read as categories (--types %s:category confirms it): %s", *(name, what, name, remedy)
     )
-    return found[0]
 
 
-def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str]) -> None:
+def warn_of_texts(name: str, cells: Sequence[str], declared: Spelling | None = None) -> None:
+    """Warn of a column of categories of which more than half look like numbers, in whatever spelling.
+
+    Parameters
+    ----------
+    name
+        The column.
+    cells
+        Its first cells, without missing ones.
+    declared
+        The spelling that options say.
+    """
+    alike = list(filter(_looks_like_number, filter(_has_digit, cells)))
+    if 2 * len(alike) <= len(cells) or all(map(_ADDRESS.fullmatch, cells)) or len({*alike}) < _FEWEST_DIFFERENT:
+        return
+    best = declared or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
+    number = next(filter(best.reads, cells), None)
+    other = next((cell for cell in cells if not best.reads(cell)), None)
+    if other is not None:
+        logger.warning(
+            "column %r holds %stexts such as %r, and is read as categories: --types %s:number rejects these texts, "
+            "--types %s:category confirms them",
+            *(name, "" if number is None else f"numbers such as {number!r} and ", other, name, name),
+        )
+
+
+def _looks_like_number(cell: str) -> bool:
+    once = _SIGNS.sub(r"\1", cell)
+    return any(spelling.reads(once) for spelling in SPELLINGS)
+
+
+def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str] | None = None) -> None:
     """Warn of a value such as -9999 that stands for missing ones, by its look and its distance from the others.
 
     Parameters
@@ -162,10 +239,13 @@ def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str]) 
     name
         The column.
     values, cells
-        Its first numbers, NaN where missing, and how they are written.
+        Its first numbers, NaN where missing, and how they are written, where they are texts.
     """
     counts = Counter(value for value in values if math.isfinite(value))
-    texts = {value: cell.strip() for cell, value in zip(cells, values, strict=True)}
+    if cells is None:
+        texts = {value: repr(value).removesuffix(".0") for value in counts}
+    else:
+        texts = {value: cell.strip() for cell, value in zip(cells, values, strict=True)}
     candidates = {value for value in counts if _SENTINEL.fullmatch(texts[value])}
     rest = counts.keys() - candidates
     for value in sorted(candidates) if rest else ():

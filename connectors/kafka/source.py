@@ -44,7 +44,8 @@ _STALLED_S = (
 )
 _DRY_S = 30.0  # without an event, though there are some, before that is said
 _SHOWN_PARTITIONS = 3  # of those that are waited for
-_ID, _UNITS = "topic id", "time units"  # beside the topic in the positions of batches; no topic can be called so
+# Beside the topic in the positions of batches; no topic can be called so.
+_ID, _UNITS, _NUMBERS = "topic id", "time units", "spellings of numbers"
 _SHOWN_BYTES = 1000  # of a value that is too long
 
 
@@ -280,6 +281,7 @@ class KafkaSource(Source):
         for partition in set(self._next) - set(asked):  # it is new, and its events are from its beginning on
             self._next[partition] = self._begin[partition]
         self._values.times.restore(position.get(_UNITS, {}))
+        self._values.numbers.restore(position.get(_NUMBERS, {}))
         self._assigned = False
 
     def _checked(self, partition: int, offset: int) -> int:
@@ -592,8 +594,9 @@ class KafkaSource(Source):
     @property
     def _beside(self) -> Position:
         """What stands beside the offsets in positions."""
-        units = self._values.times.guesses
-        return ({} if self._id is None else {_ID: self._id}) | ({_UNITS: dict(units)} if units else {})
+        units, numbers = self._values.times.guesses, self._values.numbers.decided
+        found: Position = {} if self._id is None else {_ID: self._id}
+        return found | ({_UNITS: dict(units)} if units else {}) | ({_NUMBERS: numbers} if numbers else {})
 
     def _sort_out(self, records: Sequence[Any]) -> tuple[list[Rejected], Sequence[Any]]:
         """The records that have a value of a fitting size, and why the others are none; the position moves past all."""

@@ -15,6 +15,7 @@ from connectors.columns import Events, TextColumns
 from connectors.dialect import Dialect
 from connectors.events import ConnectorError
 from connectors.format_json import JsonFormat
+from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
 from connectors.times import Times
 
@@ -46,6 +47,8 @@ class ValueFormat(Protocol):
 
     times: Times
     """Reads the times of events, and knows the units of those that are numbers."""
+    numbers: NumberColumns
+    """Reads the numbers in texts, and knows their spelling."""
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         """What the values mean; one that is malformed costs its neighbours nothing."""
@@ -56,7 +59,7 @@ class JsonValues(ValueFormat):
 
     def __init__(self, options: Options) -> None:
         self._format = JsonFormat(options)
-        self.times = self._format.times
+        self.times, self.numbers = self._format.times, self._format.numbers
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         rows = self._format.rows(values)
@@ -84,7 +87,7 @@ class CsvValues(ValueFormat):
         roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
         self._width = len(names)
         self._columns = TextColumns(names, roles)
-        self.times = self._columns.times
+        self.times, self.numbers = self._columns.times, self._columns.numbers
 
     def read(self, values: Sequence[bytes]) -> Decoded:
         return _read(values, self._cells, self._columns.read)
@@ -104,7 +107,7 @@ class AvroValues(ValueFormat):
     def __init__(self, options: Options) -> None:
         path = options.text("schema")
         rows = JsonFormat(options)
-        self._events, self.times = rows.events, rows.times
+        self._events, self.times, self.numbers = rows.events, rows.times, rows.numbers
         if path is None:
             raise ConnectorError(f"{options.name}: format=avro needs `schema`, the file of the schema (.avsc)")
         self._framed = options.flag("framed", False)

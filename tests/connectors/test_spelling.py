@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from connectors.events import ConnectorError
+from connectors.kafka.values import CsvValues, JsonValues
 from connectors.opening import open_source
+from connectors.options import Options
 from connectors.spelling import SPELLINGS, Spelling
 
 
@@ -154,3 +157,177 @@ def test_a_spelling_reads_what_is_written_in_it(spelling: Spelling) -> None:
         written = f"{number:,.3f}".replace(",", "T").replace(".", spelling.decimal).replace("T", spelling.thousands)
         assert spelling.reads(written)
         assert float(spelling.plain(written)) == pytest.approx(number, abs=1e-3)
+
+
+def write_parquet(path: Path, **columns: list[object]) -> str:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def values(url: str, **options: str):
+    """The values of column a, and the reasons of rejected events."""
+    batches = list(open_source(url, label="y", **options))
+    return [row.get("a") for batch in batches for row in batch.rows()], [r.reason for b in batches for r in b.rejected]
+
+
+TYPED = [
+    (["21,5", "22,75", "-3"], [21.5, 22.75, -3.0], {}),
+    (["1.5", "2", "-3e1"], [1.5, 2.0, -30.0], {}),
+    (["1,234", "2", "7"], [1234.0, 2.0, 7.0], {"thousands": ","}),
+    (["$5", "$6.50", None], [5.0, 6.5, None], {}),
+]
+
+
+@pytest.mark.parametrize(("cells", "meant", "options"), TYPED)
+@pytest.mark.parametrize("kind", ["parquet", "arff", "jsonl"])
+def test_texts_of_typed_sources_are_read_as_columns_of_csv(tmp_path, caplog, kind, cells, meant, options):
+    cells, labels = cells * 8, ["p", "q"] * 12
+    if kind == "parquet":
+        url = write_parquet(tmp_path / "a.parquet", a=cells, y=labels)
+    elif kind == "jsonl":
+        url = str(tmp_path / "a.jsonl")
+        lines = [json.dumps({"a": a, "y": y}) for a, y in zip(cells, labels, strict=True)]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    else:
+        url = str(tmp_path / "a.arff")
+        rows = [f"{'?' if a is None else repr(a)},{y}" for a, y in zip(cells, labels, strict=True)]
+        header = ["@relation r", "@attribute a string", "@attribute y {p,q}", "@data"]
+        (tmp_path / "a.arff").write_text("\n".join([*header, *rows]))
+    assert values(url, **options) == (meant * 8, [])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (0 if options else 1)
+    assert all("'a'" in one and "--types a:category" in one for one in said)
+    assert values(url, types="a:category", **options)[0][0] == cells[0]
+
+
+def test_numbers_in_texts_of_parquet_are_read_the_same_after_a_resume(tmp_path):
+    cells = [None] * 1200 + [f"{i},5" for i in range(1000)]
+    url = write_parquet(tmp_path / "a.parquet", a=cells, y=["p", "q"] * 1100)
+    whole = open_source(url, label="y", batch_size=500)
+    batches = list(whole)
+    for batch, following in itertools.pairwise(batches):
+        again = open_source(url, label="y", batch_size=500)
+        again.seek(json.loads(json.dumps(batch.position)))
+        assert next(iter(again)).rows() == following.rows()
+    assert batches[-1].rows()[-1] == {"a": 999.5}
+
+
+@pytest.mark.parametrize("options", [{}, {"types": "a:number"}, {"decimal": ","}])
+def test_a_column_that_is_empty_at_first_is_read_in_its_spelling(tmp_path, caplog, options):
+    cells = [""] * 1500 + ["21,5", "x", "1"]
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
+    assert found == [None] * 1500 + [21.5, 1.0]
+    assert "'x'" in rejected[0].reason
+    assert ("--decimal ," in caplog.text) == ("decimal" not in options)
+
+
+def test_a_column_that_is_empty_at_first_and_holds_texts_is_reported(tmp_path, caplog):
+    cells = [""] * 1500 + ["red", "1", "blue"]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found[1500:] == ["red", "1", "blue"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "--types a:number" in said
+
+
+def test_repeated_markers_among_numbers_in_another_spelling_are_missing(tmp_path, caplog):
+    cells = [*(f"{i},5" for i in range(80)), *["unknown"] * 20]
+    found, rejected = column(tmp_path / "a.csv", csv(cells * 20), delimiter=";")
+    assert found[79:81] == [79.5, None]
+    assert not rejected
+    assert "'unknown'" in caplog.text
+    assert "--decimal ," in caplog.text
+
+
+def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
+    cells = [f"{i % 37}.5" for i in range(2000)]
+    cells[1200::40] = ["unknown"] * 20
+    for options in ({}, {"types": "a:number"}):
+        caplog.clear()
+        _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
+        assert len(rejected) == 20
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "--missing=unknown" in said
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", missing="unknown")
+    assert found[1200] is None
+    assert not rejected
+
+
+def test_repeated_markers_among_numbers_of_json_are_missing(tmp_path, caplog):
+    lines = [json.dumps({"a": "unknown" if i % 5 == 0 else i / 2, "y": i % 2}) for i in range(100)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, '{"a": "other", "y": 0}']))
+    found, _ = values(str(tmp_path / "a.jsonl"))
+    assert found[:3] == [None, 0.5, 1.0]
+    assert found[-1] == "other"
+    assert "'unknown'" in caplog.text
+
+
+def test_numbers_and_texts_that_are_numbers_are_one_column_of_json(tmp_path, caplog):
+    cells = [1.5, "2,5", 3, "4,25"] * 20
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"b": 1, "y": 0} | {"a": a}) for a in cells))
+    assert values(str(tmp_path / "a.jsonl")) == ([1.5, 2.5, 3, 4.25] * 20, [])
+    assert values(str(tmp_path / "a.jsonl"), types="a:number") == ([1.5, 2.5, 3, 4.25] * 20, [])
+
+
+@pytest.mark.parametrize(
+    ("cells", "examples"),
+    [
+        (["--118.83", "--7.5", "--1"], ["--118.83", "--types a:number"]),
+        (["$5", "€6.50", "$1"], ["$5", "€6.50", "different units"]),
+        (["5.1 %", "0.051", "7 %"], ["5.1 %", "0.051", "different units"]),
+        (["1.5", "2,5", "3.25"], ["2,5"]),
+    ],
+)
+def test_numbers_that_are_not_alike_are_reported_and_not_guessed(tmp_path, caplog, cells, examples):
+    cells = [cell.replace("5", str(i)) for i in range(1, 9) for cell in cells]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found == cells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert all(one.replace("5", "1") in said or one in said for one in ["'a'", *examples])
+
+
+def test_a_unit_that_comes_late_is_rejected(tmp_path):
+    cells = ["5.1 %"] * 1000 + ["0 %", "0", "0.05"]
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found[1000:] == [0.0, 0.0]
+    assert "0.05" in rejected[0].reason
+
+
+def kafka(kind: type, **options: str):
+    return kind(Options("kafka://h:1/t", {"label": "y"} | options))
+
+
+def test_texts_that_are_numbers_in_json_from_kafka_are_read_as_in_json_lines(caplog):
+    values = kafka(JsonValues)
+    records = [json.dumps({"a": f"{i},5", "y": i % 2}).encode() for i in range(300)]
+    rows = [row for i in range(0, 300, 50) for row in values.read(records[i : i + 50]).events.features]
+    assert rows[0] == {"a": "0,5"}
+    assert rows[200] == {"a": 200.5}
+    assert "--decimal ," in caplog.text
+    resumed = kafka(JsonValues)
+    resumed.numbers.restore(json.loads(json.dumps(values.numbers.decided)))
+    assert resumed.read(records[:1]).events.features == [{"a": 0.5}]
+
+
+def test_numbers_in_csv_from_kafka_have_a_spelling():
+    values = kafka(CsvValues, names="a,y", delimiter=";")
+    assert values.read([b"21,5;p", b"1;q"]).events.features["a"].tolist() == [21.5, 1.0]
+    declared = kafka(CsvValues, names="a,y", delimiter=";", decimal=",", thousands=".")
+    assert declared.read([b"1.234,5;p", b"1.234;q"]).events.features["a"].tolist() == [1234.5, 1234.0]
+    ambiguous = kafka(CsvValues, names="a,y", delimiter=";").read([b"1,234;p"])
+    assert "1,234" in ambiguous.events.bad[0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_numbers_that_stand_for_missing_ones_are_reported_where_numbers_are_typed(tmp_path, caplog, kind):
+    cells = [-9999 if i % 20 == 0 else i % 7 + 0.5 for i in range(200)]
+    url = str(tmp_path / f"a.{kind}")
+    if kind == "parquet":
+        write_parquet(Path(url), a=[*map(float, cells)], y=["p", "q"] * 100)
+    else:
+        Path(url).write_text("\n".join(json.dumps({"a": a, "b": 1, "y": i % 2}) for i, a in enumerate(cells)))
+    assert values(url)[0] == cells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "--missing=-9999" in said
+    assert values(url, missing="-9999")[0] == [None if cell == -9999 else cell for cell in cells]
+    assert len(caplog.records) == 1
