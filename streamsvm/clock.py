@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class _Compiling:
-    """How long this process has compiled, and since when it does."""
+    """How long this process has compiled, since when it does, and in how many blocks."""
 
-    seconds = 0.0
-    began: float | None = None
+    lock = threading.Lock()
+    blocks = 0
+    clock: tuple[float, float | None] = (0.0, None)  # seconds until, and start of, the current compilation
 
 
 def compile_seconds() -> float:
     """Return the seconds for which this process has waited for compilation."""
-    began = _Compiling.began
-    return _Compiling.seconds + (0.0 if began is None else time.perf_counter() - began)
+    seconds, began = _Compiling.clock
+    return seconds + (0.0 if began is None else time.perf_counter() - began)
 
 
 def working_time() -> float:
@@ -27,12 +29,15 @@ def working_time() -> float:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Count the time within as compilation."""
-    if _Compiling.began is not None:  # another thread, or an outer block, counts it
-        yield
-        return
-    _Compiling.began = time.perf_counter()
+    """Count the time within as compilation, once where blocks are nested or threads overlap."""
+    with _Compiling.lock:
+        if not _Compiling.blocks:
+            _Compiling.clock = (compile_seconds(), time.perf_counter())
+        _Compiling.blocks += 1
     try:
         yield
     finally:
-        _Compiling.seconds, _Compiling.began = compile_seconds(), None
+        with _Compiling.lock:
+            _Compiling.blocks -= 1
+            if not _Compiling.blocks:
+                _Compiling.clock = (compile_seconds(), None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.events import ConnectorError, UnreachableError
 from connectors.options import Options, split_url
+from streamsvm.clock import compile_seconds
 from streamsvm.run.errors import SetupError
 from streamsvm.run.settings import model_of
 
@@ -108,11 +109,12 @@ def run(args: argparse.Namespace) -> int:
     """Work until stopped; the exit code."""
     from streamsvm.run.prometheus import serving
 
-    keyed = _keyed(args)
+    started: list[Worker] = []
     with contextlib.ExitStack() as stack:
-        worker = _worker(args, keyed)
-        if args.metrics_port is not None:
-            stack.enter_context(serving(args.metrics_port, functools.partial(_figures, worker)))
+        if args.metrics_port is not None:  # a taken port is refused before brokers are asked
+            stack.enter_context(serving(args.metrics_port, functools.partial(_figures, started)))
+        worker = _worker(args, _keyed(args))
+        started.append(worker)
         worker.run(until_end=bool(args.until_end))
     return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
@@ -240,8 +242,12 @@ def _read(path: str | None) -> dict[str, Any]:
         raise SetupError(f"option `client`: {path} is not TOML") from None
 
 
-def _figures(worker: Worker, counter: Any, gauge: Any) -> Iterator[Any]:
-    """What a worker has to say to Prometheus; of all workers it is added up there."""
+def _figures(started: list[Worker], counter: Any, gauge: Any) -> Iterator[Any]:
+    """What a worker has to say to Prometheus once it has started; of all workers it is added up there."""
+    yield counter("streamsvm_compile_seconds", "Seconds in which kernels were compiled.", compile_seconds())
+    if not started:
+        return
+    worker = started[0]
     figures, live = worker.figures, worker.live
     yield counter("streamsvm_events", "Events predicted by this worker.", figures.events)
     yield counter("streamsvm_judged", "Events that had a label and a prediction.", figures.judged)

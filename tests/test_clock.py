@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -24,6 +25,26 @@ def test_the_clock_stands_still_while_kernels_are_compiled():
     spent = clock.compile_seconds()
     assert spent >= compiled + 0.05
     assert clock.compile_seconds() == spent
+
+
+def test_threads_that_compile_one_after_the_other_began_count_until_the_last_ends():
+    compiled, first_ended = clock.compile_seconds(), threading.Event()
+
+    def compile_longer(began):
+        with clock.compiling():
+            began.set()
+            first_ended.wait()
+            time.sleep(0.05)
+
+    began = threading.Event()
+    thread = threading.Thread(target=compile_longer, args=(began,))
+    with clock.compiling():
+        thread.start()
+        began.wait()
+    at_end_of_first = clock.compile_seconds()
+    first_ended.set()
+    thread.join()
+    assert clock.compile_seconds() >= at_end_of_first + 0.05 >= compiled + 0.05
 
 
 @pytest.mark.slow

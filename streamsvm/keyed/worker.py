@@ -24,6 +24,7 @@ from quixstreams.exceptions import QuixException
 from connectors.cells import shown
 from connectors.events import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
+from streamsvm.clock import working_time
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.group import check_settings
 from streamsvm.keyed.packing import KeyStateError
@@ -35,9 +36,9 @@ _silent.propagate = False
 _silent.addHandler(logging.NullHandler())  # what matters is said here, in our own words
 
 RECORD_TIME = "streamsvm.time"
-"""The field of an event that has the time of its record, where that is its time."""
+"""The field, or the header of a repartitioned event, with the time of its record in the source."""
 
-_ORIGIN = "streamsvm.origin"  # the header of a repartitioned event that tells where it stood
+_ORIGIN = "streamsvm.origin"  # the header of a repartitioned event with its partition and offset in the source
 _RECENT = 1000
 _ANSWER_S = 10.0
 _LOOK_S = 0.5
@@ -161,9 +162,10 @@ class Worker:
         if stream.labels is not None:
             return sdf.concat(app.dataframe(app.topic(stream.labels, **raw, **timed)))
         if stream.repartition:
-            sdf = sdf.set_headers(_with_origin)
+            # Brokers delete, or refuse, records with the time of an event long ago: it travels in a header.
+            sdf = sdf.set_headers(_with_origin).set_timestamp(lambda *_: round(1000 * time.time()))
             raw |= {"key_serializer": "bytes", "value_serializer": "bytes"}
-            return sdf.group_by(self._key_of, stream.field, **raw)
+            return sdf.group_by(self._key_of, stream.field, **raw).set_timestamp(_event_time)
         return sdf
 
     # An event ----------------------------------------------------------------------------------------------------
@@ -187,9 +189,9 @@ class Worker:
             return
         if keyed.time == RECORD_TIME:
             event[RECORD_TIME] = timestamp
-        began = time.perf_counter()
+        began = working_time()
         answer = self.live.step(name, event, state)
-        self.figures.seconds += time.perf_counter() - began
+        self.figures.seconds += working_time() - began
         if "reason" in answer:
             self._set_aside(answer["reason"], topic, value, key, place)
         elif topic == self._stream.labels:
@@ -401,15 +403,25 @@ def key_bytes(name: str, value: Any) -> bytes:
 
 def _with_origin(value: Any, key: Any, timestamp: int, headers: Any) -> list[tuple[str, bytes]]:
     context = message_context()
-    return [(_ORIGIN, b"%d:%d" % (context.partition, context.offset))]
+    return [(_ORIGIN, b"%d:%d" % (context.partition, context.offset)), (RECORD_TIME, b"%d" % timestamp)]
+
+
+def _header(headers: Iterable[tuple[str, bytes]] | None, name: str) -> bytes | None:
+    return next((value for found, value in headers or () if found == name), None)
 
 
 def _origin(headers: Iterable[tuple[str, bytes]] | None) -> tuple[int, int] | None:
-    for name, value in headers or ():
-        if name == _ORIGIN:
-            partition, _, offset = value.partition(b":")
-            return int(partition), int(offset)
-    return None
+    found = _header(headers, _ORIGIN)
+    if found is None:
+        return None
+    partition, _, offset = found.partition(b":")
+    return int(partition), int(offset)
+
+
+def _event_time(value: Any, key: Any, timestamp: int, headers: Any) -> int:
+    """The time of a repartitioned event; that of its record where an earlier version wrote it."""
+    found = _header(headers, RECORD_TIME)
+    return timestamp if found is None else int(found)
 
 
 def _text(value: bytes | None) -> str | None:

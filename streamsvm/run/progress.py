@@ -52,6 +52,8 @@ class Bar:
         # Nothing is drawn before the first batch: compiling, and what is said about it, come first.
         settings = {"unit": " events", "unit_scale": True, "dynamic_ncols": True, "smoothing": 0.1, "delay": 1e-3}
         self._bar: Any = tqdm(file=stream, **settings)
+        self._bar._time = working_time  # its rate and its time to go leave out compilation, as all others do
+        self._bar.start_t = self._bar.last_print_t = working_time()
         self._at = 0.0
         self._last: tuple[Report, float | None] | None = None
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
 import urllib.parse
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("quixstreams")
+pytest.importorskip("kafka")
 
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from kafka import KafkaConsumer
+from kafka.admin import KafkaAdminClient
 
-from streamsvm import CPMClassifier
+from streamsvm import CPMClassifier, clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import Application, live
+from streamsvm.keyed.worker import Figures, Stream, _partitions
 from streamsvm.keyed.worker import Worker as Keyed
-from streamsvm.keyed.worker import _partitions
 from streamsvm.per_key import _connection
 from tests.kafka.conftest import LOGINS, fill, read, starter
 from tests.keyed.fleet import (
@@ -138,6 +144,11 @@ def test_a_topic_with_other_keys_is_refused_or_repartitioned(broker, topics, tmp
     written = [json.loads(record.value) for record in read(broker, topics[1])]
     places = [(i % PARTITIONS, i // PARTITIONS) for i in range(len(records))]
     assert sorted((r["partition"], r["offset"]) for r in written) == sorted(places)
+    assert sorted(r["time"] for r in written) == [t for *_, t in records]
+    consumer = KafkaConsumer(bootstrap_servers=broker)
+    [between] = [name for name in consumer.topics() if name.startswith("repartition__other--")]
+    consumer.close()
+    assert all(time.time() - record.timestamp / 1000 < 200 for record in read(broker, between))
     assert len(states(broker, "other")) == 20
 
 
@@ -204,8 +215,6 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
 
 
 def test_more_partitions_are_taken_and_keys_that_stay_keep_their_state(broker, topic, tmp_path):
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
     names = [topic(name, partitions=2) for name in ("events", "predictions", "aside")]
     records = list(customers(600, 20, 2))
     moved = [(2 + key[-1] % 2, b"m" + key, value.replace(b':"c', b':"mc'), t) for _, key, value, t in records[:100]]
@@ -227,8 +236,6 @@ def test_more_partitions_are_taken_and_keys_that_stay_keep_their_state(broker, t
 
 
 def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topics, tmp_path, run):
-    from kafka.admin import KafkaAdminClient
-
     records = list(customers(300, 20, PARTITIONS))
     fill(broker, topics[0], records[:200])
     given = [*arguments(broker, *topics, "one-model"), "--until-end"]
@@ -378,6 +385,31 @@ def test_settings_that_do_not_fit_are_refused_before_a_broker_is_asked(given, ru
     done = run("kafka://127.0.0.1:1/events", *given.split())
     assert done.returncode == 2
     assert REFUSED[given] in done.stderr
+
+
+def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(run):
+    given = ["--per-key", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        done = run("kafka://127.0.0.1:1/events", *given, "--metrics-port", taken.getsockname()[1])
+    assert done.returncode == 2
+    assert "cannot listen there" in done.stderr
+
+
+def test_compiling_is_in_no_figure_of_a_worker(monkeypatch):
+    def step(*_):
+        with clock.compiling():
+            time.sleep(0.05)
+        return {"prediction": None, "score": 0.0}
+
+    monkeypatch.setattr(
+        "streamsvm.keyed.worker.message_context", lambda: SimpleNamespace(topic="t", partition=0, offset=0)
+    )
+    worker = Keyed.__new__(Keyed)
+    worker.live, worker.figures, worker._stream = SimpleNamespace(step=step), Figures(), Stream("t", FIELD)
+    worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL)
+    worker._take(b'{"x": 1.0}', b"c1", 0, None, None)
+    assert worker.figures.events == 1
+    assert worker.figures.seconds < 0.04
 
 
 def test_brokers_that_are_not_there_may_be_there_later(run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,6 +139,17 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         assert "known-to-both" not in first._log.read_text()
 
 
+KAFKA = "kafka://127.0.0.1:1/nobody-answers"
+
+
+@pytest.mark.parametrize("option", ["--page", "--metrics-port"])
+def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(streamsvm: Streamsvm, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = streamsvm("run", KAFKA, "--label", "y", option, taken.getsockname()[1])
+    assert done.returncode == 2
+    assert "cannot listen there" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -145,7 +157,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         (("watch", ".", "--page", "0.0.0.0:0"), "--page 0.0.0.0:0: beyond this machine"),
         (("run", "--page", "x"), "--page x: must be a port"),
         (("run", "--page-token", "abcdefgh"), "--page-token needs --page"),
-        (("run", "--page", "0", "--page-token", "short"), "--page-token: must have at least 8"),
+        (("run", KAFKA, "--page", "0", "--page-token", "short"), "--page-token: must have at least 8"),
     ],
 )
 def test_settings_that_do_not_fit(streamsvm: Streamsvm, arguments: tuple[str, ...], message: str) -> None:

@@ -27,6 +27,19 @@ def test_a_bar_on_a_terminal() -> None:
     assert "accuracy 0." in last
 
 
+def test_the_rate_of_a_bar_leaves_out_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, terminal = 100.0, Terminal()
+    monkeypatch.setattr("streamsvm.run.progress.working_time", lambda: now)
+    bar = progress(terminal)
+    report = Runner(GaussianNB(), open_source("synthetic:sea?n=3000")).run()
+    now += 10.0  # however long it took by other clocks
+    bar(report, None)
+    bar.close()
+    last = terminal.getvalue().split("\r")[-1]
+    assert "00:10" in last
+    assert "300 events/s" in last
+
+
 def test_lines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     lines = progress(io.StringIO(), every_s=1e-9)
     assert isinstance(lines, Lines)
