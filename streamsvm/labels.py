@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
+from enum import Enum
 from typing import Any
 
 import narwhals as nw
@@ -16,6 +17,7 @@ from connectors.held import Coded
 # Labels are sorted where no run is shorter and the chance of such an order is smaller.
 _SHORTEST_RUN, _LOG_CHANCE = 10, math.log(1e-6)
 _MOST_TOLD = 5
+_PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
 _MOST_COMPARED = 250  # labels beyond so many are identifiers rather than classes
 
 
@@ -30,16 +32,40 @@ def is_label(value: Any) -> bool:
 
 
 def check_label(value: Any) -> None:
-    """Refuse None and NaN as a label to learn.
+    """Refuse what is no label to learn.
 
     Raises
     ------
-    ValueError
-        For these.
+    TypeError, ValueError
+        For what cannot be hashed, such as a list; for None and NaN.
     """
+    if not isinstance(value, Hashable):
+        raise unhashable(value)
     if not is_label(value):
         kind = "None" if value is None else "NaN"
         raise ValueError(f"the label is {kind}: an event without a label can only be predicted")
+
+
+def as_label(value: Any) -> Any:
+    """A new label as it is held: of a member of an `Enum` of strings or numbers its value, which it is equal to.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `check_label` does.
+    """
+    check_label(value)
+    if isinstance(value, Enum):
+        for kind, convert in _PLAIN:
+            if isinstance(value, kind):
+                return convert(value)
+    return value
+
+
+def unhashable(value: Any) -> TypeError:
+    """What to raise for a label of a type that cannot be one."""
+    kind = type(value).__name__
+    return TypeError(f"a label must be a single value that can be hashed, such as a string or a number, got {kind}")
 
 
 def labels_of(y: Any) -> Sequence[Any]:
@@ -51,6 +77,8 @@ def labels_of(y: Any) -> Sequence[Any]:
         For what holds none, or several for each row.
     """
     if isinstance(y, list | Coded):
+        if len(y) and not isinstance(y[0], Hashable):
+            raise TypeError(f"the label of row 0 is of type {type(y[0]).__name__}: {_WANTED}")
         return y
     if isinstance(y, np.ndarray):
         return list(_column_of_array(y).tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from enum import Enum, IntEnum
 from functools import partial
 
 import numpy as np
@@ -117,3 +118,71 @@ def test_labels_that_differ_in_blanks_alone_are_reported_once(caplog):
     assert [record.getMessage() for record in caplog.records] == model.notices
     assert len(model.notices) == 2  # of "up" and of 7: 7 and "7" differ in more than blanks
     assert CPMClassifier.from_state(*model.state()).notices == model.notices
+
+
+@pytest.mark.parametrize("make", OWN[:4])
+def test_one_weight_is_that_of_all_rows(make):
+    one, each, single = make(), make(), make()
+    one.learn_many(X, LABELS, w=2)
+    each.learn_many(X, LABELS, w=[2.0] * 6)
+    for model in (one, each):
+        assert model.predict_proba_many(X).tolist() == each.predict_proba_many(X).tolist()
+    with pytest.raises(ValueError, match="weight"):
+        single.learn_many(X, LABELS, w=-1)
+
+
+@pytest.mark.parametrize("make", OWN + AROUND)
+@pytest.mark.parametrize("label", [["a"], np.array(["a"]), {"a": 1}], ids=repr)
+def test_a_label_of_several_values_is_refused(make, label):
+    model = make()
+    with pytest.raises(TypeError, match=f"label must be a single value.*{type(label).__name__}"):
+        model.learn_one({"x": 1.0}, label)
+    if hasattr(model, "learn_many"):
+        with pytest.raises(TypeError, match=f"label of row 0 is of type {type(label).__name__}"):
+            model.learn_many(X, [label] * 6)
+    assert model.classes_ == []
+
+
+@pytest.mark.parametrize("make", OWN)
+def test_no_features_at_all_are_refused(make):
+    for call in (lambda model: model.learn_one(None, "a"), lambda model: model.predict_one(None)):
+        with pytest.raises((TypeError, ValueError), match="a row must be a mapping of names to values, got NoneType"):
+            call(make())
+
+
+class Color(str, Enum):  # noqa: UP042 - `StrEnum` writes itself as its value
+    RED = "r"
+    BLUE = "b"
+
+
+@pytest.mark.parametrize("make", OWN + AROUND)
+@pytest.mark.parametrize("first", [[Color.RED, Color.BLUE], [Color.RED, "b"]], ids=["members", "member"])
+def test_a_member_of_an_enum_of_strings_is_its_value(make, first):
+    model = make()
+    delayed = isinstance(model, DelayedClassifier)
+    for i, label in enumerate([*first, "r", "b", *first]):
+        if delayed:
+            model.predict_one({"x": float(i)}, key=i)
+        model.learn_one({"x": float(i)}, label, **({"key": i} if delayed else {}))
+    assert model.classes_ == ["r", "b"]
+    assert set(map(type, [*model.classes_, *model.predict_proba_one({"x": 1.0})])) == {str}
+
+
+@pytest.mark.parametrize("make", OWN)
+@pytest.mark.parametrize(
+    "series", [list, partial(np.array, dtype=object), pd.Series, pl.Series, lambda y: pd.DataFrame({"y": y})]
+)
+def test_members_of_an_enum_are_their_values_in_rows(make, series):
+    model = make()
+    model.learn_many(X, series([Color.RED, Color.BLUE] * 3))
+    assert model.classes_ == ["r", "b"]
+    assert set(map(type, [*model.classes_, *model.predict_many(X).tolist()])) <= {str, type(None)}
+
+
+def test_members_of_other_enums():
+    numbers, plain = CPMClassifier(), CPMClassifier()
+    grade, side = IntEnum("grade", "low high"), Enum("side", "left right")
+    numbers.learn_many(X, [grade.low, grade.high] * 3)
+    assert list(map(repr, numbers.classes_)) == ["1", "2"]
+    plain.learn_many(X, [side.left, side.right] * 3)  # no string and no number: a label of its own
+    assert plain.classes_ == [side.left, side.right]

@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.adjusting import Adjustable
 from streamsvm.decide.checks import without_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
-from streamsvm.labels import check_label, labels_of
+from streamsvm.labels import as_label, check_label, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
 
-class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier that knows probabilities, whose predictions are the decisions of least expected cost.
 
     Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one. Sets of
@@ -74,6 +75,10 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
     @property
     def _wrapped_model(self) -> base.Classifier:
         return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
 
     @property
     def _multiclass(self) -> bool:
@@ -176,9 +181,11 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
         ValueError
             For a label that is None or NaN.
         """
-        code = self._codes.get(y)
-        if code is None:
-            check_label(y)
+        try:
+            code = self._codes.get(y)
+        except TypeError:
+            raise unhashable(y) from None
+        y = as_label(y) if code is None else y
         self.model.learn_one(x, y, **kwargs)
         if code is None:
             code = self._codes[y] = len(self._codes)
@@ -309,7 +316,8 @@ class DecidingClassifier(Archived, base.Wrapper, base.Classifier):  # type: igno
 
     def _number(self, labels: Any) -> None:
         for label in labels:
-            self._codes.setdefault(label, len(self._codes))
+            if label not in self._codes:
+                self._codes[as_label(label)] = len(self._codes)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_labels": [], "_left": None, "_live": None, "_shares": None}

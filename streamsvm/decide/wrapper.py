@@ -8,15 +8,16 @@ from typing import Any, Self
 from numpy.typing import NDArray
 from river import base
 
+from streamsvm.adjusting import Adjustable
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
-from streamsvm.labels import check_label
+from streamsvm.labels import as_label, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
 
 
-class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier that knows probabilities, with sets of labels that cover the true one as often as is wanted.
 
     The learners of this package have `predict_set_one` themselves, at less cost, and where labels come later
@@ -56,6 +57,10 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
     @property
     def _wrapped_model(self) -> base.Classifier:
         return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
 
     @property
     def _multiclass(self) -> bool:
@@ -167,9 +172,11 @@ class CoveringClassifier(Archived, PredictsSets, base.Wrapper, base.Classifier):
         ValueError
             For a label that is None or NaN.
         """
-        code = self._codes.get(y)
-        if code is None:
-            check_label(y)
+        try:
+            code = self._codes.get(y)
+        except TypeError:
+            raise unhashable(y) from None
+        y = as_label(y) if code is None else y
         if code is not None and self._take is not None and x is not self._asked:
             self.predict_proba_one(x)
         self._asked = None

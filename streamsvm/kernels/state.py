@@ -440,6 +440,16 @@ class State:
         for name, part in self.parts.items():
             part.take(other.parts[name])
 
+    def take_learned(self, other: State) -> None:
+        """Take over what another state has learned, as far as this one is large enough, and keep the own settings."""
+        learned = {name: view for name, view, _ in other.kept()}
+        for name, mine, _ in self.kept():
+            if name in learned:
+                common = tuple(map(slice, map(min, mine.shape, learned[name].shape)))
+                mine[common] = learned[name][common]
+        for name, part in self.parts.items():
+            part.take_learned(other.parts[name])
+
     # Saving ------------------------------------------------------------------------------------------------------
 
     def kept(self) -> Iterator[tuple[str, NDArray[Any], tuple[float, float]]]:

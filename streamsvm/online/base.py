@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.held import Coded, numbers_of
+from streamsvm.adjusting import Adjustable, check_mutable
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
@@ -26,7 +27,16 @@ from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
-from streamsvm.labels import blank_notices, check_label, is_label, labels_of, new_label_notice, order_notice
+from streamsvm.labels import (
+    as_label,
+    blank_notices,
+    check_label,
+    is_label,
+    labels_of,
+    new_label_notice,
+    order_notice,
+    unhashable,
+)
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import (
     LOADABLE,
@@ -60,7 +70,9 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets, Archived, base.MiniBatchClassifier):
+class OnlineClassifier(
+    Adjustable, Explains, Changes, LeavesProbabilities, PredictsManySets, Archived, base.MiniBatchClassifier
+):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -128,6 +140,23 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         state = self._fresh_state()
         state.take(self._state)
         self._use(state)
+
+    @locked
+    def _change(self, name: str, value: Any) -> None:
+        """Go on with another value of a parameter, from what is learned."""
+        check_mutable(self, name)
+        type(self)(**self._get_params() | {name: value})  # refuses what the parameter does not take
+        self._room = scaling.ROOM
+        self._move()
+        self.__dict__[name] = value
+        self._fit_settings(self._state)
+        state = self._fresh_state()
+        state.take_learned(self._state)
+        self._refresh(state)
+        self._use(state)
+
+    def _fit_settings(self, state: State) -> None:
+        """Reduce what is learned to what the settings have memory for."""
 
     def _weight_class(self, label: Any, code: int) -> None:
         """Give a class that begins its settings."""
@@ -302,7 +331,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         """The number of a class, which begins if it is new."""
         code = self._codes.get(label)
         if code is None:
-            check_label(label)
+            label = as_label(label)
             notice = new_label_notice(label, self._codes)
             if notice is not None:
                 logger.warning("%s", notice)
@@ -402,9 +431,12 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             For a feature that is infinite, or neither number nor string nor None, for a label that is None or NaN, or
             a bad weight. Nothing has been learned then.
         """
-        code = self._codes.get(y)
+        try:
+            code = self._codes.get(y)
+        except TypeError:
+            raise unhashable(y) from None
         plain_length, pack, get, state = self._fast
-        if code is not None and w == 1.0 and len(x) == plain_length and type(x) is dict:
+        if code is not None and w == 1.0 and type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
             except NOT_PLAIN:
@@ -454,7 +486,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             For a feature that is infinite, or neither number nor string nor None.
         """
         plain_length, pack, get, state = self._fast
-        if len(x) == plain_length and type(x) is dict:
+        if type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
             except NOT_PLAIN:
@@ -482,7 +514,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
             For a feature that is infinite, or neither number nor string nor None.
         """
         plain_length, pack, get, state = self._fast
-        if len(x) == plain_length and type(x) is dict:
+        if type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
             except NOT_PLAIN:
@@ -561,7 +593,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
     def _pack(self, x: Any) -> bool:
         """Make an event the single one at hand, if it has a number under each known name and nothing else."""
         plain_length, _, get, _ = self._fast
-        if len(x) != plain_length or type(x) is not dict:
+        if type(x) is not dict or len(x) != plain_length:
             return False
         try:
             self._fill(self._view, 0, *get(x))
@@ -603,7 +635,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         y
             n labels.
         w
-            n weights, or None for 1 each.
+            n weights, one for all rows, or None for 1.
 
         Raises
         ------
@@ -709,7 +741,7 @@ class OnlineClassifier(Explains, Changes, LeavesProbabilities, PredictsManySets,
         times
             n event times, for learners that use them; this one does not.
         w
-            n weights, or None for 1 each.
+            n weights, one for all rows, or None for 1.
         proba
             Whether to return the probabilities too.
         coverage, by_class

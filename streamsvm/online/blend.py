@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.adjusting import Setting
 from streamsvm.features import Floats
 from streamsvm.first_use import prepare
 from streamsvm.kernels import answers, autocorrelation, budgeted, linear, losses, maintenance, polytope, stacking
@@ -138,6 +139,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
+
+    budget, vote_window, threads = Setting(), Setting(), Setting()
 
     def __init__(
         self,
@@ -316,6 +319,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         most = max(labels.counts.shape[1] - 1, 0)
         if labels.recent.max() > most or (labels.noted.size and labels.noted.max() > most):
             raise ArchiveError("label autocorrelation knows other classes than the blend")
+
+    def _fit_settings(self, state: State) -> None:
+        for kind, member in zip(self._kinds(), _members_of(state), strict=True):
+            kind.fit_settings(member)
 
     def memory_bytes(self, n_features: int | None = None, n_classes: int | None = None) -> int:
         """The most memory a model of so many columns and classes takes; without either, what it takes now.
@@ -584,6 +591,9 @@ class _Member(Protocol):
     def refresh(self, state: State) -> None:
         """The same."""
 
+    def fit_settings(self, state: State) -> None:
+        """The same."""
+
 
 class _KernelSettings(BSGDClassifier):
     """The settings of a kernel member, which learns by the blend alone."""
@@ -625,6 +635,9 @@ class _KernelMember:
     def refresh(self, state: State) -> None:
         self._settings._refresh(state)
 
+    def fit_settings(self, state: State) -> None:
+        self._settings._fit_settings(state)
+
 
 class _PolytopeMember:
     entries = (polytope.ENTRIES["run_member"],)
@@ -649,6 +662,9 @@ class _PolytopeMember:
     def refresh(self, state: State) -> None:
         self._settings._refresh(state)
 
+    def fit_settings(self, state: State) -> None:
+        self._settings._fit_settings(state)
+
 
 class _LinearMember:
     entries = (linear.ENTRIES["run_member"],)
@@ -671,6 +687,9 @@ class _LinearMember:
         pass
 
     def refresh(self, state: State) -> None:
+        pass
+
+    def fit_settings(self, state: State) -> None:
         pass
 
 

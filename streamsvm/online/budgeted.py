@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from streamsvm.adjusting import Setting
 from streamsvm.features import FeatureSpace, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import budgeted as kernels
@@ -156,6 +157,8 @@ class BSGDClassifier(base.OnlineClassifier):
 
     _kernels: ClassVar[ModuleType] = kernels
 
+    budget, learning_rate, l2, horizon = Setting(), Setting(), Setting(), Setting()
+
     def __init__(
         self,
         budget: int = 200,
@@ -284,6 +287,17 @@ class BSGDClassifier(base.OnlineClassifier):
         state.gamma = self.gamma or 0.0
         self._set_params(state)
         return state
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        fixed = set() if self.heads is None else {"learning_rate"}  # each head has its own
+        return super()._mutable_attributes - fixed
+
+    def _fit_settings(self, state: State) -> None:
+        state.budget = self.budget
+        maintain = maintenance.ENTRIES[self.maintenance].compile()
+        while state.n_vectors > self.budget:
+            maintain.ctypes(state.address)
 
     def _heads(self) -> tuple[tuple[str, float | None], ...]:
         return ((self.loss, self.learning_rate),) if self.heads is None else self.heads

@@ -22,7 +22,7 @@ def weight_of(w: Any) -> float:
 
 def weights_of(w: Any, n: int) -> Floats:
     """The weights of n events, checked."""
-    weights = np.ascontiguousarray(w, float)
+    weights = np.full(n, weight_of(w)) if np.ndim(w) == 0 else np.ascontiguousarray(w, float)
     if weights.shape != (n,):
         raise ValueError(f"{n} rows need {n} weights, got shape {weights.shape}")
     if not ((weights >= 0.0) & (weights <= LARGEST)).all():

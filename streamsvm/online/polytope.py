@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from streamsvm.adjusting import Setting
 from streamsvm.features import FeatureSpace, Floats, Ints
 from streamsvm.kernels import calibration
 from streamsvm.kernels import polytope as kernels
@@ -121,6 +122,8 @@ class CPMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
+
+    l2, horizon = Setting(), Setting()
 
     def __init__(
         self,

@@ -13,12 +13,13 @@ from river import base
 
 from connectors.events import LateLabels
 from connectors.times import scaled, seconds_of
+from streamsvm.adjusting import Adjustable
 from streamsvm.datetimes import names_of_times, notice, with_times
 from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
-from streamsvm.labels import check_label
+from streamsvm.labels import as_label
 from streamsvm.locks import Lock, locked
 from streamsvm.parameters import check_number
 from streamsvm.pending.join import Answer, Events, Join
@@ -29,7 +30,7 @@ from streamsvm.pending.store import Store
 logger = logging.getLogger(__name__)
 
 
-class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
     """Any classifier, around which events wait for their labels: predicted now by key, learned when the label comes.
 
     What is learned is what was predicted on: the features are kept with the key, and need not be there again. A label
@@ -118,6 +119,10 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
     @property
     def _wrapped_model(self) -> base.Classifier:
         return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
 
     @property
     def _multiclass(self) -> bool:
@@ -268,7 +273,9 @@ class DelayedClassifier(PredictsSets, base.Wrapper, base.Classifier):  # type: i
         ValueError
             For a label that is None or NaN.
         """
-        check_label(y)
+        y = as_label(y)
+        if key is None and x is None:
+            raise TypeError("give the key of an event or its features: both are None")
         if key is None and isinstance(x, dict):
             if self._deciding is not None:
                 with self._lock:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from river import base
 
+from streamsvm.labels import as_label
 from streamsvm.pending.join import Answer, Asked, Model
 
 
@@ -70,7 +71,7 @@ class OtherModel:
             return -1
         if label not in self._codes:
             self._codes[label] = len(self.classes)
-            self.classes.append(label)
+            self.classes.append(as_label(label))
         return self._codes[label]
 
     def run(self, asked: Asked) -> Answer:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.times import LATEST_S, seconds_of
+from streamsvm.adjusting import Adjustable
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import PredictsManySets, answers
@@ -23,6 +24,7 @@ from streamsvm.decide.sets import AllSets, Key
 from streamsvm.features import EncodedRows, Floats, Ints
 from streamsvm.first_use import prepare
 from streamsvm.kernels import experts, panel, windows
+from streamsvm.labels import unhashable
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, LinearModel
 from streamsvm.online import from_state as learner_from_state
@@ -61,7 +63,7 @@ LOOK_OUT = 3
 KEPT = 100
 
 
-class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
+class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
@@ -218,6 +220,10 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         small = StreamSVMClassifier(budget=20)
         yield {"learner": small, "solver": "newton", "trigger": Every(100), "delay": 64}
         yield {"learner": small, "solver": "trees", "trigger": Every(100), "delay": 64, "window": Latest(200)}
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
 
     @property
     def _multiclass(self) -> bool:
@@ -399,6 +405,8 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
             As the learner does; nothing has been learned then.
         """
         moment = _seconds(time)
+        if not isinstance(y, Hashable):
+            raise unhashable(y)
         with self._model._lock:
             code = self._model._codes.get(y)
             if code is None or w != 1.0 or not self._pack(x) or not self._learn_packed(code, moment):
@@ -515,7 +523,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         y
             n labels.
         w
-            n weights, or None for 1 each.
+            n weights, one for all rows, or None for 1.
         times
             n event times in seconds or as datetimes, for windows and triggers of time.
 
@@ -639,7 +647,7 @@ class RefitClassifier(Explains, Changes, PredictsManySets, Archived, base.MiniBa
         times
             n event times in seconds or as datetimes, for windows and triggers of time.
         w
-            n weights, or None for 1 each.
+            n weights, one for all rows, or None for 1.
         proba
             Whether to return the probabilities too.
         coverage, by_class

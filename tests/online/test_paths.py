@@ -531,7 +531,7 @@ def test_every_check_of_river_for_mini_batch_classifiers_is_there():
     """River leaves some out without a word where pandas or scikit-learn is not installed."""
     assert importlib.util.find_spec("pandas")
     assert importlib.util.find_spec("sklearn")
-    general, on_data, n_data_sets, on_long_streams = 14, 15, 3, 1
+    general, on_data, n_data_sets, on_long_streams = 15, 15, 3, 1
     for params in CPMClassifier._unit_test_params():
         n_checks = len(list(checks.yield_checks(CPMClassifier(**params))))
         assert n_checks == general + (on_data + on_long_streams) * n_data_sets

@@ -1,0 +1,145 @@
+"""River's `clone` and `mutate` of models that have learned."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from river import compose, preprocessing
+
+from streamsvm import (
+    BSGDClassifier,
+    CoveringClassifier,
+    CPMClassifier,
+    DecidingClassifier,
+    DelayedClassifier,
+    RefitClassifier,
+    StreamSVMClassifier,
+)
+from tests.learners import knowledge, ring
+
+X, Y = ring(400)
+ROWS = pd.DataFrame(X, columns=["a", "b"])
+MODELS = {
+    "cpm": CPMClassifier,
+    "bsgd": lambda: BSGDClassifier(budget=30),
+    "blend": lambda: StreamSVMClassifier(effort="low", budget=30, label_autocorrelation=False),
+    "refit": lambda: RefitClassifier(CPMClassifier(), "newton"),
+    "deciding": lambda: DecidingClassifier(CPMClassifier(), abstain=0.4),
+    "covering": lambda: CoveringClassifier(CPMClassifier()),
+    "delayed": lambda: DelayedClassifier(CPMClassifier()),
+}
+
+
+def learned(make):
+    model = make()
+    for x, y in zip(X.tolist(), Y.tolist(), strict=True):
+        model.learn_one({"a": x[0], "b": x[1]}, y)
+    return model
+
+
+def probabilities(model):
+    return [model.predict_proba_one({"a": x[0], "b": x[1]}) for x in X[:20].tolist()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_clone_with_attributes_knows_the_same_and_shares_nothing(name):
+    model = learned(MODELS[name])
+    before = probabilities(model)
+    twin = model.clone(include_attributes=True)
+    assert probabilities(twin) == before
+    for x in X.tolist():
+        twin.learn_one({"a": x[0], "b": x[1]}, "new")
+    assert probabilities(model) == before
+    assert "new" not in model.classes_
+    assert model.clone().classes_ == []
+
+
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        (MODELS["cpm"], {"l2": 0.1, "horizon": 300}),
+        (MODELS["bsgd"], {"learning_rate": 0.01, "l2": 1e-3, "horizon": 500}),
+        (MODELS["blend"], {"vote_window": 50.0}),
+    ],
+)
+def test_changed_settings_are_those_of_a_model_that_is_made_with_them(make, changes):
+    model, same = learned(make), learned(make)
+    before = probabilities(model)
+    model.mutate(changes)
+    assert probabilities(model) == before
+    assert {name: model._get_params()[name] for name in changes} == changes
+    back = model.clone(include_attributes=True)
+    back.mutate({name: same._get_params()[name] for name in changes})
+    for one in (model, same, back):
+        one.learn_many(ROWS, Y)
+    assert knowledge(back) == knowledge(same)  # changing to and fro changes nothing
+    assert knowledge(model)[1] != knowledge(same)[1]
+
+
+@pytest.mark.parametrize("name", ["bsgd", "blend"])
+def test_a_budget_grows_and_shrinks(name):
+    model = learned(MODELS[name])
+    found = []
+    for budget in (8, 60):
+        model.mutate({"budget": budget})
+        assert len(model.nearest({"a": 0.0, "b": 0.0}, n=100)) <= 8
+        model.learn_many(ROWS, Y)
+        found.append(len(model.nearest({"a": 0.0, "b": 0.0}, n=100)))
+        assert (model.predict_many(ROWS) == Y).mean() > 0.8
+    assert found[0] == 8 < found[1] <= 60
+
+
+def test_a_model_with_few_events_takes_another_budget():
+    model = BSGDClassifier(budget=500, absorb=1.0, learning_rate=1.0)
+    model.learn_many(X[:40], Y[:40])
+    model.mutate({"budget": 5})
+    assert model.n_support_vectors == 5
+
+
+def test_an_attribute_that_is_set_changes_the_running_model():
+    model, same = learned(MODELS["bsgd"]), learned(MODELS["bsgd"])
+    model.learning_rate = 0.01
+    same.mutate({"learning_rate": 0.01})
+    for one in (model, same):
+        one.learn_many(ROWS, Y)
+    assert knowledge(model) == knowledge(same)
+
+
+def test_a_classifier_inside_another_is_changed_in_its_place():
+    for make in (MODELS["refit"], MODELS["deciding"], MODELS["covering"], MODELS["delayed"]):
+        model = learned(make)
+        model.mutate({"model": {"horizon": 500}})
+        assert model.model.horizon == model.model._state.horizon == 500
+        with pytest.raises(ValueError, match="dict of the parameters"):
+            model.mutate({"model": CPMClassifier()})
+    pipeline = compose.Pipeline(preprocessing.StandardScaler(), BSGDClassifier())
+    pipeline.mutate({"BSGDClassifier": {"budget": 7}})
+    assert pipeline["BSGDClassifier"]._state.budget == 7
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "text"),
+    [
+        (
+            CPMClassifier,
+            {"n_faces": 2},
+            r"'n_faces' of a CPMClassifier cannot change while it runs \(horizon, l2 can\)",
+        ),
+        (StreamSVMClassifier, {"effort": "low"}, "budget, threads, vote_window can"),
+        (StreamSVMClassifier, {"effrot": "low"}, "'effrot'"),
+        (lambda: BSGDClassifier(heads=(("log", 0.1), ("log", 0.2))), {"learning_rate": 0.1}, "'learning_rate'"),
+        (MODELS["refit"], {"delay": 100}, r"\(model can\)"),
+    ],
+)
+def test_what_cannot_change_is_refused_and_named(make, change, text):
+    model = make()
+    with pytest.raises(ValueError, match=text):
+        model.mutate(change)
+
+
+def test_a_value_that_is_refused_changes_nothing():
+    model = learned(MODELS["bsgd"])
+    before = knowledge(model)
+    with pytest.raises(ValueError, match="budget"):
+        model.mutate({"budget": 0})
+    assert knowledge(model) == before
