@@ -28,7 +28,7 @@ from connectors.formats import SAMPLE, Records, TypedValues, line_records
 from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
 from connectors.sinks import JsonLines
-from connectors.spelling import warn_of_sentinels
+from connectors.spelling import LONGEST, warn_of_sentinels
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
@@ -126,7 +126,8 @@ class JsonFormat(TypedValues):
             if str in kinds and self._convert.get(name) in (None, "number"):
                 self._find_numbers(name, values, is_file)
             elif name not in self._convert and kinds <= _NUMBERS:
-                numbers = np.array(values, dtype=np.float64)
+                gone = self._roles.missing_values
+                numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
                 warn_if_counter(name, numbers)
                 warn_of_sentinels(name, numbers.tolist())
 
@@ -143,7 +144,10 @@ class JsonFormat(TypedValues):
 
     def _gather(self, rows: Sequence[Any]) -> None:
         """Keep the first events of a stream without end until there are enough to look at."""
-        self._first += map(dict, rows)
+        for row in rows:
+            self._first.append(
+                {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
+            )
         if len(self._first) >= _FEWEST:
             self._look_at(self._first, is_file=False)
             self._first = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from connectors.cells import Bad, Cells, is_missing, shown
 from connectors.options import MISSING_NUMBERS, Roles
-from connectors.spelling import SPELLINGS, SpelledNumbers, Spelling, guess, warn_of_texts
+from connectors.spelling import LONGEST, SPELLINGS, SpelledNumbers, Spelling, guess, warn_of_texts
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
@@ -206,7 +206,7 @@ class NumberColumns:
             if sum(map(declared.reads, cells)) >= n_plain:
                 spelling = guess(name, cells, declared, is_declared)
         elif not are_plain or (self._are_typed and not is_declared):
-            spelling = guess(name, cells, None, is_declared)
+            spelling, are_plain = guess(name, cells, None, is_declared), False
         if spelling is not None:
             self.spelled[name] = SpelledNumbers(spelling)
         return are_plain or spelling is not None
@@ -254,7 +254,8 @@ class NumberColumns:
         """Say once of a text that is rejected among numbers, and comes again, how it is read as missing."""
         text = cell.strip()
         texts = self._rejected.setdefault(name, Counter())
-        if any(map(str.isdigit, text)) or (text not in texts and len(texts) >= _MOST_TEXTS):
+        is_new = text not in texts
+        if any(map(str.isdigit, text)) or (is_new and (len(texts) >= _MOST_TEXTS or len(text) > LONGEST)):
             return
         texts[text] += 1
         if texts[text] == _LEAST_REPEATS:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 logger = logging.getLogger("connectors")
 
 CURRENCIES = "$€£¥₹"
+LONGEST = 64
+"""Longer texts are no numbers."""
 _UNITS = CURRENCIES + "%"
 _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
@@ -69,6 +71,8 @@ class Spelling:
 
     def reads(self, cell: str) -> bool:
         """Whether a cell is a number that is written in this way."""
+        if len(cell) > LONGEST:
+            return False
         if not (_pattern(self.decimal, self.thousands).fullmatch(cell) or _HEXADECIMAL.fullmatch(cell.strip())):
             return False
         unit = unit_of(cell)
