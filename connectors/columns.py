@@ -202,8 +202,8 @@ class TextColumns:
             if name in self._features and self.types.get(name) == "number":
                 cells = [row[self._index[name]] for row in rows]
                 values = self.numbers.read(name, cells, {})
-                warn_if_counter(name, values)
-                warn_of_sentinels(name, values.tolist(), cells)
+                warn_if_counter(name, values, self.numbers.notices)
+                warn_of_sentinels(name, values.tolist(), self.numbers.notices, cells)
 
     def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
         """Leave out unnamed columns that are empty, and the index that pandas writes as the first column."""
@@ -214,17 +214,17 @@ class TextColumns:
             if not any(map(str.strip, cells)):
                 empty.append(i + 1)
             elif i == 0 and is_index(cells):
-                logger.warning(
-                    "%s: column 1 has no name and counts up, as the index that pandas writes: it is left out "
-                    "(--types :number keeps it)",
-                    source,
+                self.numbers.notices.say(
+                    f"{source}: column 1 has no name and counts up, as the index that pandas writes: it is left out "
+                    "(--types :number keeps it)"
                 )
             else:
                 others.append(i + 1)
                 continue
             self.types[name] = "ignore"
         if empty:
-            logger.warning("%s: columns without name and values are left out: %s", source, ", ".join(map(str, empty)))
+            left_out = ", ".join(map(str, empty))
+            self.numbers.notices.say(f"{source}: columns without name and values are left out: {left_out}")
         if len(others) > 1:
             raise ConnectorError(
                 f"{source}: columns {', '.join(map(str, others))} have values, but no name: name them in the header, "
@@ -345,10 +345,9 @@ class TextColumns:
                 self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
-        logger.warning(
-            "column %r, so far of numbers, holds texts such as %s: from there on they are categories; types=%s:number "
-            "sets their events aside, --missing names texts that are missing values",
-            *(name, shown(cells[turn]), name),
+        self.numbers.notices.say(
+            f"column {name!r}, so far of numbers, holds texts such as {shown(cells[turn])}: from there on they are "
+            f"categories; --types {name}:number rejects their events, --missing names those that are missing values"
         )
         self.types[name] = "mixed"
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.notices import Notices
 from connectors.times import unit_of
 
 _FEWEST, _FEWEST_WITH_TIES = 50, 500
 _MOST_STEP = 0.1
-
-logger = logging.getLogger("connectors")
 
 
 def counts_up(values: NDArray[np.float64]) -> bool:
@@ -44,7 +42,7 @@ def _are_times(values: NDArray[np.float64]) -> bool:
     return unit is not None and unit == unit_of(float(values[-1]))
 
 
-def warn_if_counter(name: str, values: NDArray[Any]) -> None:
+def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
     """Warn of a feature that only counts up."""
     if not counts_up(values):
         return
@@ -52,10 +50,9 @@ def warn_if_counter(name: str, values: NDArray[Any]) -> None:
     remedy = f"--ignore {option} leaves it out"
     if _are_times(values[~np.isnan(values)]):
         remedy = f"--time {option} takes it as the time of the event, {remedy}"
-    logger.warning(
-        "column %r only counts up in the first %d rows, as row numbers and times do, and is learned as a feature: %s "
-        "(--types %s keeps it without this warning)",
-        *(name, len(values), remedy, shlex.quote(f"{name}:number")),
+    notices.say(
+        f"column {name!r} only counts up in the first {len(values)} rows, as row numbers and times do, and is learned "
+        f"as a feature: {remedy} (--types {shlex.quote(f'{name}:number')} keeps it without this warning)"
     )
 
 

@@ -392,6 +392,15 @@ class Lagging(Protocol):
 
 
 @runtime_checkable
+class Noticing(Protocol):
+    """Something that notices what is strange about its events."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What it has warned of."""
+
+
+@runtime_checkable
 class Ending(Protocol):
     """A live source that knows whether it has reached what is its end for now."""
 

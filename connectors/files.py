@@ -209,6 +209,11 @@ class TextSource(AheadSource):
         return batch
 
     @property
+    def notices(self) -> Sequence[str]:
+        """What was warned of."""
+        return self._format.notices
+
+    @property
     def _unit(self) -> str:
         """What is counted."""
         return "element" if isinstance(self._stream, ArrayLines) and self._stream.is_array else "line"

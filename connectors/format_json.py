@@ -66,6 +66,11 @@ class JsonFormat(TypedValues):
         """The units of times, and which texts are numbers or missing ones."""
         return {"types": {}, "strays": {}, "units": dict(self.times.guesses)} | self.numbers.decided
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What it has warned of."""
+        return self.numbers.notices
+
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken."""
         self.times.restore(decided.get("units", {}))
@@ -128,8 +133,8 @@ class JsonFormat(TypedValues):
             elif name not in self._convert and kinds <= _NUMBERS:
                 gone = self._roles.missing_values
                 numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
-                warn_if_counter(name, numbers)
-                warn_of_sentinels(name, numbers.tolist())
+                warn_if_counter(name, numbers, self.numbers.notices)
+                warn_of_sentinels(name, numbers.tolist(), self.numbers.notices)
 
     def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool) -> None:
         texts = [value for value in values if type(value) is str]
@@ -140,7 +145,7 @@ class JsonFormat(TypedValues):
         except ValueError as error:
             if is_file:
                 raise ConnectorError(f"{self._source}: {error}") from None
-            logger.warning("%s", error)
+            self.numbers.notices.say(str(error))
 
     def _gather(self, rows: Sequence[Any]) -> None:
         """Keep the first events of a stream without end until there are enough to look at."""

@@ -46,6 +46,10 @@ class TextFormat(Protocol):
     def decided(self) -> Mapping[str, Any]:
         """What is decided about columns so far, as JSON: a part of positions."""
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What it has warned of."""
+
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken.
 
@@ -132,6 +136,11 @@ class TypedColumns:
         """The column types declared, or decided so far."""
         return _NOTHING if self._columns is None else self._columns.decided
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was warned of."""
+        return () if self._columns is None else self._columns.numbers.notices
+
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken."""
         if self._columns is not None:
@@ -154,6 +163,11 @@ class TypedValues:
     def decided(self) -> Mapping[str, Any]:
         """Nothing."""
         return _NOTHING
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """None."""
+        return ()
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Nothing was decided."""

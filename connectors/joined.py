@@ -21,6 +21,7 @@ from connectors.events import (
     Ending,
     Lagging,
     LateLabels,
+    Noticing,
     Origins,
     Position,
     Source,
@@ -92,6 +93,11 @@ class JoinedSource(Source):
     def fraction(self) -> float | None:
         """The share of the events handed out."""
         return self.events.fraction
+
+    @property
+    def notices(self) -> list[str]:
+        """What both have warned of."""
+        return [notice for one in (self.events, self.labels) if isinstance(one, Noticing) for notice in one.notices]
 
     @property
     def stalls(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import shlex
 from collections import Counter
@@ -14,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.cells import Bad, Cells, is_missing, shown
+from connectors.notices import Notices
 from connectors.options import MISSING_NUMBERS, Roles
 from connectors.spelling import LONGEST, SPELLINGS, SpelledNumbers, Spelling, guess, warn_of_texts
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
-
-logger = logging.getLogger("connectors")
 
 
 def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING_NUMBERS) -> NDArray[np.float64]:
@@ -120,6 +118,8 @@ class NumberColumns:
 
     def __init__(self, roles: Roles, are_typed: bool = False) -> None:
         self._roles, self._are_typed = roles, are_typed
+        self.notices = Notices()
+        """What was warned of, of all columns of the source."""
         self.markers: dict[str, list[str]] = {}
         """Texts that stand for missing values in one column of numbers only, by name."""
         self.spelled: dict[str, SpelledNumbers] = {}
@@ -180,7 +180,7 @@ class NumberColumns:
         numbers = [cell for cell in there if cell not in shares]
         if not self._are_numbers(name, numbers, is_declared):
             if not is_declared:
-                warn_of_texts(name, there, self._roles.spelling)
+                warn_of_texts(name, there, self.notices, self._roles.spelling)
             return "category"
         self._take_markers(name, shares)
         return "number"
@@ -191,10 +191,10 @@ class NumberColumns:
 
     def _take_markers(self, name: str, shares: Mapping[str, float]) -> None:
         for text, share in shares.items():
-            logger.warning(
-                "column %r holds numbers and, in %.0f %% of its first cells, the text %s, which is read as missing: "
-                "--types %s:category keeps all as texts, --missing names such texts for all columns",
-                *(name, 100 * share, shown(text), name),
+            self.notices.say(
+                f"column {name!r} holds numbers and, in {100 * share:.0f} % of its first cells, the text "
+                f"{shown(text)}, which is read as missing: --types {name}:category keeps all as texts, --missing names "
+                "such texts for all columns"
             )
         if shares:
             self.markers[name] = list(shares)
@@ -204,9 +204,9 @@ class NumberColumns:
         are_plain = 10 * n_plain >= 9 * len(cells)
         if declared is not None:
             if sum(map(declared.reads, cells)) >= n_plain:
-                spelling = guess(name, cells, declared, is_declared)
+                spelling = guess(name, cells, self.notices, declared, is_declared)
         elif not are_plain or (self._are_typed and not is_declared):
-            spelling, are_plain = guess(name, cells, None, is_declared), False
+            spelling, are_plain = guess(name, cells, self.notices, None, is_declared), False
         if spelling is not None:
             self.spelled[name] = SpelledNumbers(spelling)
         return are_plain or spelling is not None
@@ -231,13 +231,12 @@ class NumberColumns:
         try:
             kind = self.decide(name, [first])
         except ValueError as error:
-            logger.warning("%s", error)
+            self.notices.say(str(error))
             return None
         if kind == "category" and name not in self._roles.types:
-            logger.warning(
-                "column %r is empty in the first rows, and is read as categories because of its first value, %s: "
-                "--types %s:number rejects such values",
-                *(name, shown(first), name),
+            self.notices.say(
+                f"column {name!r} is empty in the first rows, and is read as categories because of its first value, "
+                f"{shown(first)}: --types {name}:number rejects such values"
             )
         return kind
 
@@ -259,10 +258,10 @@ class NumberColumns:
             return
         texts[text] += 1
         if texts[text] == _LEAST_REPEATS:
-            logger.warning(
-                "column %r: the text %s is no number, and its events are rejected: --missing=%s reads it as missing "
-                "(with other markers, if there are: --missing replaces the default ones)",
-                *(name, shown(text), shlex.quote(text)),
+            self.notices.say(
+                f"column {name!r}: the text {shown(text)} is no number, and its events are rejected: "
+                f"--missing={shlex.quote(text)} reads it as missing (with other markers, if there are: --missing "
+                "replaces the default ones)"
             )
 
     def is_open(self, name: str) -> bool:

@@ -137,8 +137,8 @@ class ParquetSource(AheadSource):
         for name in self._features:
             if name not in self._roles.types and self._kind(columns[name].type) == "number":
                 values = self._column(name, columns[name], {})[name]
-                warn_if_counter(name, values)
-                warn_of_sentinels(name, values.tolist())
+                warn_if_counter(name, values, self._texts.numbers.notices)
+                warn_of_sentinels(name, values.tolist(), self._texts.numbers.notices)
 
     def _others(self) -> Sequence[str | None]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -222,6 +222,11 @@ class ParquetSource(AheadSource):
         there = np.array(column.is_valid().to_numpy(zero_copy_only=False))
         numbers = np.array(column.cast(self._pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
         return Times(column.type.unit).milliseconds("", numbers, {}), there
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was warned of."""
+        return self._texts.numbers.notices
 
     @property
     def _read_position(self) -> Position:

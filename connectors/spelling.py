@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-logger = logging.getLogger("connectors")
+from connectors.notices import Notices
 
 CURRENCIES = "$€£¥₹"
 LONGEST = 64
@@ -133,7 +132,7 @@ def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
 
 
 def guess(
-    name: str, cells: Sequence[str], declared: Spelling | None = None, are_numbers: bool = False
+    name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None, are_numbers: bool = False
 ) -> Spelling | None:
     """The one spelling in which nearly all cells of a column are numbers; it is said once. None where there is none.
 
@@ -143,6 +142,8 @@ def guess(
         The column.
     cells
         Its first cells, without missing ones.
+    notices
+        Where it is said.
     declared
         The only spelling to try, of which nothing is said.
     are_numbers
@@ -165,17 +166,17 @@ def guess(
     example = repr(next(cell for cell in cells if found[0].reads(cell)))
     if len(found) > 1:
         options = " or ".join(spelling.options(name) for spelling in found)
-        _report(name, f"numbers such as {example} have two meanings", f"say {options}", are_numbers)
+        _report(name, f"numbers such as {example} have two meanings", f"say {options}", are_numbers, notices)
         return None
     spelling = _with_unit(found[0], cells)
     if spelling is None:
         examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
         several = " and ".join(list(examples.values())[::-1])
-        _report(name, f"numbers such as {several} have different units", "convert them to one", are_numbers)
+        _report(name, f"numbers such as {several} have different units", "convert them to one", are_numbers, notices)
     elif declared is None:
-        logger.warning(
-            "column %r: texts such as %s are read as numbers (%s says so); --types %s:category keeps them as texts",
-            *(name, example, spelling.options(name), name),
+        notices.say(
+            f"column {name!r}: texts such as {example} are read as numbers ({spelling.options(name)} says so); "
+            f"--types {name}:category keeps them as texts"
         )
     return spelling
 
@@ -195,16 +196,14 @@ def _with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
     return found if _nearly_all(sum(map(found.reads, cells)), cells) else None
 
 
-def _report(name: str, what: str, remedy: str, are_numbers: bool) -> None:
+def _report(name: str, what: str, remedy: str, are_numbers: bool, notices: Notices) -> None:
     """Refuse numbers that are declared as such, warn of others."""
     if are_numbers:
         raise ValueError(f"column {name!r}: {what}: {remedy}")
-    logger.warning(
-        "column %r: %s, and are read as categories (--types %s:category confirms it): %s", *(name, what, name, remedy)
-    )
+    notices.say(f"column {name!r}: {what}, and are read as categories (--types {name}:category confirms it): {remedy}")
 
 
-def warn_of_texts(name: str, cells: Sequence[str], declared: Spelling | None = None) -> None:
+def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None) -> None:
     """Warn of a column of categories of which more than half look like numbers, in whatever spelling.
 
     Parameters
@@ -213,6 +212,8 @@ def warn_of_texts(name: str, cells: Sequence[str], declared: Spelling | None = N
         The column.
     cells
         Its first cells, without missing ones.
+    notices
+        Where it is said.
     declared
         The spelling that options say.
     """
@@ -223,10 +224,10 @@ def warn_of_texts(name: str, cells: Sequence[str], declared: Spelling | None = N
     number = next(filter(best.reads, cells), None)
     other = next((cell for cell in cells if not best.reads(cell)), None)
     if other is not None:
-        logger.warning(
-            "column %r holds %stexts such as %r, and is read as categories: --types %s:number rejects these texts, "
-            "--types %s:category confirms them",
-            *(name, "" if number is None else f"numbers such as {number!r} and ", other, name, name),
+        both = "" if number is None else f"numbers such as {number!r} and "
+        notices.say(
+            f"column {name!r} holds {both}texts such as {other!r}, and is read as categories: --types {name}:number "
+            f"rejects these texts, --types {name}:category confirms them"
         )
 
 
@@ -235,16 +236,25 @@ def _looks_like_number(cell: str) -> bool:
     return any(spelling.reads(once) for spelling in SPELLINGS)
 
 
-def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str] | None = None) -> None:
-    """Warn of a value such as -9999 that stands for missing ones, by its look and its distance from the others.
+def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> dict[str, float]:
+    """Values such as -9999 that stand for missing ones, by their look and their distance from the others.
 
     Parameters
     ----------
-    name
-        The column.
     values, cells
-        Its first numbers, NaN where missing, and how they are written, where they are texts.
+        The first numbers of a column, NaN where missing, and how they are written, where they are texts.
+
+    Returns
+    -------
+    dict
+        The share of each.
+
+    Examples
+    --------
+    >>> sentinels([1.0, 2.0, -9999.0] * 5)
+    {'-9999': 0.333...}
     """
+    found = {}
     counts = Counter(value for value in values if math.isfinite(value))
     if cells is None:
         texts = {value: repr(value).removesuffix(".0") for value in counts}
@@ -256,11 +266,18 @@ def warn_of_sentinels(name: str, values: Sequence[float], cells: Sequence[str] |
         share, distance = counts[value] / counts.total(), max(min(rest) - value, value - max(rest))
         is_frequent = counts[value] >= _LEAST_SENTINELS and share >= _SENTINEL_SHARE
         if is_frequent and distance > _FAR * (max(rest) - min(rest)):
-            logger.warning(
-                "column %r: %s in %.0f %% of its first cells looks like a missing value, and is learned as a number: "
-                "--missing=%s declares it (with other markers, if there are: --missing replaces the default ones)",
-                *(name, texts[value], 100.0 * share, texts[value]),
-            )
+            found[texts[value]] = share
+    return found
+
+
+def warn_of_sentinels(name: str, values: Sequence[float], notices: Notices, cells: Sequence[str] | None = None) -> None:
+    """Warn of `sentinels` in a column."""
+    for text, share in sentinels(values, cells).items():
+        notices.say(
+            f"column {name!r}: {text} in {100.0 * share:.0f} % of its first cells looks like a missing value, and is "
+            f"learned as a number: --missing={text} declares it (with other markers, if there are: --missing replaces "
+            "the default ones)"
+        )
 
 
 class SpelledNumbers(dict[str, float]):

@@ -592,6 +592,11 @@ class KafkaSource(Source):
         return batch
 
     @property
+    def notices(self) -> Sequence[str]:
+        """What was warned of."""
+        return self._values.numbers.notices
+
+    @property
     def _beside(self) -> Position:
         """What stands beside the offsets in positions."""
         units, numbers = self._values.times.guesses, self._values.numbers.decided

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from numpy.typing import NDArray
 
+from connectors.events import Noticing
 from streamsvm.decide.changes import Changes, Spread
 
 State: TypeAlias = "tuple[dict[str, Any], dict[str, NDArray[Any]]]"
@@ -56,15 +57,6 @@ class Categorical(Protocol):
 
     def keep_categories(self, names: Sequence[Hashable]) -> None:
         """Never leave these out."""
-
-
-@runtime_checkable
-class Noticing(Protocol):
-    """It notices what is strange about its features and labels."""
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """What it has warned of."""
 
 
 @runtime_checkable
@@ -189,9 +181,9 @@ def spreads_of(model: object, names: Sequence[Hashable], most: int) -> dict[Hash
     return dict(model.spreads(names or None, most)) if isinstance(model, Changes) else {}
 
 
-def notices_of(model: object) -> list[str]:
-    """What a model has warned of."""
-    return list(model.notices) if isinstance(model, Noticing) else []
+def notices_of(one: object) -> list[str]:
+    """What a model or a source has warned of."""
+    return list(one.notices) if isinstance(one, Noticing) else []
 
 
 def _relevance(model: object) -> dict[Hashable, float]:

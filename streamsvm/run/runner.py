@@ -22,6 +22,7 @@ from connectors.events import (
     Batch,
     ConnectorError,
     Lagging,
+    Noticing,
     Position,
     Rejected,
     Replacing,
@@ -34,7 +35,7 @@ from streamsvm.clock import compile_seconds, working_time
 from streamsvm.labels import blank_notices
 from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
-from streamsvm.run.abilities import Insight, Noticing, Persistent, Refits, notices_of
+from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
@@ -76,8 +77,8 @@ class Report:
     relevance, leaders, autocorrelation
         What the model knows at the end: the relevance of its features, its heads, the leading first, and what label
         autocorrelation does; None where that has no say.
-    notices
-        What the model has warned of.
+    notices, source_notices
+        What the model and the source have warned of, and the source alone.
     refits
         The refits of the model, those before the run included; None where it has none by its kind.
     learned_before
@@ -119,6 +120,7 @@ class Report:
     relevance: dict[Hashable, float] = field(default_factory=dict)
     leaders: list[dict[str, Any]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    source_notices: list[str] = field(default_factory=list)
     autocorrelation: dict[str, float] | None = None
     refits: Refits | None = None
     learned_before: int = 0
@@ -336,6 +338,8 @@ class Runner:
         self.report.relevance, self.report.leaders = found.relevance, found.leaders
         self.report.autocorrelation = found.autocorrelation
         self.report.notices, self.report.refits = notices_of(self.model), Refits.of(self.model)
+        self.report.source_notices = notices_of(self.source)
+        self.report.notices += self.report.source_notices
         if not isinstance(self.model, Noticing):
             self.report.notices += blank_notices(self._learner.classes)
         if self._late is not None and self._late.key_notice:
@@ -357,7 +361,7 @@ class Runner:
             if self._lagging is not None:
                 report.lag, report.stalls = self._lagging.lag, self._lagging.stalls
             if self.observer is not None:
-                report.refits = Refits.of(self.model)
+                report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
                 self.observer(report, self.source.fraction)
             self._look_at_order(self.source.fraction or 0.0)
             if self._over():

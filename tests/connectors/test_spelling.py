@@ -15,6 +15,7 @@ from connectors.kafka.values import CsvValues, JsonValues
 from connectors.opening import open_source
 from connectors.options import Options
 from connectors.spelling import SPELLINGS, Spelling
+from tests.commands import completed
 
 
 def column(path: Path, text: str, **options: str):
@@ -331,3 +332,21 @@ def test_numbers_that_stand_for_missing_ones_are_reported_where_numbers_are_type
     assert "--missing=-9999" in said
     assert values(url, missing="-9999")[0] == [None if cell == -9999 else cell for cell in cells]
     assert len(caplog.records) == 1
+
+
+def test_a_run_over_a_file_of_excel_reads_decimal_commas_and_reports_it(tmp_path):
+    rng = np.random.default_rng(1)
+    lines = [f"{a:.3f};{b:.3f};{'yes' if a > b else 'no'}".replace(".", ",") for a, b in rng.normal(size=(400, 2))]
+    (tmp_path / "a.csv").write_bytes(("\ufeffa;b;y\r\n" + "\r\n".join(lines) + "\r\n").encode())
+    arguments = ["run", "a.csv", "--label", "y", "--delimiter", ";", "--model", "cpm", "--summary", "s.json"]
+    ended = completed(*arguments, "--overwrite", cwd=tmp_path, check=True)
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert [notice.split("'")[1] for notice in summary["notices"]] == ["a", "b"]
+    for notice in summary["notices"]:
+        assert "--decimal ," in notice
+        assert ended.stdout.count(notice) == ended.stderr.count(notice) == 1
+    declared = completed(*arguments, "--overwrite", "--decimal", ",", cwd=tmp_path, check=True)
+    again = json.loads((tmp_path / "s.json").read_text())
+    assert again["notices"] == []
+    assert declared.stderr == ""
+    assert again["accuracy"] == summary["accuracy"] > 0.8

@@ -238,7 +238,7 @@ class Board:
                 "last": [_reject(one) for one in reversed(report.rejects.last)],
                 "to": None if report.rejected is None else shown(report.rejected, _LONGEST),
             },
-            "notices": [shown(notice, _LONGEST) for notice in notices_of(model)],
+            "notices": [shown(notice, _LONGEST) for notice in notices_of(model) + report.source_notices],
             "marks": self._marks.of(report),
             "point": {
                 "figures": [_share(figures.get(name, float("nan"))) for name in COLUMNS],
