@@ -12,7 +12,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Command:
         Variables added to the environment.
     most_bytes
         Writing beyond so many bytes of a file fails, as on a disk that is full.
+    prepare
+        Called there before, a function of a module.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class Command:
         stderr: str | Path = os.devnull,
         more: Mapping[str, str] | None = None,
         most_bytes: int = resource.RLIM_INFINITY,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
-        asked = ([*map(str, arguments)], cwd, (stdin, stdout, stderr), more or {}, most_bytes)
+        asked = ([*map(str, arguments)], cwd, (stdin, stdout, stderr), more or {}, most_bytes, prepare)
         self._process = _forks.Process(target=_run, args=asked)
         self._process.start()
 
@@ -119,7 +122,12 @@ def completed(
 
 
 def _run(
-    arguments: list[str], cwd: Path, files: tuple[str | Path, ...], more: Mapping[str, str], most_bytes: int
+    arguments: list[str],
+    cwd: Path,
+    files: tuple[str | Path, ...],
+    more: Mapping[str, str],
+    most_bytes: int,
+    prepare: Callable[[], object] | None,
 ) -> None:
     from streamsvm.__main__ import main
 
@@ -133,5 +141,7 @@ def _run(
     sys.path.insert(0, str(cwd))  # as `python -m` does
     sys.argv[1:] = arguments
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    if prepare is not None:
+        prepare()
     sys.dont_write_bytecode = most_bytes != resource.RLIM_INFINITY  # half of it would be kept
     sys.exit(main())

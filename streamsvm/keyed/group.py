@@ -39,7 +39,7 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
         If no broker is available.
     """
     topic, settings = f"settings__{group}--streamsvm", keyed.settings | dict(more)
-    options = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+    options = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20}
     consumer = Consumer(client | options | {"isolation.level": "read_committed"})
     try:
         names = consumer.list_topics(timeout=_ANSWER_S).topics

@@ -46,6 +46,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 auto.create.topics.enable=false
 log.retention.ms=-1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=500

@@ -206,7 +206,9 @@ def ran(*arguments: Any, cwd: Path, code: int = 0) -> str:
 def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the command line to its end."""
 
-    def call(*arguments: Any, cwd: Path = tmp_path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        return completed("run", *arguments, cwd=cwd, timeout=timeout)
+    def call(
+        *arguments: Any, cwd: Path = tmp_path, timeout: float = 60, **how: Any
+    ) -> subprocess.CompletedProcess[str]:
+        return completed("run", *arguments, cwd=cwd, timeout=timeout, **how)
 
     return call

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,24 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
     return {key: value for key, value in kept.items() if value is not None}
 
 
+def hurried() -> None:
+    """Shorten what a worker waits for where it, another worker, or a topic is not as it was."""
+    from streamsvm.keyed import quix, worker
+
+    quix._PRODUCER["transaction.timeout.ms"] = 6000
+    quix._CONSUMER |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+    quix._CONSUMER["topic.metadata.refresh.interval.ms"] = 500
+    worker._ANSWER_S = 2.0
+
+
+def dying() -> None:
+    """End the process at its first commit, with a transaction that nobody ends."""
+    from quixstreams.internal_producer import InternalProducer
+
+    hurried()
+    InternalProducer.commit_transaction = lambda *_, **__: os._exit(9)
+
+
 class Worker:
     """A worker in a process of its own, with state of its own; started again where it ends by itself.
 
@@ -112,18 +131,21 @@ class Worker:
         Where it runs.
     arguments
         Of the command line.
+    prepare
+        As of a `Command`.
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, prepare: Callable[[], object] | None = None) -> None:
         folder.mkdir(exist_ok=True)
-        self.folder, self._arguments = folder, arguments
+        self.folder, self._arguments, self._prepare = folder, arguments, prepare
         self.starts = 0
         self.start()
 
     def start(self) -> None:
         self.starts += 1
         log = self.folder / "log"
-        self._process = Command("run", *self._arguments, cwd=self.folder, stdout=log, stderr=log)
+        files = {"stdout": log, "stderr": log}
+        self._process = Command("run", *self._arguments, cwd=self.folder, prepare=self._prepare, **files)
 
     def tend(self) -> int | None:
         """Start it again where it has ended; with which code, if it did."""
@@ -182,4 +204,16 @@ def wait_for(what: Any, seconds: float = 120.0, every: float = 0.3, tended: Sequ
         time.sleep(every)
 
 
-__all__ = ["Expected", "Worker", "arguments", "customers", "faults", "fill", "predicted", "states", "wait_for"]
+__all__ = [
+    "Expected",
+    "Worker",
+    "arguments",
+    "customers",
+    "dying",
+    "faults",
+    "fill",
+    "hurried",
+    "predicted",
+    "states",
+    "wait_for",
+]

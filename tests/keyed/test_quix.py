@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
@@ -38,13 +38,18 @@ from tests.keyed.fleet import (
     Worker,
     arguments,
     customers,
+    dying,
     faults,
+    hurried,
     predicted,
     states,
     wait_for,
 )
 
-PARTITIONS = 12
+PARTITIONS = 6
+
+
+hurried_worker = functools.partial(Worker, prepare=hurried)
 
 
 @pytest.fixture
@@ -57,7 +62,10 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
     records = list(customers(6000, 200, PARTITIONS))
     expected, given = Expected(records), arguments(broker, *topics, "tellers")
     [port] = starter.free_ports(1)
-    workers = [Worker(tmp_path / "one", *given), Worker(tmp_path / "two", *given, f"--metrics-port={port}")]
+    workers = [
+        hurried_worker(tmp_path / "one", *given),
+        hurried_worker(tmp_path / "two", *given, f"--metrics-port={port}"),
+    ]
     try:
         fill(broker, topics[0], records[:3000])
         wait_for(lambda: predicted(broker, topics[1]) > 1000, tended=workers)
@@ -66,7 +74,7 @@ def test_a_worker_dies_one_comes_and_one_leaves(broker, topics, tmp_path):
         wanted = {"streamsvm_events_total", "streamsvm_state_bytes_total", "streamsvm_lag"}
         assert wanted <= set(re.findall(r"\w+", shown))
         workers[0].kill()
-        workers.append(Worker(tmp_path / "three", *given))
+        workers.append(hurried_worker(tmp_path / "three", *given))
         fill(broker, topics[0], records[3000:5000])
         wait_for(lambda: predicted(broker, topics[1]) > 3500, tended=workers)
         leaving = workers.pop(1)
@@ -89,7 +97,7 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
     def answered():  # ends of partitions would count what was taken back
         return len(read(broker, topics[1]))
 
-    workers = [Worker(tmp_path / name, *given) for name in ("one", "two")]
+    workers = [hurried_worker(tmp_path / name, *given) for name in ("one", "two")]
     try:
         fill(broker, topics[0], records[:500])
         wait_for(lambda: answered() >= 499, tended=workers)
@@ -106,22 +114,12 @@ def test_a_worker_that_stood_still_does_not_answer_what_another_has_answered(bro
     assert faults(expected, broker, *topics[1:], "frozen") == []
 
 
-DIES = """
-import os, sys
-from quixstreams.internal_producer import InternalProducer
-InternalProducer.commit_transaction = lambda *_, **__: os._exit(9)
-from streamsvm.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def test_what_others_commit_beside_the_transaction_of_a_worker_that_died_is_not_missed(broker, topics, tmp_path, run):
     records = list(customers(2000, 50, PARTITIONS))
     given = [*arguments(broker, *topics, "hanging"), "--until-end"]
     fill(broker, topics[0], records[:1000])
     (tmp_path / "dies").mkdir()
-    done = subprocess.run([sys.executable, "-c", DIES, "run", *given], cwd=tmp_path / "dies", check=False)
-    assert done.returncode == 9
+    assert run(*given, cwd=tmp_path / "dies", prepare=dying).returncode == 9
     for i, some in enumerate(([], records[1000:])):  # the second finds no state of its own, as on another machine
         fill(broker, topics[0], some)
         (tmp_path / str(i)).mkdir()
@@ -219,20 +217,20 @@ def test_more_partitions_are_taken_and_keys_that_stay_keep_their_state(broker, t
     records = list(customers(600, 20, 2))
     moved = [(2 + key[-1] % 2, b"m" + key, value.replace(b':"c', b':"mc'), t) for _, key, value, t in records[:100]]
     moved = [record for record in moved if record[2] != b"{"]
-    worker = Worker(tmp_path / "one", *arguments(broker, *names, "wider"))
+    one = hurried_worker(tmp_path / "one", *arguments(broker, *names, "wider"))
     try:
         fill(broker, names[0], records[:300])
-        wait_for(lambda: len(read(broker, names[1])) >= 299, tended=[worker])
+        wait_for(lambda: len(read(broker, names[1])) >= 299, tended=[one])
         admin = AdminClient({"bootstrap.servers": broker})
         admin.create_partitions([NewPartitions(names[0], 4)])[names[0]].result(10)
         time.sleep(0.5)
         fill(broker, names[0], records[300:] + moved)
         expected = Expected(records + moved)
-        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), every=1.0, seconds=60, tended=[worker])
+        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), every=1.0, seconds=60, tended=[one])
     finally:
-        worker.kill()
-    assert "Traceback" not in worker.log
-    assert worker.starts <= 3
+        one.kill()
+    assert "Traceback" not in one.log
+    assert one.starts <= 3
 
 
 def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topics, tmp_path, run):
@@ -277,13 +275,38 @@ def test_the_lag_after_a_start_is_from_what_is_committed():
     assert worker.lag() == {0: 100}
 
 
-def test_a_nested_label_is_refused_as_in_other_runs(broker, topics, run):
+@pytest.fixture
+def alone(monkeypatch):
+    """A worker without a broker, and what it sends."""
+    sent, place = [], SimpleNamespace(topic="events", partition=0, offset=0)
+    monkeypatch.setattr("streamsvm.keyed.worker.message_context", lambda: place)
+    worker = Keyed.__new__(Keyed)
+    worker.figures, worker._stream = Figures(), Stream("events", FIELD, rejected="aside")
+    worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL)
+    worker._largest, worker._sizes = {"aside": 1_000_000}, {"aside": 1}
+    worker._producer = SimpleNamespace(produce=lambda topic, value, key, partition: sent.append(json.loads(value)))
+    return worker, sent
+
+
+def test_a_nested_label_is_refused_as_in_other_runs(alone):
+    worker, sent = alone
     nested = {FIELD: "c1", "x": 1.0, LABEL: {"a": 1}}
-    fill(broker, topics[0], [(0, b"c1", json.dumps(nested).encode(), 1_700_000_000_000)])
-    done = run(*arguments(broker, *topics, "nested"), "--until-end", timeout=100)
-    assert done.returncode == 0, done.stderr
-    [aside] = [json.loads(record.value) for record in read(broker, topics[2])]
+    worker._take(json.dumps(nested).encode(), b"c1", 0, None, None)
+    [aside] = sent
     assert f"the label '{LABEL}' is nested" in aside["reason"]
+
+
+def test_compiling_is_in_no_figure_of_a_worker(alone):
+    def step(*_):
+        with clock.compiling():
+            time.sleep(0.05)
+        return {"prediction": None, "score": 0.0}
+
+    worker, _ = alone
+    worker.live = SimpleNamespace(step=step)
+    worker._take(b'{"x": 1.0}', b"c1", 0, None, None)
+    assert worker.figures.events == 1
+    assert worker.figures.seconds < 0.04
 
 
 def test_ten_lines_of_python_do_the_same_as_the_command_line(broker, topics, tmp_path):
@@ -395,26 +418,8 @@ def test_a_port_that_is_taken_is_refused_before_a_broker_is_asked(run):
     assert "cannot listen there" in done.stderr
 
 
-def test_compiling_is_in_no_figure_of_a_worker(monkeypatch):
-    def step(*_):
-        with clock.compiling():
-            time.sleep(0.05)
-        return {"prediction": None, "score": 0.0}
-
-    monkeypatch.setattr(
-        "streamsvm.keyed.worker.message_context", lambda: SimpleNamespace(topic="t", partition=0, offset=0)
-    )
-    worker = Keyed.__new__(Keyed)
-    worker.live, worker.figures, worker._stream = SimpleNamespace(step=step), Figures(), Stream("t", FIELD)
-    worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL)
-    worker._take(b'{"x": 1.0}', b"c1", 0, None, None)
-    assert worker.figures.events == 1
-    assert worker.figures.seconds < 0.04
-
-
 def test_brokers_that_are_not_there_may_be_there_later(run):
-    done = run(
-        "kafka://127.0.0.1:1/events", *["--per-key", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
-    )
+    given = ["--per-key", "customer", "--group", "g", "--label", "y", "--model", "cpm"]
+    done = run("kafka://127.0.0.1:1/events", *given, prepare=hurried)
     assert done.returncode == 75
     assert "no broker answers" in done.stderr
