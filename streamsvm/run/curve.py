@@ -56,20 +56,20 @@ class Curve:
         return totals
 
     def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Means over a sliding window of about `window` events: the ends of the windows, and a row for each."""
+        """Means over a sliding window of `width_of(window)` events: the ends of the windows, and a row for each."""
         ends, sums = self.sums(window)
-        return ends, sums / self._n_of(window)
+        return ends, sums / self.width_of(window)
 
     def sums(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """As `windowed`, the counts themselves."""
         full = self.events // self.width
-        span = self._n_of(window) // self.width
+        span = self.width_of(window) // self.width
         sums = np.concatenate([np.zeros((1, self._hits.shape[1]), np.int64), np.cumsum(self._hits[:full], axis=0)])
         ends = np.arange(span, full + 1)
         return ends * self.width, sums[ends] - sums[ends - span]
 
-    def _n_of(self, window: int) -> int:
-        """How many events there are in a window of about so many."""
+    def width_of(self, window: int) -> int:
+        """How many events a window of about `window` has: whole buckets, which are wide where the stream is long."""
         return min(max(1, round(window / self.width)), max(self.events // self.width, 1)) * self.width
 
     def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:

@@ -100,7 +100,7 @@ class Metrics:
         self.measures = Measures(window)
         self._code = _Codes()
         self._pairs: Counter[int] = Counter()
-        self._recent = np.zeros(0, np.bool_)
+        self._recent = np.zeros((0, len(CURVE_LINES)), np.bool_)
         self._seen = np.zeros(0, np.int64)  # how often each label came
         self.last = self.leader = -1  # codes of the label before and of the most frequent one
         self.is_sorted = True
@@ -119,7 +119,19 @@ class Metrics:
     @property
     def recent_accuracy(self) -> float:
         """The same over the last `window` judged events."""
-        return float(self._recent.mean()) if len(self._recent) else float("nan")
+        return self.recent["model"]
+
+    @property
+    def recent(self) -> dict[str, float]:
+        """The accuracies of `CURVE_LINES` over the last `n_recent` judged events."""
+        n = len(self._recent)
+        shares = self._recent.mean(axis=0) if n else np.full(len(CURVE_LINES), np.nan)
+        return dict(zip(CURVE_LINES, shares.tolist(), strict=True))
+
+    @property
+    def n_recent(self) -> int:
+        """How many judged events `recent` is of, at most `window`."""
+        return len(self._recent)
 
     def baseline(self, name: str) -> float:
         """The accuracy of one of `CURVE_LINES`."""
@@ -173,7 +185,7 @@ class Metrics:
         pairs, counts = np.unique(truth << _SHIFT | guess, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             self._pairs[pair] += count
-        self._recent = np.concatenate([self._recent, hits[:, 0]])[-self.window :]
+        self._recent = np.concatenate([self._recent, hits[-self.window :]])[-self.window :]
         self.curve.add(hits)
         self.falls.add(hits[:, 0])
         if more[0] is not None and len(truth):
@@ -301,7 +313,9 @@ class Metrics:
         for label in decode_labels(header["labels"]):
             metrics._code[label]
         metrics.is_sorted = bool(header.get("sorted", False))  # not in checkpoints of earlier versions
-        metrics._seen, metrics._recent = arrays["seen"], arrays["recent"]
+        metrics._seen = arrays["seen"]
+        if arrays["recent"].ndim != 1:  # in checkpoints of earlier versions, without the baselines: it begins anew
+            metrics._recent = arrays["recent"]
         metrics._pairs = Counter(dict(arrays["pairs"].tolist()))
         metrics.curve = Curve.from_state(header["curve"], arrays["curve"], len(CURVE_LINES))
         metrics._check(arrays["pairs"])
@@ -323,7 +337,7 @@ class Metrics:
             raise ValueError("metrics of labels that are not known")
         if self._seen.dtype != np.int64 or self._seen.ndim != 1 or not self.leader < len(self._seen) <= n:
             raise ValueError("counts of labels that are not known")
-        if self._recent.dtype != bool or self._recent.ndim != 1 or len(self._recent) > self.window:
+        if self._recent.dtype != bool or self._recent.shape[1:] != (len(CURVE_LINES),) or self.n_recent > self.window:
             raise ValueError("recent hits that do not fit their window")
 
 

@@ -126,7 +126,7 @@ def _draw_accuracy(axes: Any, report: Report) -> None:
         axes.axvline(fall.judged, label=label, color="#b02020", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     _mark_refits(axes, report)
     axes.set_title(f"Prequential accuracy on {shown(os.path.basename(report.source))}", loc="left", fontsize=11)
-    axes.set_ylabel(f"over the last {window:,} events")
+    axes.set_ylabel(f"over the last {metrics.curve.width_of(window):,} events")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     _dress(axes)
 

@@ -87,7 +87,7 @@ def _quality(report: Report) -> str:
     metrics = report.metrics
     parts = []
     if metrics.judged:
-        parts.append(f"accuracy {metrics.accuracy:.4f}, of the last {metrics.window:,} {metrics.recent_accuracy:.4f}")
+        parts.append(f"accuracy {metrics.accuracy:.4f}, of the last {metrics.n_recent:,} {metrics.recent_accuracy:.4f}")
     if report.late is not None:
         parts.append(_late(report.late))
     if report.refits is not None and report.refits.last:

@@ -116,7 +116,7 @@ def _measures(report: Report, scores: Scores) -> list[str]:
     no_change, majority = metrics.baseline("no_change"), metrics.baseline("majority")
     lines = [
         f"accuracy           {metrics.accuracy:.4f}   over {metrics.judged:,} events with a label",
-        f"  recently         {metrics.recent_accuracy:.4f}   over the last {min(metrics.window, metrics.judged):,}",
+        f"  recently         {metrics.recent_accuracy:.4f}   over the last {metrics.n_recent:,}",
         f"  no change        {no_change:.4f}   had each label been predicted to be the one before it",
         f"  majority         {majority:.4f}   had it been predicted to be the most frequent one so far",
         f"balanced accuracy  {scores.balanced_accuracy:.4f}",

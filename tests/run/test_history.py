@@ -161,6 +161,15 @@ def test_the_picture_has_the_panels_the_model_can_fill(tmp_path: Path, model: An
         assert f"<!-- {name} -->" in drawn
 
 
+def test_the_picture_says_over_how_many_events_accuracy_is(tmp_path: Path) -> None:
+    report = demo(CPMClassifier(), 500)
+    hits = np.ones((200_000, 3), bool)
+    report.metrics.curve.add(hits)
+    plot(report, tmp_path / "p.svg")
+    assert report.metrics.curve.width == 256
+    assert "<!-- over the last 1,024 events -->" in (tmp_path / "p.svg").read_text()
+
+
 # What is special about a stream --------------------------------------------------------------------------------
 
 
