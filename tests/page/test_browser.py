@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,34 @@ def drawn(browser: Any, panel: str) -> int:
     )
 
 
+@contextmanager
+def phone(browser: Any) -> Iterator[None]:
+    """A screen 390 pixels wide."""
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        wait_for(lambda: browser.execute_script("return charts.accuracy.plot.width < 390"), "a narrow chart")
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        wait_for(lambda: browser.execute_script("return charts.accuracy.plot.width > 600"), "a wide chart")
+
+
+def by(browser: Any, axis: str) -> None:
+    """Choose an axis, by time or by events."""
+    script = "[...document.querySelectorAll('button')].find(b => b.textContent === arguments[0]).click()"
+    browser.execute_script(script, axis)
+
+
+def after_message(browser: Any, changes: str, result: str) -> Any:
+    """What is on the screen as soon as a message was drawn: the one before, `s`, with changes."""
+    script = (
+        "const s = structuredClone(state), done = arguments[arguments.length - 1];"
+        f"{changes}; take(s).then(() => {{}}).then(() => done({result}), error => done(String(error)))"
+    )
+    return browser.execute_async_script(script)
+
+
 def test_figures_move(page: Any, stream: Stream) -> None:
     before = number(page, "events")
     assert before > 1_900
@@ -119,9 +147,7 @@ def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
     wait_for(lambda: shown(page, "#changes li[data-kind=drift]"), "drift")
     assert "accuracy fell from" in shown(page, "#changes li[data-kind=drift]")
     for axis in ("by time", "by events"):
-        page.execute_script(
-            "[...document.querySelectorAll('button')].find(b => b.textContent === arguments[0]).click()", axis
-        )
+        by(page, axis)
         mark = "const m = document.querySelector('#p-accuracy .mark[data-kind=drift]');"
         script = f"{mark} return m && [m.title, m.clientHeight]"
         title, height = wait_for(lambda: page.execute_script(script), axis)  # noqa: B023
@@ -129,12 +155,113 @@ def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
         assert height > 50
 
 
+MARKS = "[...document.querySelectorAll('#p-accuracy .mark')]"
+# A point later, which the scale is to have: with drift there, at a third of the stream, and twice at a half.
+LATER = """
+    const at = s.now + 30, n = s.judged + 1000, begin = series.columns.time[0];
+    const mark = share => ({kind: "drift", at: begin + share * (at - begin), judged: share * n, text: "fell"});
+    [s.now, s.judged, s.point.figures[0], s.point.figures[2]] = [at, n, at, n];
+    s.marks = [1 / 3, .5, .5005, 1].map(mark)
+"""
+
+
+@pytest.mark.parametrize("axis", ["by time", "by events"])
+def test_every_mark_is_drawn_where_it_belongs(page: Any, axis: str) -> None:
+    by(page, axis)
+    drawn = f"{MARKS}.map(m => [+m.dataset.count, parseFloat(m.style.left) / charts.accuracy.plot.over.clientWidth])"
+
+    def compare() -> None:
+        page.refresh()
+        wait_for(lambda: shown(page, "#status-text") == "running", "the page")
+        by(page, axis)
+        wait_for(lambda: page.execute_script("return charts.accuracy !== undefined"), "the chart")
+        found = after_message(page, LATER, drawn)
+        assert [n for n, _ in found] == [1, 2, 1]
+        assert [x for _, x in found] == pytest.approx([1 / 3, 0.5, 1.0], abs=0.01)
+
+    compare()
+    with phone(page):
+        compare()
+
+
+@pytest.mark.parametrize("axis", ["by time", "by events"])
+def test_labels_of_the_axis_are_whole(page: Any, axis: str) -> None:
+    # By how much each label reaches beyond the picture, to the left or to the right, where a part is in view that ends
+    # at one of them.
+    script = """
+        const u = charts.accuracy.plot, pen = document.createElement("canvas").getContext("2d"), axis = u.axes[0];
+        const [low, high] = extent(), from = low + arguments[0] * (high - low);
+        u.batch(() => zoom(from, high));
+        u.batch(() => zoom(from, axis._splits.at(-1)));
+        pen.font = "12px system-ui, sans-serif";
+        return axis._splits.map((at, i) => {
+            const middle = u.valToPos(at, "x") + u.bbox.left / devicePixelRatio;
+            const half = pen.measureText(axis._values[i]).width / 2;
+            return Math.max(half - middle, middle + half - u.width);
+        });"""
+    by(page, axis)
+    with phone(page):
+        beyond = [x for share in (0.0, 0.2, 0.4, 0.6) for x in page.execute_script(script, share)]
+    page.execute_script("unzoom()")
+    assert max(beyond) <= 0.0
+    pen = "const pen = document.createElement('canvas').getContext('2d'); pen.font = '12px system-ui, sans-serif';"
+    longest = "timeLabels(null, [1.7e9, 1.7e9 + 1e5])[0]"  # over days
+    assert page.execute_script(f"{pen} return pen.measureText({longest}).width") <= 88
+
+
+def test_marks_of_logarithmic_axes_come_to_an_end(page: Any) -> None:
+    assert page.execute_script("return decades(.09999, .6)") == [0.1, 0.2, 0.5]
+    assert page.execute_script("return decades(.0123, 140)") == [0.1, 1, 10, 100]
+    assert page.execute_script("return decades(1.2, 1.9)") == [1.5]
+
+
+def test_accuracy_says_over_which_events_it_is(page: Any, run: Running) -> None:
+    by(page, "by time")
+    assert figure(page, "over the last") == "1,000 events"
+    last_two = """
+        for (const column of [...Object.values(series.columns), series.leaders]) column.splice(0, column.length - 1);
+        s.resumed = 5;
+        s.judged = s.point.figures[2] = series.columns.judged[0] + 5000;
+        s.point.figures[0] += 30;
+        s.late = {events: 1000, model: .75, no_change: .5, majority: .25}
+    """
+    found = after_message(page, last_two, "[$('accuracy-over').textContent, $('right').textContent]")
+    assert found == ["over the last 5,000 events", "75.0 % right of late"]
+    page.refresh()
+    wait_for(lambda: shown(page, "#status-text") == "running", "the page")
+    by(page, "by events")
+    wait_for(lambda: shown(page, "#accuracy-over") == "over the last 1,000 events", "the last ones")
+
+
+def test_a_large_confusion_matrix_has_its_names_and_fits(page: Any) -> None:
+    names = [f"standing up from sitting on the ground, number {i}" for i in range(12)]
+    draw = "state.confusion = {classes: arguments[0], counts: arguments[1], left_out: 0, events: 1}; renderConfusion();"
+    fits = "const box = $('confusion'); return [box.scrollWidth - box.clientWidth, box.innerText.includes('sideways')]"
+    page.execute_script(draw, names, [[12_345] * 12] * 12)
+    assert page.execute_script(fits) == [0, False]
+    with phone(page):
+        page.execute_script(draw, names, [[12_345] * 12] * 12)
+        more, is_said = page.execute_script(fits)
+        assert more > 0
+        assert is_said
+        assert page.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
+        name = "$('confusion').querySelector('tbody th').getBoundingClientRect().left"
+        left = f"$('confusion').scrollLeft = 500; return {name} - $('confusion').getBoundingClientRect().left"
+        assert page.execute_script(left) == 0  # it stays
+        cut = "[...document.querySelectorAll('#confusion th')].filter(t => t.scrollWidth > t.clientWidth + 1)"
+        assert page.execute_script(f"return {cut}.length") == 0
+
+
 def test_an_event_gives_its_reasons(page: Any) -> None:
     wait_for(lambda: shown(page, "#latest tbody tr button"), "events")
-    page.execute_script("document.querySelector('#latest tbody tr button').click()")
-    wait_for(lambda: shown(page, "#contributions"), "contributions")
     names = "return [...document.querySelectorAll('#contributions td:first-child')].map(cell => cell.textContent)"
-    assert set(page.execute_script(names)) == {"calm", SCRIPT, EVIL, "site"}
+
+    def told_apart() -> bool:  # fewer are where the machine is busy
+        page.execute_script("closeReasons(); document.querySelector('#latest tbody tr button').click()")
+        wait_for(lambda: shown(page, "#contributions"), "contributions")
+        return set(page.execute_script(names)) == {"calm", SCRIPT, EVIL, "site"}
+
+    wait_for(told_apart, "all features")
     assert "the model as it is now" in shown(page, "#reasons")
     assert len(page.find_elements("css selector", "#nearest tbody tr")) == 6  # the event, and five vectors
     page.find_element("css selector", "body").send_keys("\ue00c")  # Escape
@@ -180,13 +307,9 @@ def test_keys_themes_and_a_phone(page: Any) -> None:
     assert page.execute_script("return view.zoom !== null")
     chart.send_keys("\ue00c")
     assert page.execute_script("return view.zoom === null")
-    page.set_window_size(390, 800)
-    try:
-        wait_for(lambda: page.execute_script("return innerWidth < 520"), "a narrow window")
+    with phone(page):
         wide = "return document.documentElement.scrollWidth - innerWidth"
         wait_for(lambda: page.execute_script(wide) <= 0, "all fits")
-    finally:
-        page.set_window_size(1360, 1000)
 
 
 def test_ten_pages_beside_the_run(page: Any, run: Running, stream: Stream) -> None:
@@ -209,10 +332,17 @@ def test_ten_pages_beside_the_run(page: Any, run: Running, stream: Stream) -> No
     wait_for(lambda: run.state()["events"] + run.state()["rejected"] == stream.n, "the run goes on")
 
 
-def test_the_end_is_said(browser: Any, run: Running) -> None:
+def test_the_end_is_said(browser: Any, run: Running, stream: Stream) -> None:
     browser.get(run.url)
     wait_for(lambda: shown(browser, "#status-text") == "running", "the page")
+    by(browser, "by events")
+    stream.grow(2, turned=True)
+    wait_for(lambda: run.state()["events"] + run.state()["rejected"] == stream.n, "the last event")
+    browser.execute_script("series.loadedAt = -1e9")  # so long ago that they would be asked for again
     assert run.stop() == 130
     wait_for(lambda: "The run has ended on request" in shown(browser, "#banner"), "the end")
-    time.sleep(0.1)
+    wait_for(lambda: shown(browser, "#well") == "Ended on request", "the last message")
     assert shown(browser, "#status-text") == "ended"
+    assert shown(browser, "#latest tbody tr button") == f"line {stream.n + 1}"
+    assert browser.execute_script("return series.columns.taken.at(-1) === state.events")
+    assert browser.execute_script("return charts.data.accuracy[0].at(-1) === state.judged")

@@ -103,11 +103,8 @@ class Board:
         self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
-        answers, moved = report.answers, report.metrics.taken != self._taken
-        if answers is not None and len(answers.batch) and now >= self._look_due:
-            watch = _Stopwatch()
-            self._take(report)
-            self._look_due = now + watch.rest(0.0, _LOOKING)
+        self._take(report, now)
+        moved = report.metrics.taken != self._taken
         if now >= self._due and (moved or now >= self._due + _IDLE_S - self._every_s):
             watch = _Stopwatch()
             self._publish(report, fraction)
@@ -116,14 +113,19 @@ class Board:
     def _begin(self, report: Report) -> None:
         self._marks.begin(report)
 
-    def _take(self, report: Report) -> None:
-        """Look at the latest batch, unless that was done."""
-        if report.answers is not None and report.learner is not None and report.answers is not self._taken_from:
-            self._calibration.take(report.answers, report.learner.classes)
-            self._events.take(report.answers, report.learner.classes)
-            self._taken_from = report.answers
+    def _take(self, report: Report, now: float) -> None:
+        """Take note of the latest batch, unless that was done, and look at its probabilities, as far as it is time."""
+        answers = report.answers
+        if answers is None or report.learner is None or answers is self._taken_from or not len(answers.batch):
+            return
+        self._taken_from = answers
+        self._events.take(answers)
+        if now >= self._look_due:
+            watch = _Stopwatch()
+            self._calibration.take(answers, report.learner.classes)
+            self._look_due = now + watch.rest(0.0, _LOOKING)
 
-    def _publish(self, report: Report, fraction: float | None = None) -> None:
+    def _publish(self, report: Report, fraction: float | None = None, *, last: bool = False) -> None:
         now = working_time()
         at, events = self._counted
         if now - at >= 0.5:
@@ -133,7 +135,9 @@ class Board:
             watch = _Stopwatch()
             self._history = _history(report)
             self._history_due = now + watch.rest(_HISTORY_S, _LOOKING)
-        self.feed.publish(packed(self._state(report, fraction)))
+        state = self._state(report, fraction)
+        # After the last message nobody is there to be asked.
+        self.feed.publish(packed(state | {"series": self._points()} if last else state))
 
     def _answer(self, report: Report) -> None:
         watch = _Stopwatch()
@@ -152,8 +156,7 @@ class Board:
         if self.report is not None and not self._broken:
             self._history_due = 0.0
             with contextlib.suppress(Exception):
-                self._take(self.report)
-                self._publish(self.report)
+                self._publish(self.report, last=True)
         self.feed.close()
         while self._questions:
             self._questions.popleft()[1].cancel()
@@ -162,7 +165,10 @@ class Board:
 
     def series(self) -> bytes:
         """All points over time, and what is known over all events, as JSON."""
-        return packed({"run": self._run, **self._series.packed(), "history": self._history})
+        return packed(self._points())
+
+    def _points(self) -> dict[str, Any]:
+        return {"run": self._run, **self._series.packed(), "history": self._history}
 
     def ask(self, number: int, timeout: float) -> bytes:
         """Why an event was predicted as it was, as JSON.
@@ -200,6 +206,7 @@ class Board:
         relevance = [(shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]]
         leader = insight.leaders[0]["member"] if insight.leaders else ""
         figures = _figures(report, self._calibration, now)
+        self._marks.take(report, figures["time"])
         self._series.add(figures, leader, dict(relevance))
         checkpoint = report.checkpoint
         return {
@@ -220,7 +227,7 @@ class Board:
             "window": metrics.window,
             "rate": self._rate,
             "accuracy": _share(metrics.accuracy),
-            "late": self._late(metrics),
+            "late": {"events": metrics.n_recent} | {name: _share(value) for name, value in metrics.recent.items()},
             "calibration": self._calibration.figures(),
             "lag": _lag(report.lag),
             "stalls": report.stalls,
@@ -231,35 +238,20 @@ class Board:
             "autocorrelation": insight.autocorrelation,
             "refits": None if report.refits is None else _refits(report.refits),
             "confusion": self._confusion.of(metrics),
-            "classes": self._marks.classes(metrics),
-            "latest": self._events.lines(),
+            "classes": self._marks.classes,
+            "latest": [] if report.learner is None else self._events.lines(report.learner.classes),
             "rejects": {
                 "reasons": [[shown(reason, _LONGEST), n] for reason, n in report.rejects.reasons.most_common()],
                 "last": [_reject(one) for one in reversed(report.rejects.last)],
                 "to": None if report.rejected is None else shown(report.rejected, _LONGEST),
             },
             "notices": [shown(notice, _LONGEST) for notice in notices_of(model) + report.source_notices],
-            "marks": self._marks.of(report),
+            "marks": self._marks.all,
             "point": {
                 "figures": [_share(figures.get(name, float("nan"))) for name in COLUMNS],
                 "leader": leader,
             },
         }
-
-    def _late(self, metrics: Metrics) -> dict[str, Any]:
-        """The accuracy of late, beside that of the baselines over as many events or a few more."""
-        before = self._series.since(metrics.judged - min(metrics.window, metrics.judged))
-        ends, shares = metrics.curve.windowed(metrics.window)
-        if before is None and len(ends) > 1:  # as after a resumption
-            width = metrics.curve.width
-            late = {name: _share(value) for name, value in zip(CURVE_LINES, shares[-1].tolist(), strict=True)}
-            return {"events": int(ends[0]) // width * width, **late}
-        totals = metrics.curve.totals().astype(float)
-        first = COLUMNS.index("hits")
-        base = np.zeros(3) if before is None else before[first : first + 3]
-        judged = metrics.judged - (0.0 if before is None else float(before[COLUMNS.index("judged")]))
-        shares = (totals - base) / judged if judged else np.full(3, np.nan)
-        return {"events": int(judged)} | {n: _share(v) for n, v in zip(CURVE_LINES, shares.tolist(), strict=True)}
 
 
 class Marks:
@@ -267,29 +259,34 @@ class Marks:
 
     def __init__(self) -> None:
         self._marks: deque[dict[str, Any]] = deque(maxlen=_MOST_MARKS)
-        self._falls = self._classes = self._judged = 0
+        self._falls = self._classes = 0
+        self._before = self._now = (0.0, 0)  # the moments that are shown: the time, and how many events were judged
         self._refits: dict[int, str] = {}
         self._new: deque[dict[str, Any]] = deque(maxlen=_MOST_NEW)
 
     def begin(self, report: Report) -> None:
         """What happened before this process began is known by its event alone."""
         if report.resumed is not None:
-            self.of(report, now=None)
-            self._classes, self._judged = _n_classes(report.metrics), report.metrics.judged
+            self._now = 0.0, report.metrics.judged
+            self._look(report, is_now=False)
+            self._classes = _n_classes(report.metrics)
 
-    def of(self, report: Report, now: float | None = 0.0) -> list[dict[str, Any]]:
-        """All marks, after what is new was noted."""
-        at = time.time() if now is not None else None
+    def take(self, report: Report, now: float) -> None:
+        """Note what is new at a moment that is shown."""
+        self._before = self._now[0] or now, self._now[1]
+        self._now = now, report.metrics.judged
+        self._look(report, is_now=True)
+        self._look_at_classes(report.metrics)
+
+    def _look(self, report: Report, *, is_now: bool) -> None:
         falls = report.metrics.falls
         for fall in falls.last[-(falls.count - self._falls) :] if falls.count > self._falls else []:
-            text = f"accuracy fell from {fall.before:.3f} to {fall.after:.3f}"
-            self._add("drift", at, fall.judged, text)
+            self._add("drift", fall.judged, f"accuracy fell from {fall.before:.3f} to {fall.after:.3f}", is_now)
         self._falls = falls.count
         for refit in report.refits.last if report.refits is not None else []:
-            self._take_refit(refit, at, report)
-        return list(self._marks)
+            self._take_refit(refit, report, is_now)
 
-    def _take_refit(self, refit: Mapping[str, Any], at: float | None, report: Report) -> None:
+    def _take_refit(self, refit: Mapping[str, Any], report: Report, is_now: bool) -> None:
         outcome, number = str(refit["outcome"]), int(refit["number"])
         known = self._refits.get(number)
         event = int(refit["entered"]) - report.learned_before
@@ -300,26 +297,36 @@ class Marks:
             del self._refits[min(self._refits)]
         name = f"{number} by {refit['solver']}"
         if outcome == "adopted":
-            self._add("swap", at, report.metrics.judged if at else event, f"refit {name} took the place of the learner")
+            at = report.metrics.judged if is_now else event
+            self._add("swap", at, f"refit {name} took the place of the learner", is_now)
         elif known is None or outcome.startswith("failed"):
-            self._add("refit", at, event, f"{name} on {refit['events']:,} events: {shown(outcome, _LONGEST)}")
+            self._add("refit", event, f"{name} on {refit['events']:,} events: {shown(outcome, _LONGEST)}", is_now)
 
-    def _add(self, kind: str, at: float | None, judged: int, text: str) -> None:
-        self._marks.append({"kind": kind, "at": at, "judged": judged, "text": text})
-
-    def classes(self, metrics: Metrics) -> dict[str, Any]:
-        """How many classes there are, and which are new."""
-        n, judged = _n_classes(metrics), self._judged
-        self._judged = metrics.judged
-        if n > self._classes:
+    def _look_at_classes(self, metrics: Metrics) -> None:
+        n = _n_classes(metrics)
+        if n > self._classes and self._before[1] >= _NEW_AFTER:
             labels, seen = metrics.labels, metrics.seen
-            if judged >= _NEW_AFTER:
-                for code in [c for c in range(self._classes, len(seen)) if seen[c]][-_MOST_NEW:]:
-                    name = shown(labels[code])
-                    self._new.append({"name": name, "at": time.time(), "judged": metrics.judged})
-                    self._add("class", time.time(), metrics.judged, name)
-            self._classes = n
-        return {"count": n, "new": list(reversed(self._new))}
+            for code in [c for c in range(self._classes, len(seen)) if seen[c]][-_MOST_NEW:]:
+                name = shown(labels[code])
+                self._new.append({"name": name, "at": self._now[0], "judged": metrics.judged})
+                self._add("class", metrics.judged, name, True)
+        self._classes = max(n, self._classes)
+
+    def _add(self, kind: str, judged: int, text: str, is_now: bool) -> None:
+        """Note one, at the time by which so many events were judged: in between two moments as if at a steady rate."""
+        (time0, judged0), (time1, judged1) = self._before, self._now
+        at = time1 - (time1 - time0) * min(max(judged1 - judged, 0) / max(judged1 - judged0, 1), 1.0)
+        self._marks.append({"kind": kind, "at": at if is_now else None, "judged": judged, "text": text})
+
+    @property
+    def all(self) -> list[dict[str, Any]]:
+        """All marks, in order of their coming."""
+        return list(self._marks)
+
+    @property
+    def classes(self) -> dict[str, Any]:
+        """How many classes there are, and which are new."""
+        return {"count": self._classes, "new": list(reversed(self._new))}
 
 
 def _name(report: Report, model: Any) -> str:
@@ -362,6 +369,7 @@ def _history(report: Report) -> dict[str, Any]:
     members, led = history.leaders()
     return {
         "judged": ends.tolist(),
+        "over": metrics.curve.width_of(metrics.window),
         "shares": {name: _list(shares[:, k]) for k, name in enumerate(CURVE_LINES)},
         "at": list(history.at),
         "relevance": [[shown(feature(name)), _list(relevance[:, j])] for j, name in enumerate(names)],

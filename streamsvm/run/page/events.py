@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from connectors.events import Batch, SparseRows
+from streamsvm.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance, explain
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Remembering
 from streamsvm.run.learners import Answers, Learner
 
-_MOST_AT_ONCE, _MOST_SHOWN_AT_ONCE = 20, 40
+_MOST_AT_ONCE = 20
 _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
 _MOST_SHOWN = 64
 _NEAREST = 5
@@ -53,40 +54,39 @@ class Event:
 
 
 class LastEvents:
-    """The last events, at most 20 of each moment that is shown; those that were shown are held for a while."""
+    """The last 20 events at each moment that is shown; those that were shown are held for a while."""
 
     def __init__(self) -> None:
-        self._fresh: deque[Event] = deque(maxlen=_MOST_AT_ONCE)
+        self._batches: deque[tuple[int, float, Answers]] = deque()  # the last that have 20 events; how many came before
         self._held: OrderedDict[int, Event] = OrderedDict()
-        self._next, self._n_values = 1, 0
+        self._n = self._n_values = 0
 
-    def take(self, answers: Answers, classes: Sequence[Any]) -> None:
-        """Look at the end of a batch."""
-        batch = answers.batch
-        now = time.time()
-        for i in range(max(0, len(batch) - _MOST_AT_ONCE), len(batch)):
-            code = int(answers.codes[i])
-            prediction = classes[code] if code >= 0 else None
-            event = Event(
-                self._next, now, _place(batch, i), _row(batch, i), batch.labels[i], prediction, float(answers.scores[i])
-            )
-            self._fresh.append(event)
-            self._next += 1
+    def take(self, answers: Answers) -> None:
+        """Take note of a batch, which is looked at when it is to be shown."""
+        self._batches.append((self._n, time.time(), answers))
+        self._n += len(answers.batch)
+        while len(self._batches) > 1 and self._n - self._batches[1][0] >= _MOST_AT_ONCE:
+            self._batches.popleft()
 
-    def lines(self) -> list[dict[str, Any]]:
-        """What is to be shown now, the last first."""
-        for event in self._fresh:
-            self._held[event.number] = event
-            self._n_values += len(event.row)
-        self._fresh.clear()
-        while len(self._held) > _MOST_SHOWN_AT_ONCE and (
-            len(self._held) > _MOST_HELD or self._n_values > _MOST_VALUES_HELD
-        ):
+    def lines(self, classes: Sequence[Any]) -> list[dict[str, Any]]:
+        """The last events, the last first."""
+        first = max(self._n - _MOST_AT_ONCE, next(reversed(self._held), 0))
+        for before, at, answers in self._batches:
+            for i in range(max(first - before, 0), len(answers.batch)):
+                event = self._held[before + i + 1] = _event(before + i + 1, at, answers, classes, i)
+                self._n_values += len(event.row)
+        while len(self._held) > _MOST_AT_ONCE and (len(self._held) > _MOST_HELD or self._n_values > _MOST_VALUES_HELD):
             self._n_values -= len(self._held.popitem(last=False)[1].row)
-        return [event.line() for event in islice(reversed(self._held.values()), _MOST_SHOWN_AT_ONCE)]
+        return [event.line() for event in islice(reversed(self._held.values()), min(self._n, _MOST_AT_ONCE))]
 
     def __getitem__(self, number: int) -> Event:
         return self._held[number]
+
+
+def _event(number: int, at: float, answers: Answers, classes: Sequence[Any], i: int) -> Event:
+    batch, code = answers.batch, int(answers.codes[i])
+    prediction = classes[code] if code >= 0 else None
+    return Event(number, at, _place(batch, i), _row(batch, i), batch.labels[i], prediction, float(answers.scores[i]))
 
 
 def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def reasons(event: Event, learner: Learner, relevance: Mapping[Any, float]) -> d
 
 def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[str, Any]:
     try:
-        began = time.perf_counter()
+        began = working_time()
         first = learner.peek([dict(event.row)])
-        seconds = max(time.perf_counter() - began, 1e-6)
+        seconds = max(working_time() - began, 1e-6)
         if first is None or first.shape[1] < 2:
             return {
                 "now": None,

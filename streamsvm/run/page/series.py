@@ -58,14 +58,6 @@ class Series:
             for tier in self._tiers:
                 tier.add(point)
 
-    def since(self, judged: float) -> NDArray[np.float64] | None:
-        """The latest point at or before so many judged events, as `COLUMNS`; None where there is none by the second."""
-        with self._lock:
-            for point in reversed(self._tiers[0].points):
-                if point[COLUMNS.index("judged")] <= judged:
-                    return np.asarray(point[: len(COLUMNS)])
-        return None
-
     def columns(self) -> dict[str, NDArray[np.float64]]:
         """All points, the oldest first, those of a tier only as far as no finer one has them; by name of column.
 
