@@ -101,7 +101,8 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     last = panels[list(heights)[-1]]
     last.set_xlabel("events with a label")
     last.set_xlim(0, max(report.metrics.judged, 1))
-    last.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10], integer=True))
+    most = 8 if report.metrics.judged < 1_000_000 else 5  # labels with more digits are wider
+    last.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=True))
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     with replacing(path) as file:
         kind = Path(path).suffix[1:].lower()
