@@ -230,7 +230,12 @@ def test_accuracy_says_over_which_events_it_is(page: Any, run: Running) -> None:
     page.refresh()
     wait_for(lambda: shown(page, "#status-text") == "running", "the page")
     by(page, "by events")
-    wait_for(lambda: shown(page, "#accuracy-over") == "over the last 1,000 events", "the last ones")
+    wait_for(lambda: shown(page, "#accuracy-over").startswith("over the last 1,000 events"), "the last ones")
+    wider = "charts.data.over.fill(8192, 0, -1); sayOver(null, charts.accuracy.plot);"
+    said = page.execute_script(f"{wider} return $('accuracy-over').textContent")
+    assert said == "over the last 1,000 events, earlier points over up to 8,192"
+    said = page.execute_script("sayOver(1, charts.accuracy.plot); return $('accuracy-over').textContent")
+    assert said == "over the 8,192 events before"
 
 
 def test_a_large_confusion_matrix_has_its_names_and_fits(page: Any) -> None:
