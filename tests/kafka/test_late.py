@@ -15,7 +15,7 @@ import numpy as np
 from tests.kafka.conftest import Run, fill, ran, read
 from tests.kafka.test_run import marked, nothing_left_to_ask  # noqa: F401 - a fixture
 
-N, KILLS = 3_000, 3
+N, KILLS = 1_500, 3
 MODEL = ("--model", "cpm", "--param", "n_faces=3", "--quiet")
 START = 1_750_000_000_000
 
@@ -83,7 +83,7 @@ def test_killed_and_resumed_with_labels_on_a_topic_of_their_own(broker: Any, top
     dice = random.Random(5)
     kills = 0
     for share in sorted(dice.uniform(0.05, 0.9) for _ in range(KILLS)):
-        asked = arguments(broker, source, label_topic, sinks[1], "--checkpoint-every", dice.randint(200, 2000))
+        asked = arguments(broker, source, label_topic, sinks[1], "--checkpoint-every", dice.randint(100, 1000))
         with Run(*asked, cwd=broken) as run:
             while not run.over and marked(broker, source, sinks[1][0]) < share * N:
                 time.sleep(0.02)

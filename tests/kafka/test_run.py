@@ -129,14 +129,14 @@ def test_killed_ten_times_and_resumed(broker, topic, tmp_path):
 
 
 def test_killed_in_the_midst_of_refits_and_resumed(broker, topic, tmp_path):
-    n, source = 6_000, topic("events")
+    n, source = 3_000, topic("events")
     fill(broker, source, stream(n))
     outs, deads = [topic("out") for _ in range(2)], [topic("dead", 1) for _ in range(2)]
     plain, broken = tmp_path / "plain", tmp_path / "broken"
     plain.mkdir()
     broken.mkdir()
-    # A refit begins every 1,000 events, and every 10 s of event time too; its model enters 500 events later.
-    refits = ("--refit", "cuts", "--refit-every", "1000+10s", "--refit-window", 2000)
+    # A refit begins every 500 events, and every 5 s of event time too; its model enters 250 events later.
+    refits = ("--refit", "cuts", "--refit-every", "500+5s", "--refit-window", 1000)
     asked = (*refits, "--until-end", "--checkpoint-every")
     ran(*arguments(broker, source, outs[0], deads[0], *asked, n), cwd=plain)
     dice = random.Random(6)
@@ -217,14 +217,14 @@ def mortal() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def outage(mortal: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Three runs whose broker dies: one waits for it, one is asked to end, and one waits for 3 s; then it is back."""
-    names, address, rows = ("waits", "asked", "patient"), mortal.address, stream(N)
+    names, address, rows = ("waits", "asked", "patient"), mortal.address, stream(N // 2)
     folders = {name: tmp_path_factory.mktemp(name) for name in names}
     for name in names:
         starter.make_topics(address, *topics_of(name))
     kept = ("--checkpoint-every", 300)
     given = {name: arguments(address, *topics_of(name), *kept) for name in names}
     given["waits"][-2:] = ["--checkpoint-seconds", "0.5"]
-    fill(address, "waits-in", rows[: N // 2])
+    fill(address, "waits-in", rows[: N // 4])
     for name in ("asked", "patient"):
         fill(address, f"{name}-in", rows)
     with contextlib.ExitStack() as stack:
@@ -248,13 +248,13 @@ def topics_of(name: str) -> list[str]:
 
 def test_a_broker_that_dies_and_comes_back(outage):
     address, run = outage.broker.address, outage.runs["waits"]
-    fill(address, "waits-in", outage.rows[N // 2 :])
-    wait_for(lambda: marked(address, "waits-in", "waits-out") >= N, run)
+    fill(address, "waits-in", outage.rows[N // 4 :])
+    wait_for(lambda: marked(address, "waits-in", "waits-out") >= N // 2, run)
     run.send_signal(signal.SIGTERM)
     assert run.wait() == 143, run.log
     assert "Traceback" not in run.log
     kept = results(outage.folders["waits"], address, "waits-out", "waits-dead")
-    assert len(kept["out"]) + len(kept["dead"]) == N
+    assert len(kept["out"]) + len(kept["dead"]) == N // 2
     assert kept["summary"]["events"] == len(kept["out"])
 
 
@@ -265,7 +265,7 @@ def test_sigterm_while_the_broker_is_away(outage):
     assert "Traceback" not in log
     ran(*outage.given["asked"], "--until-end", cwd=outage.folders["asked"])
     kept = results(outage.folders["asked"], outage.broker.address, "asked-out", "asked-dead")
-    assert len(kept["out"]) + len(kept["dead"]) == N
+    assert len(kept["out"]) + len(kept["dead"]) == N // 2
     assert kept["summary"]["events"] == len(kept["out"])
     assert kept["process"]["resumed_at"] > 0
 
@@ -312,7 +312,7 @@ def test_brokers_that_are_away_for_longer_than_asked(outage):
     assert "Traceback" not in outage.runs["patient"].log
     ran(*outage.given["patient"], "--until-end", cwd=outage.folders["patient"])
     kept = results(outage.folders["patient"], outage.broker.address, "patient-out", "patient-dead")
-    assert len(kept["out"]) + len(kept["dead"]) == N
+    assert len(kept["out"]) + len(kept["dead"]) == N // 2
 
 
 def test_sigterm_ends_a_live_run_with_all_in_order(broker, topic, tmp_path):

@@ -90,9 +90,9 @@ def test_a_backlog_on_partitions_at_random_ends_in_order(broker, topic):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_records_that_wait_for_others_take_bounded_memory(broker, topic, compression):
-    name, most, n = topic("events"), 1_000_000, 200
+    name, most, n = topic("events"), 400_000, 200
     times = [[2 * t, 2 * t + 1, 2 * n + t] for t in range(n)]  # all that partition 2 has comes after the others
-    rows = [(p, None, b'{"x":"%s"}' % (b"%d" % t * 12_000), t) for each in times for p, t in enumerate(each)]
+    rows = [(p, None, b'{"x":"%s"}' % (b"%d" % t * 4_800), t) for each in times for p, t in enumerate(each)]
     fill(broker, name, rows, compression_type=compression)
     found = []
     tracemalloc.start()
