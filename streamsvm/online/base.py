@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.held import Coded, numbers_of
-from streamsvm.adjusting import Adjustable, check_mutable
+from streamsvm.adjusting import Adjustable, Setting, check_mutable
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
 from streamsvm.decide.reasons import OTHERS, Explains, Reasons
 from streamsvm.decide.sets import AllSets, Key, follow_address
-from streamsvm.features import NOT_PLAIN, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
+from streamsvm.features import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
@@ -92,6 +92,7 @@ class OnlineClassifier(
     _room: int
 
     max_features: int
+    max_classes = Setting()
     categories: tuple[Hashable, ...] | None
 
     _shares_space = False  # with other learners
@@ -343,6 +344,28 @@ class OnlineClassifier(
             self._follow_sets()
         return code
 
+    def _check_class(self, label: Any) -> None:
+        """Refuse a label that is none, or of a class for which there is no room."""
+        check_label(label)
+        if len(self._codes) >= self.max_classes and label not in self._codes:
+            raise ValueError(self._no_room_for(label))
+
+    def _check_classes(self, X: Any, labels: Coded, learn: NDArray[np.bool_]) -> None:
+        """Refuse rows of classes for which there is no room, in order of their arrival."""
+        new = list(dict.fromkeys(label for label in labels.take(learn).different() if label not in self._codes))
+        refused = set(new[max(self.max_classes - len(self._codes), 0) :])
+        if refused:
+            self._space.encode(X)  # rows with bad features are refused first: they begin no class
+            codes = [code for code, label in enumerate(labels.values) if label in refused]
+            rows = np.flatnonzero(np.isin(labels.codes, codes) & learn).tolist()
+            raise BadRows({row: self._no_room_for(labels[row]) for row in rows})
+
+    def _no_room_for(self, label: Any) -> str:
+        return (
+            f"the label begins another class, and `max_classes` allows {self.max_classes}: {label!r}; raise it, unless "
+            "labels are identifiers"
+        )
+
     def _share_names(self, other: OnlineClassifier) -> None:
         """Have the columns and labels of another learner of the same capacity, whatever the memory holds."""
         self._space, self._shares_space = other._space, True
@@ -451,7 +474,7 @@ class OnlineClassifier(
         """Learn any event."""
         w = weight_of(w)
         self._make_room(1)
-        check_label(y)
+        self._check_class(y)
         space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
@@ -872,8 +895,11 @@ class OnlineClassifier(
         labels = Coded.by_value(labels_of(y))
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = (weights > 0.0) & _are_labels(labels, unlabelled)
+        is_known = all(map(self._codes.__contains__, labels.values))
+        if not is_known:
+            self._check_classes(X, labels, learn)
         rows = self._own_space().encode(X, learn, complete=complete)
-        if not all(map(self._codes.__contains__, labels.values)):
+        if not is_known:
             n_classes, learned = len(self._codes), labels.take(learn)
             for label in learned.different():
                 self._code(label)
@@ -1119,8 +1145,10 @@ class OnlineClassifier(
     def _scaler_for(self, given: Scaler, units: Floats | None) -> Scaler:
         return scaler_for(given, self._rows, self._space, units)
 
-    def _check_scaler(self, scaler: Scaler) -> None:
+    def _check_adopted(self, scaler: Scaler, classes: Sequence[Any]) -> None:
         check_scaler(scaler, self._rows, self.max_features)
+        if len(classes) > self.max_classes:
+            raise ValueError(f"the model has {len(classes)} classes, `max_classes` allows {self.max_classes}")
 
     def _adopt_scaler(self, scaler: Scaler) -> None:
         """Take over columns and statistics, into a state with nothing learned."""

@@ -114,6 +114,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
         out with a warning (see `FeatureSpace`).
+    max_classes
+        The most classes; events of further ones are refused, since each class takes memory by the column.
     refit
         A solver that solves windows of the stream again as it runs, by name or as an instance, or a dict with
         parameters of `RefitClassifier`: what is made then is a `RefitClassifier` around this classifier. None: nothing
@@ -153,6 +155,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         max_features: int = 65_536,
         threads: int = 1,
         categories: tuple[Hashable, ...] | None = None,
+        max_classes: int = 1_000,
         *,
         refit: Any = None,
         cost: Any = None,
@@ -169,6 +172,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
             raise TypeError(f"`label_autocorrelation` must be True or False, got {label_autocorrelation!r}")
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
         check_number("max_features", max_features, 1, whole=True)
+        check_number("max_classes", max_classes, 2, whole=True)
         self.effort = effort
         self.budget = budget
         self.members = members
@@ -178,6 +182,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
         self.threads = threads
+        self.max_classes = max_classes
         self.categories = base.check_categories(categories)
         # None, or it would have been another class.
         self.refit, self.cost, self.class_weight, self.abstain = refit, cost, class_weight, abstain

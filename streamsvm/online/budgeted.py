@@ -113,6 +113,8 @@ class BSGDClassifier(base.OnlineClassifier):
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
         out with a warning (see `FeatureSpace`).
+    max_classes
+        The most classes; events of further ones are refused, since each class takes memory by the column.
 
     Attributes
     ----------
@@ -182,6 +184,7 @@ class BSGDClassifier(base.OnlineClassifier):
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
+        max_classes: int = 1_000,
     ) -> None:
         check_number("budget", budget, 1, 1_000_000, whole=True)
         if gamma is not None:
@@ -208,6 +211,7 @@ class BSGDClassifier(base.OnlineClassifier):
         check_number("scaling_window", scaling_window, 2, whole=True)
         check_class_weight(class_weight, LARGEST)
         check_number("max_features", max_features, 1, whole=True)
+        check_number("max_classes", max_classes, 2, whole=True)
         self.budget = budget
         self.gamma = gamma
         self.gamma_factor = gamma_factor
@@ -228,6 +232,7 @@ class BSGDClassifier(base.OnlineClassifier):
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
+        self.max_classes = max_classes
         self.categories = base.check_categories(categories)
         self._reset()
 
@@ -466,7 +471,7 @@ class BSGDClassifier(base.OnlineClassifier):
         scaler = self._scaler_for(model.scaler, self._units(model))
         if scaler is not model.scaler:
             model = self._mapped(model, scaler)
-        self._check_scaler(scaler)
+        self._check_adopted(scaler, model.classes)
         if math.isinf(scaler.limit) and _farthest(model) > FARTHEST:
             raise ValueError(
                 "the model's support vectors lie too far from 0 for single precision, beside the width of its kernel: "

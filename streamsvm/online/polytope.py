@@ -82,6 +82,8 @@ class CPMClassifier(base.OnlineClassifier):
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
         out with a warning (see `FeatureSpace`).
+    max_classes
+        The most classes; events of further ones are refused, since each class takes memory by the column.
 
     Attributes
     ----------
@@ -138,6 +140,7 @@ class CPMClassifier(base.OnlineClassifier):
         class_weight: dict[Any, float] | str | None = None,
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
+        max_classes: int = 1_000,
     ) -> None:
         check_number("n_faces", n_faces, 1, 10_000, whole=True)
         check_number("l2", l2, 1e-12, 1e6)
@@ -148,6 +151,7 @@ class CPMClassifier(base.OnlineClassifier):
         check_choice("scaling", scaling, SCALINGS)
         check_number("scaling_window", scaling_window, 2, whole=True)
         check_number("max_features", max_features, 1, whole=True)
+        check_number("max_classes", max_classes, 2, whole=True)
         check_class_weight(class_weight, LARGEST)
         self.n_faces = n_faces
         self.l2 = l2
@@ -159,6 +163,7 @@ class CPMClassifier(base.OnlineClassifier):
         self.scaling_window = scaling_window
         self.class_weight = class_weight
         self.max_features = max_features
+        self.max_classes = max_classes
         self.categories = base.check_categories(categories)
         self._reset()
 
@@ -224,6 +229,8 @@ class CPMClassifier(base.OnlineClassifier):
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         if not labels or not all(map(is_label, set(labels))):
             raise ValueError("there must be at least one row, and no label may be None or NaN")
+        if len(set(labels)) > self.max_classes:
+            raise ValueError(f"there are {len(set(labels))} classes, `max_classes` allows {self.max_classes}: raise it")
         space = FeatureSpace(self.max_features, self.categories or ())
         rows = space.encode(X, np.ones(len(labels), bool))
         self._reset()  # all is checked: what was learned is given up
@@ -300,7 +307,7 @@ class CPMClassifier(base.OnlineClassifier):
             raise ValueError(f"the model has {n_faces} faces a class, this learner {self.n_faces}")
         scaler = self._scaler_for(model.scaler, even_units(model.scaler))
         model = model if scaler is model.scaler else model.scaled_by(scaler)
-        self._check_scaler(scaler)
+        self._check_adopted(scaler, model.classes)
         self._reset()
         self._adopt_scaler(model.scaler)
         for label in model.classes:

@@ -288,6 +288,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
             labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
             keys = [key_text(x if key is None else key)]
             join.step(_NO_EVENTS, labels, keys)
+            if refused := self._refused():
+                raise ValueError(refused[0])
             self._keys.add([], keys)
             if not self._key_notice and join.counts.labels == MANY_LABELS:
                 self._key_notice = self._keys.notice(join.totals())
@@ -319,7 +321,13 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         self._keys.add(keys, [])
         events = Events([x], keys, np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
         [answer], _ = join.step(events, _NO_LABELS, [])
+        for reason in self._refused():
+            logger.warning("%s", reason)
         return answer
+
+    def _refused(self) -> list[str]:
+        """Why labels were not learned that came with the last call, or were waiting for it."""
+        return self._asked.take_refused() if isinstance(self._asked, OwnModel) else []
 
     def _say_times(self, x: dict[Hashable, Any]) -> None:
         """Say once of each name how its datetimes are learned: the classifier gets features of them."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from river import base
 
+from streamsvm.features import BadRows
 from streamsvm.labels import as_label
 from streamsvm.pending.join import Answer, Asked, Model
 
@@ -17,6 +18,7 @@ class OwnModel:
 
     def __init__(self, model: Any, *, proba: bool = False) -> None:
         self.model, self.proba = model, proba
+        self._refused: list[str] = []
 
     @property
     def tells_all(self) -> bool:
@@ -34,19 +36,23 @@ class OwnModel:
         found: list[Any] = self.model.classes_
         return found
 
+    def take_refused(self) -> list[str]:
+        """Why labels were not learned, of those since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
+
     def run(self, asked: Asked) -> Answer:
         """Predict and learn rows in turn."""
         if not asked.labels:
             return Answer(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)) if self.proba else None)
-        features = asked.features or [{}] * len(asked.labels)
-        codes, scores, *proba = self.model.run_batch(
-            features,
-            asked.labels,
-            proba=self.proba,
-            times=asked.times / 1000.0,
-            memories=asked.memories,
-            apart=asked.apart,
-        )
+        features, labels = asked.features or [{}] * len(asked.labels), asked.labels
+        late = {"times": asked.times / 1000.0, "memories": asked.memories, "apart": asked.apart}
+        try:
+            codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
+        except BadRows as bad:  # features were looked at when they came
+            self._refused += bad.rows.values()
+            labels = [None if i in bad.rows else label for i, label in enumerate(labels)]
+            codes, scores, *proba = self.model.run_batch(features, labels, proba=self.proba, **late)
         return Answer(codes, scores, proba[0] if self.proba else None)
 
 

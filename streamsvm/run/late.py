@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.events import Batch, LateLabels
+from connectors.events import Batch, LateLabels, Rejected
 from connectors.held import numbers_of
 from streamsvm.decide.decisions import Decided, Decisions
 from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.keys import MANY_LABELS, KeyExamples, key_texts
+from streamsvm.pending.models import OwnModel
 from streamsvm.pending.store import Store, TooSmall
 from streamsvm.run.abilities import State
 from streamsvm.run.deciding import with_decided
@@ -125,6 +126,8 @@ class LateLearning:
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
         self._watch(codes, scores, slots, joined)
         batch, keep = self.learner.settled(batch)
+        if isinstance(self.learner, OwnModel):
+            batch.rejected += [Rejected(reason, {}) for reason in self.learner.take_refused()]
         n = len(self.learner.classes)
         self.asked = self._ask(scores[keep], slots[keep])
         probas = _rows([answer.probas for answer in answers], n, keep)

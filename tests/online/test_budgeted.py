@@ -330,7 +330,7 @@ def test_one_class_only():
 
 def test_thousands_of_late_classes():
     rng = np.random.default_rng(5)
-    model = BSGDClassifier(budget=50)
+    model = BSGDClassifier(budget=50, max_classes=2_000)
     for i in range(3_000):
         model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
     assert len(model.classes_) == 1_501

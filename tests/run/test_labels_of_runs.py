@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors import open_source
-from streamsvm import cli
+from streamsvm import cli, load
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +90,35 @@ def test_rows_that_repeat_the_header_are_rejected(cells: tuple[str, str], n: int
 def test_a_class_with_the_name_of_its_column_is_one() -> None:
     Path("in.csv").write_text("a,spam\n" + "x,spam\ny,ham\na,ham\n" * 20)
     assert sum(map(len, open_source("in.csv", label="spam"))) == 60
+
+
+def test_events_of_a_class_too_many_are_rejected_and_counted() -> None:
+    rows = [f"{i},{i % 5},{'abc'[i % 3] if i % 10 else f'id-{i}'}" for i in range(300)]
+    Path("all.csv").write_text("\n".join(["k,x,y", *rows]) + "\n")
+    found = summary("all.csv", "--label", "y", "--model", "cpm", "--param", "max_classes=4", "--rejected", "bad.csv")
+    assert found["rejected"] == 29
+    assert "`max_classes` allows 4: 'id-10'" in Path("bad.csv").read_text()
+
+
+def test_late_labels_of_a_class_too_many_are_rejected_and_counted() -> None:
+    arguments = write_late(300, str, str)
+    lines = Path("l.csv").read_text().splitlines()
+    lines[1::10] = [f"{line.rpartition(',')[0]},id-{i}" for i, line in enumerate(lines[1::10])]
+    Path("l.csv").write_text("\n".join(lines) + "\n")
+    wanted = (
+        "--param",
+        "max_classes=3",
+        "--rejected",
+        "bad.csv",
+        "--out",
+        "o.jsonl",
+        "--coverage",
+        "0.9",
+        "--save",
+        "m",
+    )
+    found = summary(*arguments, *wanted)
+    assert found["rejected"] == 29
+    assert "`max_classes` allows 3: 'id-1'" in Path("bad.csv").read_text()
+    assert len(Path("o.jsonl").read_text().splitlines()) == 300
+    assert sorted(load("m").classes_) == ["d", "id-0", "u"]
