@@ -156,19 +156,20 @@ def test_drift_has_a_mark(page: Any, stream: Stream) -> None:
 
 
 MARKS = "[...document.querySelectorAll('#p-accuracy .mark')]"
-# A point later, which the scale is to have: with drift there, at a third of the stream, and twice at a half.
+# A point later, which the scale is to have: with drift there, at a third of the stream, and at a half beside a refit.
 LATER = """
     const at = s.now + 30, n = s.judged + 1000, begin = series.columns.time[0];
-    const mark = share => ({kind: "drift", at: begin + share * (at - begin), judged: share * n, text: "fell"});
+    const mark = (share, kind = "drift") => ({kind, at: begin + share * (at - begin), judged: share * n, text: "so"});
     [s.now, s.judged, s.point.figures[0], s.point.figures[2]] = [at, n, at, n];
-    s.marks = [1 / 3, .5, .5005, 1].map(mark)
+    s.marks = [mark(1 / 3), mark(.5), mark(.495, "refit"), mark(1)]
 """
 
 
 @pytest.mark.parametrize("axis", ["by time", "by events"])
 def test_every_mark_is_drawn_where_it_belongs(page: Any, axis: str) -> None:
     by(page, axis)
-    drawn = f"{MARKS}.map(m => [+m.dataset.count, parseFloat(m.style.left) / charts.accuracy.plot.over.clientWidth])"
+    place = "parseFloat(m.style.left) / charts.accuracy.plot.over.clientWidth"
+    drawn = f"{MARKS}.map(m => [m.dataset.kind, +m.dataset.count, {place}])"
 
     def compare() -> None:
         page.refresh()
@@ -176,8 +177,8 @@ def test_every_mark_is_drawn_where_it_belongs(page: Any, axis: str) -> None:
         by(page, axis)
         wait_for(lambda: page.execute_script("return charts.accuracy !== undefined"), "the chart")
         found = after_message(page, LATER, drawn)
-        assert [n for n, _ in found] == [1, 2, 1]
-        assert [x for _, x in found] == pytest.approx([1 / 3, 0.5, 1.0], abs=0.01)
+        assert [tuple(mark[:2]) for mark in found] == [("drift", 1), ("drift", 2), ("drift", 1)]
+        assert [mark[2] for mark in found] == pytest.approx([1 / 3, 0.5, 1.0], abs=0.002)
 
     compare()
     with phone(page):
