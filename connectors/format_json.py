@@ -154,17 +154,18 @@ class JsonFormat(TypedValues):
                 {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
             )
         if len(self._first) >= _FEWEST:
+            self._check_others(dict.fromkeys(chain.from_iterable(self._first)), len(self._first), is_file=False)
             self._look_at(self._first, is_file=False)
             self._first = []
 
-    def _check_others(self, names: Iterable[str], n: int) -> None:
+    def _check_others(self, names: Iterable[str], n: int, *, is_file: bool = True) -> None:
         """Miss ignored and declared names that no event has; they may come later where there are more events."""
         try:
             Roles(ignore=self._roles.ignore, types=self._roles.types).check(self._source, names)
         except ConnectorError as error:
-            if n < SAMPLE:
+            if is_file and n < SAMPLE:
                 raise
-            logger.warning("%s (in the first %s events; it is waited for)", error, f"{n:,}")
+            self.numbers.notices.say(f"{error} (in the first {n:,} events; it is waited for)")
 
     def _check_label(self, names: Iterable[str], n: int) -> None:
         try:

@@ -273,6 +273,24 @@ class KeyedClassifier:
         """
         return self._times.of(str(self.time), event[self.time])
 
+    def check_parent(self, events: Sequence[Mapping[Any, Any]]) -> None:
+        """Compare the features of first events with those that the parent has learned; warn where few are known.
+
+        Parameters
+        ----------
+        events
+            As of `step`.
+
+        Raises
+        ------
+        FeatureMismatchError
+            Where none is known.
+        """
+        if self._parent is not None:
+            others = {self.label, self.join, self.time, *self.ignore}
+            rows = [{name: event[name] for name in event if name not in others} for event in events]
+            self._parent.check_names(rows)
+
     # A key at work -----------------------------------------------------------------------------------------------
 
     def wake(self, state: bytes | None) -> Key:

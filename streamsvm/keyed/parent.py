@@ -17,7 +17,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamsvm.models import ArchiveError
+from streamsvm.models import ArchiveError, innermost
 from streamsvm.online import StreamSVMClassifier, load
 from streamsvm.online.base import OnlineClassifier
 
@@ -180,6 +180,23 @@ class Parent:
             return dict(zip(self.model.classes_, self.model.peek_proba_many([x])[0].tolist(), strict=False))
         found: Mapping[Any, float] = self.model.predict_proba_one(x)
         return found
+
+    def check_names(self, rows: Sequence[Mapping[Any, Any]]) -> None:
+        """Compare the features of first events with those that the parent has learned; warn where few are known.
+
+        Parameters
+        ----------
+        rows
+            Features by name.
+
+        Raises
+        ------
+        FeatureMismatchError
+            Where none is known.
+        """
+        model = innermost(self.model)
+        if hasattr(model, "check_names"):  # others do not tell what they have learned
+            model.check_names(rows)
 
     def learn(self, x: dict[Any, Any], label: Any) -> None:
         """Learn an event, if it learns at all.

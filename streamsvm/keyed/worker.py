@@ -25,6 +25,7 @@ from connectors.cells import shown
 from connectors.events import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
 from streamsvm.clock import working_time
+from streamsvm.feature_names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.group import check_settings
 from streamsvm.keyed.packing import KeyStateError
@@ -127,8 +128,8 @@ class Worker:
     Raises
     ------
     ConnectorError
-        Where a topic is not there, labels are not in as many partitions as events, events have other keys, or the
-        group began with other settings.
+        Where a topic is not there, labels are not in as many partitions as events, events have other keys or no
+        feature that the parent has learned, or the group began with other settings.
     """
 
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
@@ -137,8 +138,7 @@ class Worker:
         self._sizes = {topic: _partitions(app, topic) for topic in stream.topics}
         self._largest = _largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
         self._check_labels()
-        if not stream.repartition:
-            self._check_keys()
+        self._check_first_events()
         shared = {"--per-key": stream.field, "--label": keyed.label, "--join": keyed.join}
         client = app.config.broker_address.as_librdkafka_dict() | {"logger": _silent}
         check_settings(client, app.config.consumer_group, keyed, shared)
@@ -291,24 +291,34 @@ class Worker:
                 "with the key of their event"
             )
 
-    def _check_keys(self) -> None:
-        """Look at one event of each partition: whether any is keyed as is said."""
-        reasons = []
+    def _check_first_events(self) -> None:
+        """Look at one event of each partition: whether any is keyed as is said, and has features the parent knows."""
+        is_keyed, has_parent = self._stream.repartition, self.keyed.parent is not None
+        if is_keyed and not has_parent:
+            return
+        events, reasons = [], []
         for record in _first_records(self.app, self._stream.topic, self._sizes[self._stream.topic]):
             try:
                 event = read_event(record.value())
             except ValueError:
                 continue
+            events.append(event)
             try:
                 self._name(event, record.key())
-                return
+                is_keyed = True
             except ValueError as error:
                 reasons.append(f"partition {record.partition()}, offset {record.offset()}: {error}")
-        if reasons:
+            if is_keyed and not has_parent:
+                return
+        if reasons and not is_keyed:
             raise ConnectorError(
                 f"kafka topic {self._stream.topic}: {reasons[0]}: events of one key may be in several partitions; send "
                 "them with their key, or add --repartition, which takes them through a topic of their own"
             )
+        try:
+            self.keyed.check_parent(events)
+        except FeatureMismatchError as error:
+            raise ConnectorError(f"kafka topic {self._stream.topic}: --parent: {error}") from error
 
     def run(self, *, until_end: bool = False) -> None:
         """Work until stopped by a signal.

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
+from connectors.events import ConnectorError
 from streamsvm import CPMClassifier, clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import Application, live
@@ -294,6 +295,24 @@ def test_a_nested_label_is_refused_as_in_other_runs(alone):
     worker._take(json.dumps(nested).encode(), b"c1", 0, None, None)
     [aside] = sent
     assert f"the label '{LABEL}' is nested" in aside["reason"]
+
+
+def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused(alone, monkeypatch):
+    def first(*_):
+        for event in ({FIELD: "c1", "renamed": 1.0, LABEL: "a"}, {FIELD: "c2", "other": 2.0}):
+            value, key = json.dumps(event).encode(), event[FIELD].encode()
+            yield SimpleNamespace(value=lambda value=value: value, key=lambda key=key: key)
+
+    parent = CPMClassifier()
+    parent.learn_many([{"f0": 1.0}, {"f0": -1.0}], ["a", "b"])
+    worker, _ = alone
+    worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), parent=parent)
+    worker.app, worker._sizes = None, {"events": 2}
+    monkeypatch.setattr("streamsvm.keyed.worker._first_records", first)
+    with pytest.raises(ConnectorError, match=r"--parent: the model has learned none of the 2 features .*but f0"):
+        worker._check_first_events()
+    parent.learn_one({"other": 1.0}, "a")
+    worker._check_first_events()
 
 
 def test_compiling_is_in_no_figure_of_a_worker(alone):
