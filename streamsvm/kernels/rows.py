@@ -45,15 +45,19 @@ CLIP = 10.0
 # the outliers are the new level of the column, and its statistics restart.
 KNOWN, FAR, LEAK = 8.0, 60.0, 1.0 / 6.0
 FEW_OUTLIERS, MANY_OUTLIERS = 4.0, 100.0
-# Beyond so many deviations, scaled values fall with the square of the distance.
+# Beyond so many deviations, scaled values fall with the square of the distance. Where a share of the values equals the
+# anchor, the others are the more deviations off, the fewer they are.
 FARTHER = 100.0
 # The other way round, outliers have made the sums too wide where other values vary less than a NARROW part of the
 # deviation around one of them, the anchor. Of a sample of events, each such value adds 1 to a count and each other one
-# takes NOT_NARROW from it; equal values say nothing. At NARROW_MOST, or a share NARROW_SHARE of the values in the sums
-# if that is more, so that a slow drift is no reason, the statistics restart.
-NARROW, NOT_NARROW, NARROW_MOST, NARROW_SHARE = 1.0 / 12.0, 9.0, 16.0, 1.0 / 24.0
+# takes NOT_NARROW from it; equal values say nothing. From NARROW_MOST on the statistics restart. In columns that change
+# slowly values are near one another for long, so that more are asked for: NARROW_TIMES as many as there were before, or
+# a share NARROW_SHARE of the values in the sums that are not equal, whichever is less.
+NARROW, NOT_NARROW, NARROW_MOST, NARROW_TIMES, NARROW_SHARE = 1.0 / 12.0, 9.0, 16.0, 16.0, 1.0 / 24.0
 # Statistics restart with a deviation to begin with, which counts as much as this share of a value.
 PRIOR = 0.1
+# So do ranks, among as many values or more: among fewer, new ones soon are most.
+MANY_RANKED = 500.0
 # The decay of the share of ties in that sample: of a column that is zero most of the time, for one.
 TIES_RATE, LEAST_UNTIED = 1.0 / 32.0, 1e-3
 # All of the first events are in that sample, and one in four later, at random.
@@ -111,6 +115,8 @@ ROWS = Declaration(
         "anchor": _statistic("a recent value", (-LARGEST, LARGEST)),
         "ties": _statistic("the decayed share of sampled values equal to the anchor", (0.0, 1.0)),
         "narrow": _statistic("the count of sampled values that are near the anchor and differ from it", _COUNT),
+        "longest": _statistic("the largest count of them that other values have ended", _COUNT),
+        "began": _statistic("how many values came before the recent values that ranks are among", _COUNT),
         "ring": Array(("ranked", "window"), "recent values by arrival", saved=True),
         "ranks": Array(("ranked", "window"), "recent values, sorted", saved=True),
         "leaving": Array(("ranked",), "where among them the oldest value stands, -1 where nothing changes", i64),
@@ -302,7 +308,7 @@ def find_ranks(rows, by, values, columns, start, end, skip):
         if column >= n_ranked:
             break
         if by.centred[u(column)] > 0.0 and x == x:
-            ordered, held = rows.ranks[u(column)], int(by.present[u(column)])
+            ordered, held = rows.ranks[u(column)], n_ranked_values(by, u(column))
             if held < rows.window:
                 entering[u(column)] = count_below(ordered, x, held)
                 upto[u(column)] = count_upto(ordered, x, held, entering[u(column)])
@@ -376,8 +382,16 @@ def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_st
 @inlined
 def rank(rows, by, j):
     """The mid-rank found among the recent values of column j, scaled to mean 0 and variance 1 (if x were uniform)."""
-    held = min(by.present[u(j)], float(rows.window))
+    held = min(n_ranked_values(by, u(j)), rows.window)
+    if held < 1:
+        return 0.0
     return ((rows.entering[u(j)] + rows.upto[u(j)]) / (2.0 * held) - 0.5) * math.sqrt(12.0)
+
+
+@inlined
+def n_ranked_values(by, j):
+    """How many values of column j have come since the recent ones began."""
+    return int(by.present[j] - by.began[j])
 
 
 @inlined
@@ -424,8 +438,8 @@ def is_watched(seen):
 @kernel
 def watch_whole(rows, values, start, n):
     """Take a row of the sample into the counts of values near the anchors."""
-    scale, count, anchor, narrow, ties = rows.scale, rows.count, rows.anchor, rows.narrow, rows.ties
-    ready = 0
+    scale, count, anchor, ties = rows.scale, rows.count, rows.anchor, rows.ties
+    narrow, longest, ready = rows.narrow, rows.longest, 0
     for j in range(n):
         x = values[u(start + j)]
         tied = ties[u(j)] + TIES_RATE * ((1.0 if x == anchor[u(j)] else 0.0) - ties[u(j)])
@@ -433,23 +447,19 @@ def watch_whole(rows, values, start, n):
     for j in range(n):
         x = values[u(start + j)]
         distance = abs(x - anchor[u(j)]) * scale[u(j)]
-        k = narrow[u(j)] + (1.0 if distance < NARROW else -NOT_NARROW)
-        k = k if distance > 0.0 else narrow[u(j)]
+        before = narrow[u(j)]
+        k = before + (1.0 if distance < NARROW else -NOT_NARROW)
+        k = k if distance > 0.0 else before
         anchor[u(j)] = x if k < 0.0 else anchor[u(j)]
         narrow[u(j)] = k if k > 0.0 else 0.0
-        ready += (k >= NARROW_MOST) & (k >= NARROW_SHARE * count[u(j)])
+        most = min(NARROW_TIMES * longest[u(j)], NARROW_SHARE * (1.0 - ties[u(j)]) * count[u(j)])
+        ready += (k > before) & (k >= NARROW_MOST) & (k >= most)
+        longest[u(j)] = max(longest[u(j)], before if k < before else 0.0)
     if ready:
         for j in range(n):
             x = values[u(start + j)]
-            if x == x and is_narrow(rows, j):
-                restart(rows, j, anchor[u(j)], abs(x - anchor[u(j)]) / NARROW)
-
-
-@inlined
-def is_narrow(rows, j):
-    """Whether the sums of a column are far too wide for its values."""
-    k = rows.narrow[u(j)]
-    return k >= NARROW_MOST and k >= NARROW_SHARE * rows.count[u(j)]
+            if x == x and is_narrow(rows, j, x):
+                restart_narrow(rows, j, x)
 
 
 @kernel
@@ -458,11 +468,29 @@ def watch(rows, j, x):
     rows.ties[j] += TIES_RATE * ((1.0 if x == rows.anchor[j] else 0.0) - rows.ties[j])
     distance = abs(x - rows.anchor[j]) * rows.scale[j]
     if distance > 0.0:
-        rows.narrow[j] += 1.0 if distance < NARROW else -NOT_NARROW
+        if distance < NARROW:
+            rows.narrow[j] += 1.0
+        else:
+            rows.longest[j] = max(rows.longest[j], rows.narrow[j])
+            rows.narrow[j] -= NOT_NARROW
         if rows.narrow[j] < 0.0:
             rows.anchor[j], rows.narrow[j] = x, 0.0
-    if is_narrow(rows, j):
-        restart(rows, j, rows.anchor[j], abs(x - rows.anchor[j]) / NARROW)
+    if is_narrow(rows, j, x):
+        restart_narrow(rows, j, x)
+
+
+@kernel
+def is_narrow(rows, j, x):
+    """Whether the sums of a column are far too wide for its values, of which x is the latest."""
+    most = min(NARROW_TIMES * rows.longest[j], NARROW_SHARE * (1.0 - rows.ties[j]) * rows.count[j])
+    return rows.narrow[j] >= max(most, NARROW_MOST) and x != rows.anchor[j]
+
+
+@kernel
+def restart_narrow(rows, j, x):
+    """Forget the statistics of a column whose sums are too wide for its values; twice as many are needed next time."""
+    rows.longest[j] = max(rows.longest[j], 2.0 * rows.narrow[j] / NARROW_TIMES)
+    restart(rows, j, rows.anchor[j], abs(x - rows.anchor[j]) / NARROW)
 
 
 @inlined
@@ -474,12 +502,9 @@ def is_far(rows, j, x):
 
 @kernel
 def scaled_outlier(rows, j, x):
-    """What an outlier of column j is scaled to: the farther off, the nearer to 0, as if it were missing.
-
-    Where most values are the same, any other is as far as that, and remains so.
-    """
+    """What an outlier of column j is scaled to: the farther off, the nearer to 0, as if it were missing."""
     z = (x - rows.shift[u(j)]) * rows.scale[u(j)]
-    share = 1.0 if rows.ties[u(j)] > 0.5 else min(FARTHER / abs(z), 1.0)
+    share = min(FARTHER / (abs(z) * math.sqrt(max(1.0 - rows.ties[u(j)], LEAST_UNTIED))), 1.0)
     return math.copysign(CLIP * share * share, z)
 
 
@@ -513,6 +538,8 @@ def restart(rows, j, shift, deviation):
     rows.count[j], rows.shift[j], rows.total[j] = PRIOR, shift, 0.0
     rows.squares[j] = PRIOR * deviation * deviation
     rows.outliers[j] = rows.narrow[j] = 0.0
+    if rows.present[j] - rows.began[j] >= MANY_RANKED:
+        rows.began[j] = rows.present[j] + 1.0  # the value at hand, which is among the recent ones already
     renew(rows, j)
 
 
@@ -631,7 +658,7 @@ def find_places(rows, by, values, columns, start, end, skip):
         if not (x == x and by.due[u(column)] >= 0.0):
             continue
         j = u(column)
-        index = int(by.present[j])
+        index = n_ranked_values(by, j)
         after = index - window
         if after > 0 and after & (spacing - 1) != 0:
             rows.leaving[j] = -1

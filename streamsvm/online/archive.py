@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import FeatureSpace, Floats
+from streamsvm.features import FeatureSpace
 from streamsvm.kernels.rows import MOST_EVENTS
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, decode_label, encode_label
+from streamsvm.online.scaling import n_recent
 
 
 def fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
@@ -29,15 +30,15 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
     n = len(space)
     if (rows.due[:n] < 0.0).tolist() != list(space.is_indicator) or (rows.due[n:] != 0.0).any():
         raise ArchiveError("statistics take other columns for indicators than the header does")
-    check_ranks(rows, rows.present)
+    check_ranks(rows, rows)
 
 
-def check_ranks(rows: State, counts: Floats) -> None:
-    """Refuse recent values from an archive that columns with so many values cannot have left."""
-    for j, present in enumerate(counts[: len(rows.ranks)]):
-        held = min(int(present), rows.ranks.shape[1])
-        alike = np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held])
-        if not alike or rows.ring[j, held:].any() or rows.ranks[j, held:].any():
+def check_ranks(rows: State, by: State) -> None:
+    """Refuse recent values from an archive that columns with these statistics cannot have left."""
+    within("statistics", by.present - by.began, 0.0, MOST_EVENTS)
+    for j in range(len(rows.ranks)):
+        held = n_recent(rows, by, j)
+        if not np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held]):
             raise ArchiveError(f"the sorted values of column {j} are not its values")
 
 

@@ -305,7 +305,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         return _members_of(self._state)
 
     def _check_restored(self, state: State) -> None:
-        check_ranks(state.ranks, state.rows.present)
+        check_ranks(state.ranks, state.rows)
         for kind, member in zip(self._kinds(), _members_of(state), strict=True):
             kind.check_restored(member)
         labels = state.autocorrelation

@@ -56,6 +56,11 @@ def new_rows(
     return rows
 
 
+def n_recent(rows: State, by: State, j: int) -> int:
+    """How many recent values column j is ranked among, with statistics in `by`."""
+    return int(min(by.present[j] - by.began[j], rows.window))
+
+
 def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[float]:
     """Scaled values in the units of the stream, by statistics in `by`; of ranks, the values that have these."""
     scale, shift = by.scale[columns], by.shift[columns]
@@ -63,7 +68,9 @@ def unscaled(rows: State, by: State, columns: Ints, values: Floats) -> list[floa
     if rows.scaling == kernels.RANK:
         for i, (j, z) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
             if j < len(rows.ranks) and by.centred[j] > 0.0:
-                held = rows.ranks[j, : int(min(by.present[j], rows.window))]
+                held = rows.ranks[j, : n_recent(rows, by, j)]
+                if len(held) == 0:
+                    continue
                 place = min(max(z / math.sqrt(12.0) + 0.5, 0.0), 1.0) * (len(held) - 1)
                 low = int(place)
                 high = min(low + 1, len(held) - 1)
@@ -78,7 +85,7 @@ def scaler_of(rows: State, space: FeatureSpace) -> Scaler:
     windows = None
     if rows.scaling == kernels.RANK:
         windows = [
-            rows.ranks[j, : min(int(rows.present[j]), int(rows.window))].copy()
+            rows.ranks[j, : n_recent(rows, rows, j)].copy()
             if j < len(rows.ranks) and rows.centred[j] > 0.0
             else np.zeros(0)
             for j in range(n)

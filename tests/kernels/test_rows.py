@@ -30,18 +30,22 @@ class TwinColumn:
         self.due = self.count = 0.0
         self.shift, self.scale = (0.0, 1.0) if scaling == "none" or indicator else (0.0, 0.0)
         self.centred = False
-        self.anchor = self.ties = self.narrow = self.outliers = 0.0
+        self.anchor = self.ties = self.narrow = self.longest = self.outliers = 0.0
+        self.began = 0
 
     def scaled(self, x: float) -> float:
         if self.scaling == "rank" and self.centred:
-            later = self.values[self.window :: self.spacing]
-            recent = np.array([*self.values[: self.window], *later][-self.window :])
+            values = self.values[self.began :]
+            recent = np.array([*values[: self.window], *values[self.window :: self.spacing]][-self.window :])
+            if len(recent) == 0:
+                return 0.0
             below, equal = np.sum(recent < x), np.sum(recent == x)
             return float(((below + equal / 2.0) / len(recent) - 0.5) * math.sqrt(12.0))
         limit = math.inf if self.scaling == "none" else rows.CLIP
         z = (x - self.shift) * self.scale
-        if self.is_far(x) and self.ties <= 0.5:
-            return math.copysign(limit * min(rows.FARTHER / abs(z), 1.0) ** 2, z)
+        if self.is_far(x):
+            farther = rows.FARTHER / math.sqrt(max(1.0 - self.ties, rows.LEAST_UNTIED))
+            return math.copysign(limit * min(farther / abs(z), 1.0) ** 2, z)
         return min(max(z, -limit), limit)
 
     def is_far(self, x: float) -> bool:
@@ -66,11 +70,16 @@ class TwinColumn:
     def watch(self, x: float, seen: int) -> None:
         self.ties += (float(x == self.anchor) - self.ties) / 32
         distance = abs(x - self.anchor) * self.scale
-        if distance > 0.0:
-            self.narrow += 1.0 if distance < rows.NARROW else -rows.NOT_NARROW
-            if self.narrow < 0.0:
-                self.anchor, self.narrow = x, 0.0
-        if self.narrow >= max(rows.NARROW_MOST, rows.NARROW_SHARE * self.total_weight()):
+        if distance == 0.0:
+            return
+        if distance >= rows.NARROW:
+            self.longest = max(self.longest, self.narrow)
+        self.narrow += 1.0 if distance < rows.NARROW else -rows.NOT_NARROW
+        if self.narrow < 0.0:
+            self.anchor, self.narrow = x, 0.0
+        share = rows.NARROW_SHARE * (1.0 - self.ties) * self.total_weight()
+        if self.narrow >= max(rows.NARROW_MOST, min(rows.NARROW_TIMES * self.longest, share)):
+            self.longest = max(self.longest, 2.0 * self.narrow / rows.NARROW_TIMES)
             self.restart(self.anchor, abs(x - self.anchor) / rows.NARROW, seen)
 
     def begins_anew(self, x: float, seen: int) -> bool:
@@ -87,6 +96,8 @@ class TwinColumn:
     def restart(self, shift: float, deviation: float, seen: int) -> None:
         self.kept, self.prior = [], [shift - deviation, shift + deviation]
         self.outliers = self.narrow = 0.0
+        if len(self.values) - self.began >= rows.MANY_RANKED:
+            self.began = len(self.values) + 1
         self.renew(seen)
 
     def weights(self) -> Any:
@@ -471,6 +482,7 @@ class TestOutliers:
             pytest.param(np.arange(5_000.0), id="trend"),
             pytest.param(np.linspace(0.1, 10.0, 5_000) * RNG.normal(size=5_000), id="growing spread"),
             pytest.param(1e9 + RNG.normal(size=5_000), id="large offset"),
+            pytest.param(np.sin(np.arange(40_000) * 2 * np.pi / 10_000), id="slow wave"),
         ],
     )
     def test_columns_without_outliers_are_scaled_by_mean_and_deviation(self, values: Any) -> None:
@@ -484,6 +496,30 @@ class TestOutliers:
 
     def test_what_is_rarely_other_than_zero_stays_as_far_off(self) -> None:
         kernel = self.fed(np.zeros(5_000))
-        for x in (1.0, *[0.0] * 64, 1e6, *[0.0] * 64):
+        for x in (1.0, *[0.0] * 64):
             kernel.observe([x])
-        assert kernel.scaled([1.0]) == kernel.scaled([1e6]) == [rows.CLIP]
+        assert kernel.scaled([1.0]) == kernel.scaled([20.0]) == [rows.CLIP]
+
+    def test_far_beyond_the_values_other_than_zero_are_outliers_of_counts(self) -> None:
+        kernel = self.fed(np.where(self.RNG.random(2_000) < 0.1, 3.0, 0.0))
+        assert kernel.scaled([3.0])[0] == pytest.approx(3.0, rel=0.2)
+        assert abs(kernel.scaled([1e6])[0]) < 0.1
+
+    @pytest.mark.parametrize("n", [1_000, 20_000])
+    def test_smaller_units_are_followed_within_500_values_however_many_came_before(self, n: int) -> None:
+        values = self.RNG.normal(5.0, 2.0, n + 500)
+        values[n:] /= 1e3
+        assert self.fed(values).rows.scale[0] == pytest.approx(500.0, rel=0.2)
+
+    def test_flags_in_other_units_are_followed_and_so_is_the_way_back(self) -> None:
+        values = np.where(self.RNG.random(8_000) < 0.1, 1.0, 0.0)
+        values[3_000:5_000] *= 1e3
+        assert self.fed(values[:5_000]).rows.scale[0] == pytest.approx(1.0 / 300.0, rel=0.3)
+        assert self.fed(values).rows.scale[0] == pytest.approx(1.0 / 0.3, rel=0.3)
+
+    def test_ranks_are_among_values_of_the_new_unit(self) -> None:
+        values = self.RNG.normal(5.0, 2.0, 1_500)
+        values[1_000:] *= 1e-3
+        kernel = self.fed(values, "rank", whole=False)
+        assert kernel.scaled([5e-3])[0] == pytest.approx(0.0, abs=0.3)
+        assert kernel.scaled([7e-3])[0] == pytest.approx(0.34 * math.sqrt(12.0), abs=0.3)

@@ -668,7 +668,7 @@ DAMAGES = [
     ("rows.present", 0, 0.0, "statistics"),
     ("rows.due", 0, -1.0, "indicators"),
     ("ranks.ring", (0, 0), 1e9, "sorted values"),
-    ("ranks.ring", (0, 240), 1e9, "sorted values"),
+    ("rows.began", 0, 201.0, "statistics"),
     ("1.heads.scale", 0, 0.0, "heads.scale"),
     ("1.relevance", 0, 1e100, "relevance"),
     ("1.coefs", (0, 1, 0), 3e38, "coefs"),
