@@ -34,6 +34,8 @@ from numpy.typing import NDArray
 FORMAT = "streamsvm"
 VERSION = 1
 _HEADER = "header.json"
+CHECKPOINT = "Checkpoint"
+"""The class that checkpoints of runs name in their header, which is that of no model."""
 # The most kernel values held at a time.
 _LARGEST_BLOCK = 1 << 22
 # One fixed time for all members: the same content gives the same bytes.
@@ -965,8 +967,8 @@ def _locked(path: Path) -> IO[bytes]:
         file.close()  # it was taken for a left one before it was locked
 
 
-def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins with the header of an archive of this package, whatever is missing behind it."""
+def is_saved_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins with the header of what `save` writes, whatever is missing behind it."""
     try:
         with open(path, "rb", opener=_open) as file:
             *_, crc, _, length, n_name, n_more = _BEFORE_MEMBER.unpack(file.read(_BEFORE_MEMBER.size))
@@ -975,19 +977,21 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
             header = _read_header(file, member, os.fstat(file.fileno()).st_size)
     except (OSError, struct.error, *DAMAGED):
         return False
-    return name == _HEADER.encode() and isinstance(header, dict) and header.get("format") == FORMAT
+    if name != _HEADER.encode() or not isinstance(header, dict):
+        return False
+    return header.get("format") == FORMAT and header.get("class") != CHECKPOINT
 
 
 def check_replaced(path: str | os.PathLike[str]) -> None:
-    """Refuse to replace a file that is not an archive of this package, unless it is empty.
+    """Refuse to replace a file that `save` has not written, unless it is empty.
 
     Raises
     ------
     FileExistsError
         Where there is one.
     """
-    if os.path.isfile(path) and os.path.getsize(path) and not is_archive(path):
-        what = "exists and is not a file saved by streamsvm: give another name, or replace it with overwrite=True"
+    if os.path.isfile(path) and os.path.getsize(path) and not is_saved_model(path):
+        what = "exists and is not a model saved by streamsvm: give another name, or replace it with overwrite=True"
         raise FileExistsError(errno.EEXIST, what, str(path))
 
 

@@ -14,12 +14,11 @@ from typing import IO, Any
 from numpy.typing import NDArray
 
 from connectors.events import Position
-from streamsvm.models import check_names, clear_halfway, read_archive, write_archive
+from streamsvm.models import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
 
-_CLASS = "Checkpoint"
 _PIECE = re.compile(r"[0-9a-f]{16}-\d+\.npz")  # names of files of `pending.store`
 _PLAIN = ("identity", "source", "sinks")
 _STATES = ("model", "metrics", "history")
@@ -145,7 +144,7 @@ class Checkpoint:
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
-        header = {"class": _CLASS, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun", "ended")}}
+        header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun", "ended")}}
         arrays: dict[str, NDArray[Any]] = {}
         for part in (*_STATES, *(name for name in _IF_ANY if getattr(snapshot, name) is not None)):
             header[part], held = getattr(snapshot, part)
@@ -192,7 +191,7 @@ def read_snapshot(path: Path) -> Snapshot:
         Where there is none.
     """
     header, arrays = read_archive(path)
-    if header.get("class") != _CLASS:
+    if header.get("class") != CHECKPOINT:
         raise ValueError(f"{path} is not a checkpoint but holds a {header.get('class')}")
     if absent := {*_PLAIN, *_STATES} - set(header):
         raise ValueError(f"{path} lacks {', '.join(sorted(absent))}")

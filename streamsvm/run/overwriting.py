@@ -7,17 +7,19 @@ import json
 import os
 from collections.abc import Callable
 
-from streamsvm.models import is_archive
+from streamsvm.models import is_saved_model
 from streamsvm.run.errors import SetupError
 
 MADE_BY = "streamsvm"
 """What pictures say of what made them."""
+# The metadata of PNG, SVG and PDF as matplotlib writes them.
+_IN_PICTURES = (f"Software\0{MADE_BY}", f"<dc:title>{MADE_BY}</dc:title>", f"/Creator ({MADE_BY})")
 _IN_SUMMARIES = {"model", "source", "events", "process"}
 
 
 def check_overwriting(args: argparse.Namespace) -> None:
     """Refuse to replace what is not recognised, except with `--overwrite`; results are looked at by their sinks."""
-    recognised: dict[str, Callable[[str], bool]] = {"save": is_archive, "summary": is_summary, "plot": is_picture}
+    recognised: dict[str, Callable[[str], bool]] = {"save": is_saved_model, "summary": is_summary, "plot": is_picture}
     for name, is_own in recognised.items():
         path = getattr(args, name)
         if args.overwrite or not path or not os.path.isfile(path) or not os.path.getsize(path):
@@ -43,6 +45,7 @@ def is_picture(path: str) -> bool:
     """Whether a file is a picture of a run, which says so in its metadata."""
     try:
         with open(path, "rb") as file:
-            return MADE_BY.encode() in file.read()
+            data = file.read()
     except OSError:
         return False
+    return any(mark.encode() in data for mark in _IN_PICTURES)

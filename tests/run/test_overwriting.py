@@ -70,6 +70,20 @@ def test_a_foreign_file_is_replaced_only_where_that_is_asked_for(option: str, na
     assert run(option, name) == 0  # what a run has written it replaces
 
 
+def test_a_picture_that_names_this_package_is_not_one_of_a_run() -> None:
+    Path("f.svg").write_text("<svg><text>the house of streamsvm</text></svg>")
+    assert run("--plot", "f.svg") == 2
+
+
+def test_a_checkpoint_is_not_replaced_by_a_model() -> None:
+    assert run("--checkpoint", "ck") == 0
+    [path] = Path("ck").glob("*.npz")
+    assert run("--save", str(path)) == 2
+    with pytest.raises(FileExistsError):
+        CPMClassifier().save(path)
+    assert run("--checkpoint", "ck") == 0
+
+
 @pytest.mark.parametrize("option", ["--joined", "--requests"])
 def test_results_of_late_labels_do_not_replace_foreign_files(option: str) -> None:
     more = (*LATE, "--label-budget", "0.9", *(() if option == "--requests" else ("--requests", "r.csv")))
