@@ -87,6 +87,15 @@ class Spelling:
         return f"--decimal {self.decimal}{thousands}"
 
 
+def are_numbers(cells: Sequence[str]) -> bool:
+    """Whether all texts are numbers in one spelling, and not few whole ones, which may be codes."""
+    if not cells or all(map(_ADDRESS.fullmatch, cells)):
+        return False
+    if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
+        return False
+    return any(all(map(spelling.reads, cells)) for spelling in SPELLINGS)
+
+
 def unit_of(cell: str) -> str:
     """The percent sign or the currency in a cell, or nothing."""
     return next((character for character in cell if character in _UNITS), "")
@@ -251,8 +260,8 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
 
     Examples
     --------
-    >>> sentinels([1.0, 2.0, -9999.0] * 5)
-    {'-9999': 0.333...}
+    >>> sentinels([1.0, 2.0, 3.0, -9999.0] * 5)
+    {'-9999': 0.25}
     """
     found = {}
     counts = Counter(value for value in values if math.isfinite(value))

@@ -22,7 +22,9 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.cells import is_missing, shown
 from connectors.events import SparseRows
+from connectors.spelling import are_numbers
 from connectors.times import is_spelled_out
 from streamsvm import datetimes
 from streamsvm.feature_names import FeatureMismatchError, Strangers, check_width, compare
@@ -170,7 +172,9 @@ class FeatureSpace:
         self.is_indicator: list[bool] = []
         self.n_refused = 0
         self.left_out: dict[Hashable, str] = {}
-        self.quoted: set[Hashable] = set()  # names whose texts are numbers
+        self.quoted: dict[Hashable, None] = {}  # names whose texts are numbers
+        self.noticed: list[str] = []  # what the first rows told
+        self.said: set[str] = set()  # what was logged by this space and its copies
         self.watched: dict[Hashable, Recurrence] = {}
         self._closed: set[Hashable] = set()  # names whose new strings take no columns
         self._categories = set(categories)
@@ -208,7 +212,7 @@ class FeatureSpace:
         twin = object.__new__(FeatureSpace)
         twin.__dict__.update(self.__dict__)
         twin.names, twin.is_indicator = self.names.copy(), self.is_indicator.copy()
-        twin.quoted = set(self.quoted)
+        twin.quoted, twin.noticed = dict(self.quoted), self.noticed.copy()
         twin.left_out, twin._closed, twin._categories = dict(self.left_out), set(self._closed), set(self._categories)
         twin.watched = {name: replace(found, again=set(found.again)) for name, found in self.watched.items()}
         twin._numbers = self._numbers.copy()
@@ -337,10 +341,13 @@ class FeatureSpace:
         n_refused: int,
         left_out: Mapping[Hashable, str] | None = None,
         watched: Mapping[Hashable, Recurrence] | None = None,
+        quoted: Iterable[Hashable] = (),
+        noticed: Iterable[str] = (),
     ) -> None:
         """Take the columns another space had, and what it had noticed of them."""
         for name, indicator in zip(names, is_indicator, strict=True):
             self._add(*(name if indicator else (name, None)))
+        self.quoted, self.noticed = dict.fromkeys(quoted), list(noticed)
         self.left_out = dict(left_out or {})
         for name, kind in self.left_out.items():
             if kind not in (IDENTIFIERS, TIMES):
@@ -361,7 +368,7 @@ class FeatureSpace:
         """Take strings under these names for categories from now on, however many are new."""
         for name in names:
             self._categories.add(name)
-            self.quoted.discard(name)
+            self.quoted.pop(name, None)
             self.watched.pop(name, None)
             self._closed.discard(name)
             if self.left_out.pop(name, None) is not None:
@@ -376,7 +383,29 @@ class FeatureSpace:
         """For each name left out, and each of datetimes, why, and what can be done; and of names that do not fit."""
         found = [*map(self._why_left_out, self.left_out), *map(datetimes.notice, self.timed)]
         found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
-        return found + list(filter(None, (self._doubts, self._strangers.notice)))
+        found += [_mixed_notice(name, next(iter(self._strings[name]))) for name in self._mixed()]
+        return found + self.noticed + list(filter(None, (self._doubts, self._strangers.notice)))
+
+    def _mixed(self) -> list[Hashable]:
+        """Names of numbers and of texts."""
+        return [name for name, strings in self._strings.items() if strings and name in self._numbers]
+
+    def notice(self, texts: Iterable[str]) -> None:
+        """Warn of what the first rows told."""
+        for text in texts:
+            self.noticed.append(text)
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        """Log a warning, unless this space or another that is a copy of the same said it before."""
+        if text not in self.said:
+            self.said.add(text)
+            logger.warning("%s", text)
+
+    def _say_mixed(self, name: Hashable) -> None:
+        """Warn where a name has both numbers and texts."""
+        if name in self._numbers and self._strings.get(name):
+            self._say(_mixed_notice(name, next(iter(self._strings[name]))))
 
     def _why_left_out(self, name: Hashable) -> str:
         if name in self.quoted:
@@ -388,7 +417,7 @@ class FeatureSpace:
         for name in names:
             if name not in self.timed:
                 self.timed[name] = None
-                logger.warning("%s", datetimes.notice(name))
+                self._say(datetimes.notice(name))
 
     def _watch(self, x: Mapping[Any, Any]) -> None:
         """Look at a learned event's strings under the names that are watched."""
@@ -398,9 +427,9 @@ class FeatureSpace:
             recurrence.seen += 1
             if recurrence.seen > FIRST and (column := strings.get(_text(x[name]), -1)) >= 0:
                 recurrence.again.add(column)
-            if recurrence.seen == FIRST and all(map(_is_number_in_text, strings)):
-                self.quoted.add(name)
-                logger.warning("%s", _quoted_notice(name))
+            if recurrence.seen == FIRST and name not in self.quoted and _are_numbers_in_texts(strings):
+                self.quoted[name] = None
+                self._say(_quoted_notice(name))
             if recurrence.seen == FIRST and all(map(is_spelled_out, strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
@@ -411,7 +440,7 @@ class FeatureSpace:
             elif recurrence.seen == LAST:
                 self._leave_out(name, IDENTIFIERS)
             if name in self.left_out:
-                logger.warning("%s", self._why_left_out(name))
+                self._say(self._why_left_out(name))
 
     def _leave_out(self, name: Hashable, kind: str) -> None:
         self.left_out[name] = kind
@@ -519,6 +548,8 @@ class FeatureSpace:
             column = self._add(name, string)
             if column >= 0:
                 entries.append((column, number))
+                if string is None or len(self._strings[name]) == 1:
+                    self._say_mixed(name)
             else:
                 self.n_refused += 1
         if self.watched and learn:
@@ -793,6 +824,8 @@ class FeatureSpace:
         self._numbers.update(zip(names, range(before, len(self)), strict=False))
         if before < len(self):
             self.plain_length = -1
+        for name in filter(self._strings.__contains__, names):
+            self._say_mixed(name)
         if len(names) > room:
             self._add(names[room], None)  # which warns
             self.n_refused += int(counts[room:].sum())
@@ -831,18 +864,22 @@ def _is_time_to_watch(n: int) -> bool:
     return n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)
 
 
-def _is_number_in_text(string: str) -> bool:
-    try:
-        float(string)
-    except ValueError:
-        return False
-    return "_" not in string
+def _are_numbers_in_texts(strings: Iterable[str]) -> bool:
+    return are_numbers([string for string in strings if not is_missing(string)])
+
+
+def _mixed_notice(name: Hashable, text: str) -> str:
+    return (
+        f"feature {name!r} has numbers and texts such as {shown(text)}, each of which is a category of its own: give "
+        "None where a value is missing (--missing), and numbers as float(...)"
+    )
 
 
 def _quoted_notice(name: Hashable) -> str:
     return (
         f"feature {name!r} has texts that are numbers, and each is taken for a category: make them numbers by "
-        f"float(...) or converters={{{name!r}: float}} of River's iter_csv; codes stay texts by categories=({name!r},)"
+        f"float(...) or converters={{{name!r}: float}} of River's iter_csv (--types {name}:number); "
+        f"categories=({name!r},) confirms codes (--types {name}:category)"
     )
 
 

@@ -96,6 +96,11 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         """The labels known, in order of first arrival."""
         return list(self._codes)
 
+    @property
+    def notices(self) -> list[str]:
+        """What the classifier has warned of; nothing where it does not tell."""
+        return list(getattr(self.model, "notices", []))
+
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """As the classifier has it.
 

@@ -78,6 +78,11 @@ class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.
         """The labels learned, in order of first arrival."""
         return list(self._codes)
 
+    @property
+    def notices(self) -> list[str]:
+        """What the classifier has warned of; nothing where it does not tell."""
+        return list(getattr(self.model, "notices", []))
+
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """As the classifier has it.
 

@@ -288,6 +288,7 @@ class Packer:
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
         self._n_bytes = 0
         self._free: dict[tuple[int, int], list[Held]] = {}
+        self._said: set[str] = set()  # what was warned of, once for all keys
         self._nothing = self._schema(_describe(model))
         # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.
         blank = Held(self._nothing.learner._another(), self._nothing)
@@ -453,6 +454,7 @@ class Packer:
         indicators = np.zeros(len(said["names"]), bool)
         indicators[np.array(said["indicators"], np.intp)] = True
         learner._restore_space(header, indicators)
+        learner._space.said = self._said
         learner._restore_labels(decode_labels(said["classes"]))
         learner._space.set_fast_path()
         learner._grow()

@@ -22,6 +22,7 @@ from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answ
 from streamsvm.decide.reasons import OTHERS, Explains, Reasons
 from streamsvm.decide.sets import AllSets, Key, follow_address
 from streamsvm.features import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
+from streamsvm.first_rows import FirstRows
 from streamsvm.first_use import prepare
 from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
@@ -90,6 +91,7 @@ class OnlineClassifier(
     _event_proba: ClassVar[Any]
     _lock: LearnerLock
     _room: int
+    _first: FirstRows | None = None
 
     max_features: int
     max_classes = Setting()
@@ -183,6 +185,7 @@ class OnlineClassifier(
         self._space = FeatureSpace(self.max_features, self.categories or ())
         self._codes: dict[Hashable, int] = {}
         self._many_classes_at, self._order_notice = 0, ""
+        self._first = FirstRows()
         self._answers: list[Any] = [None]
         self._n_prepared = 0
         self._sets = AllSets()
@@ -301,6 +304,8 @@ class OnlineClassifier(
         space = self._space
         self._rows.row_length = len(space)
         self._fast = (space.plain_length, space.packer, space.getter, self._state)
+        # The first events are learned one by one, since they are looked at.
+        self._learning = self._fast if self._first is None else (-1, *self._fast[1:])
         self._fill, self._view = space.filler, self._row.data
 
     def _follow_sets(self) -> None:
@@ -394,7 +399,7 @@ class OnlineClassifier(
         """A learner with the same settings, columns and labels, and memory of its own with nothing in it."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._sets, twin._lock = AllSets(), LearnerLock()
+        twin._sets, twin._lock, twin._first = AllSets(), LearnerLock(), None
         twin._room = scaling.ROOM  # it may be given more than it learns
         twin._use(twin._fresh_state())
         twin._share_names(self)
@@ -403,7 +408,7 @@ class OnlineClassifier(
     def _branch(self) -> Self:
         """A learner that knows the same, and goes its own way."""
         twin = object.__new__(type(self))
-        twin.__setstate__(self._shared_state() | {"_room": scaling.ROOM})
+        twin.__setstate__(self._shared_state() | {"_room": scaling.ROOM, "_first": None})
         twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
         twin._follow_sets()
         return twin
@@ -423,6 +428,22 @@ class OnlineClassifier(
             if n_learned < 2 * MANY_CLASSES:
                 self._many_classes_at = n_learned
                 logger.warning("%s", _label_notice(n_learned))
+
+    def _look_at_first(self, rows: EncodedRows) -> None:
+        """Warn of what the first rows tell of their features; nothing once there were enough."""
+        if self._first is not None and len(rows):
+            self._tell(self._first.take(rows, self._space.names))
+
+    def _look_at_event(self, columns: Ints, values: Floats) -> None:
+        """Do so with a single event."""
+        if self._first is not None:
+            self._tell(self._first.take_event(columns, values, self._space.names))
+
+    def _tell(self, doubts: Sequence[str]) -> None:
+        if doubts:
+            self._own_space().notice(doubts)
+        if self._first is None or self._first.is_full:
+            self._first, self._learning = None, self._fast
 
     def _doubt_order(self, codes: Ints) -> None:
         """Warn where the first rows are sorted by their labels."""
@@ -458,7 +479,7 @@ class OnlineClassifier(
             code = self._codes.get(y)
         except TypeError:
             raise unhashable(y) from None
-        plain_length, pack, get, state = self._fast
+        plain_length, pack, get, state = self._learning
         if code is not None and w == 1.0 and type(x) is dict and len(x) == plain_length:
             try:
                 packed = pack(*get(x))
@@ -475,9 +496,15 @@ class OnlineClassifier(
         w = weight_of(w)
         self._make_room(1)
         self._check_class(y)
+        if self._first is not None and w == 1.0 and y in self._codes and self._pack(x):
+            values = self._row[: len(x)].copy()
+            if self._event(self._state, b"", self._codes[y], 1.0) == 0:
+                self._look_at_event(np.arange(len(x)), values)
+                return
         space = self._space if self._pack(x) else self._own_space()  # what is plain brings no columns
         entries = space.encode_event(x, learn=w > 0.0)
         if w > 0.0:
+            self._look_at_event(*entries)
             n_classes = len(self._codes)
             code = self._code(y)
             self._doubt_labels(n_classes, [y])
@@ -908,6 +935,8 @@ class OnlineClassifier(
         np.putmask(numbers, ~learn, -1)
         if whole and len(numbers) > 1 and self._rows.seen == 0:
             self._doubt_order(numbers[learn])
+        if whole:
+            self._look_at_first(rows)
         self._grow()
         self._make_room(len(rows))
         return rows, numbers, weights
@@ -1033,6 +1062,8 @@ class OnlineClassifier(
                 [encode_label(name), found.before, found.seen, *sorted(found.again)]
                 for name, found in space.watched.items()
             ],
+            "quoted": [encode_label(name) for name in space.quoted],
+            "noticed": space.noticed,
             "many_classes_at": self._many_classes_at,
             "sets": self._sets.header(),
         }
@@ -1048,6 +1079,7 @@ class OnlineClassifier(
     def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         self = cls(**{name: decode_param(value) for name, value in header["params"].items()})
         self._restore_space(header, arrays["is_indicator"])
+        self._first = None
         self._many_classes_at = int(header["many_classes_at"])
         self._restore_labels(decode_labels(header["classes"]))
         self._capacity, self._room = (max(len(self._space), 1), max(len(self._codes), 1)), scaling.ROOM
@@ -1097,6 +1129,8 @@ class OnlineClassifier(
                 decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
                 for name, before, seen, *again in header["watched"]
             },
+            map(decode_label, header.get("quoted", ())),
+            map(str, header.get("noticed", ())),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -1106,7 +1140,7 @@ class OnlineClassifier(
             state["_state"] = self._fresh_state()
             state["_state"].take(self._state)
             state |= {name: copy(state[name]) for name in ("_codes", "_answers")}
-            state["_sets"] = deepcopy(self._sets)
+            state["_sets"], state["_first"] = deepcopy(self._sets), deepcopy(self._first)
             state["_columns"] = tuple(map(copy, state["_columns"]))
             return state
 
@@ -1114,10 +1148,13 @@ class OnlineClassifier(
         """Everything that makes up the learner, not copied."""
         state = dict(self.__dict__)
         views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
-        for name in (*views, "_fill", "_view", "_lock", "_space"):
+        for name in (*views, "_learning", "_fill", "_view", "_lock", "_space"):
             del state[name]
         space = self._space
-        state["_columns"] = (space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched))
+        state["_columns"] = (
+            *(space.names, space.is_indicator, space.n_refused, space.left_out, deepcopy(space.watched)),
+            *(space.quoted, space.noticed),
+        )
         state["_width"] = space.width
         return state
 

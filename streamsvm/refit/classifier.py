@@ -409,7 +409,11 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             raise unhashable(y)
         with self._model._lock:
             code = self._model._codes.get(y)
-            if code is None or w != 1.0 or not self._pack(x) or not self._learn_packed(code, moment):
+            is_packed = code is not None and w == 1.0 and self._pack(x)
+            if is_packed and self._model._first is not None:
+                n = self._model._space.plain_length
+                self._model._look_at_event(np.arange(n), self._model._row[:n].copy())
+            if code is None or not is_packed or not self._learn_packed(code, moment):
                 rows, codes, weights = self._model._prepare([x], [y], [w], False)
                 self._learn_rows(rows, codes, weights, np.array([moment]), predict=False)
                 self._model._space.look_for_fast_path(x)
