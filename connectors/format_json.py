@@ -32,7 +32,8 @@ from connectors.spelling import LONGEST, warn_of_sentinels
 from connectors.times import Times
 
 _NUMBERS = frozenset({int, float, NoneType})
-_FEWEST = 100  # events of a stream without end that are looked at
+FEWEST_EVENTS = 100
+"""How many events of a stream without end are looked at."""
 logger = logging.getLogger("connectors")
 
 _NESTED = frozenset({dict, list})
@@ -153,7 +154,7 @@ class JsonFormat(TypedValues):
             self._first.append(
                 {name: value[: LONGEST + 1] if type(value) is str else value for name, value in row.items()}
             )
-        if len(self._first) >= _FEWEST:
+        if len(self._first) >= FEWEST_EVENTS:
             self._check_others(dict.fromkeys(chain.from_iterable(self._first)), len(self._first), is_file=False)
             self._look_at(self._first, is_file=False)
             self._first = []

@@ -10,11 +10,16 @@ import numpy as np
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, Labels
+from connectors.counters import counts_up
 from connectors.events import ConnectorError, SparseRows
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
+from connectors.notices import Notices
 from connectors.number_columns import number_of
 from connectors.options import MISSING, Options
+from connectors.spelling import sentinels
+
+_FEWEST = 50
 
 
 class LibsvmFormat(TypedValues):
@@ -28,6 +33,7 @@ class LibsvmFormat(TypedValues):
                     "in each line; leave it out"
                 )
         self._labels = Labels(options.texts("missing", MISSING), _label)
+        self._notices, self._is_sampled = Notices(), False
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none."""
@@ -37,8 +43,32 @@ class LibsvmFormat(TypedValues):
         """One event a line."""
         return line_records(lines, bad, limit, lines, skip=("#",))
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What it has warned of."""
+        return self._notices
+
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
-        """Nothing to decide."""
+        """Warn of numbers that count up or stand for missing values, in features that at least 50 lines have."""
+        if self._is_sampled:
+            return
+        self._is_sampled = True
+        features = self.events(rows).features
+        assert isinstance(features, SparseRows)
+        order = np.argsort(features.indices, kind="stable")
+        names, starts, counts = np.unique(features.indices[order], return_index=True, return_counts=True)
+        for k in np.flatnonzero(counts >= _FEWEST):
+            values = features.values[order[starts[k] : starts[k] + counts[k]]]
+            if counts_up(values):
+                self._notices.say(
+                    f"feature {names[k]} only counts up in the first {len(rows)} lines, as row numbers and times do, "
+                    "and is learned: leave its pairs out"
+                )
+            for text, share in sentinels(values.tolist()).items():
+                self._notices.say(
+                    f"feature {names[k]}: {text} in {100.0 * share:.0f} % of its first values looks like a missing "
+                    "value, and is learned as a number: leave such pairs out"
+                )
 
     def events(self, rows: Sequence[Any]) -> Events:
         """All lines at once; where that fails, line by line to find those at fault."""

@@ -14,7 +14,7 @@ from connectors.cells import Bad, shown
 from connectors.columns import Events, TextColumns
 from connectors.dialect import Dialect
 from connectors.events import ConnectorError
-from connectors.format_json import JsonFormat
+from connectors.format_json import FEWEST_EVENTS, JsonFormat
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles
 from connectors.times import Times
@@ -84,13 +84,24 @@ class CsvValues(ValueFormat):
         if not any(names):
             raise ConnectorError(f"{options.name}: format=csv needs `names`, the columns of a record in order")
         roles.check(options.name, names)
-        roles.types = dict.fromkeys(roles.features(names), "number") | roles.types
+        self._undeclared = [name for name in roles.features(names) if name not in roles.types]
+        roles.types = dict.fromkeys(self._undeclared, "number") | roles.types
         self._width = len(names)
         self._columns = TextColumns(names, roles)
         self.times, self.numbers = self._columns.times, self._columns.numbers
+        self._first: list[list[str]] = []
 
     def read(self, values: Sequence[bytes]) -> Decoded:
-        return _read(values, self._cells, self._columns.read)
+        return _read(values, self._cells, self._events)
+
+    def _events(self, rows: list[list[str]]) -> Events:
+        if not self.numbers.is_sampled:
+            self._first += rows
+            if len(self._first) >= FEWEST_EVENTS:
+                self.numbers.is_sampled = True
+                self._columns.warn_of_counters(self._undeclared, self._first)
+                self._first = []
+        return self._columns.read(rows)
 
     def _cells(self, value: bytes) -> list[str]:
         rows = list(self._dialect.reader(io.StringIO(str(value, "utf-8"), newline=""), strict=True))

@@ -15,6 +15,8 @@ import pytest
 
 from connectors import ConnectorError, open_source
 from connectors.counters import counts_up
+from connectors.kafka.values import CsvValues
+from connectors.options import Options
 from tests.commands import completed
 from tests.connectors.streams import labels, read, rows, write
 
@@ -204,6 +206,23 @@ def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.
     list(open_source(url, ignore="id", time="at", **options))
     list(open_source(url, types="id:number,at:time", **options))
     assert not any("counts up" in record.getMessage() for record in caplog.records)
+
+
+def test_libsvm_features_that_count_up_or_have_sentinels_are_warned_about(tmp_path: Path, caplog) -> None:
+    lines = [f"{i % 2} 1:{i} 2:{-9999 if i % 20 == 3 else i % 7 + 0.5} 3:{i * 7 % 11}" for i in range(200)]
+    source = open_source(write(tmp_path / "a.svm", "\n".join(lines)))
+    list(source)
+    assert [record.getMessage() for record in caplog.records] == source.notices
+    assert [notice[:10].rstrip(":") for notice in source.notices] == ["feature 1 ", "feature 2"]
+
+
+def test_columns_that_count_up_in_csv_from_kafka_are_warned_about(caplog) -> None:
+    options = {"names": "id,n,x,y", "label": "y", "types": "n:number"}
+    values = CsvValues(Options("kafka://h:1/t", options))
+    for i in range(300):
+        values.read([f"{i},{i},{i * 7 % 11},a".encode()])
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "--ignore id" in said
 
 
 def test_the_index_that_pandas_writes_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
