@@ -266,6 +266,8 @@ class JsonFormat(TypedValues):
             elif name in row:
                 row[name] = _CONVERT[kind](row[name])
         except (KeyError, TypeError, ValueError) as error:
+            if kind == "number" and isinstance(row[name], str):
+                self.numbers.count_text(name, row[name])
             bad.setdefault(i, str(error) if kind == "time" else f"'{name}' is not a {kind}: {shown(row[name])}")
 
 

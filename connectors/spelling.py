@@ -182,7 +182,7 @@ def guess(
         examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
         several = " and ".join(list(examples.values())[::-1])
         _report(name, f"numbers such as {several} have different units", "convert them to one", are_numbers, notices)
-    elif declared is None:
+    elif declared is None and not (are_numbers and spelling.options(name) == Spelling().options(name)):
         notices.say(
             f"column {name!r}: texts such as {example} are read as numbers ({spelling.options(name)} says so); "
             f"--types {name}:category keeps them as texts"

@@ -254,6 +254,21 @@ def test_a_marker_that_comes_late_is_reported_once(tmp_path, caplog):
     assert not rejected
 
 
+def test_a_marker_among_declared_numbers_of_json_is_reported_once(tmp_path, caplog):
+    lines = [json.dumps({"a": "unknown" if i % 5 == 0 else i % 7 / 2, "b": 1, "y": i % 2}) for i in range(100)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    _, rejected = values(str(tmp_path / "a.jsonl"), types="a:number")
+    assert len(rejected) == 20
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "--missing=unknown" in said
+
+
+def test_declared_numbers_in_units_need_no_word(tmp_path, caplog):
+    found, _ = column(tmp_path / "a.csv", csv(["5 %"] * 20), delimiter=";", types="a:number")
+    assert found == [5.0] * 20
+    assert caplog.records == []
+
+
 def test_repeated_markers_among_numbers_of_json_are_missing(tmp_path, caplog):
     lines = [json.dumps({"a": "unknown" if i % 5 == 0 else i / 2, "y": i % 2}) for i in range(100)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, '{"a": "other", "y": 0}']))
