@@ -29,6 +29,17 @@ class _Library(JITCodeLibrary):
         self._linking_libraries = self._reached()
         super().finalize()
 
+    def _optimize_functions(self, module: Any) -> None:
+        if self.is_internal:  # it is optimised as a part of its callers
+            module.data_layout = self._codegen._data_layout
+        else:
+            super()._optimize_functions(module)
+
+    def _optimize_final_module(self) -> None:
+        # Numba's cheap passes before these inline for the sake of reference counts, which hot loops have none of.
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
+
     def _reached(self) -> list[Any]:
         """The libraries it needs, and those that these need."""
         found: dict[Any, None] = {}
