@@ -220,6 +220,22 @@ def test_the_unit_of_times_goes_with_the_position(broker, topic):
     assert ["--time-unit" in bad.reason for batch in rest for bad in batch.rejected] == [True]
 
 
+def test_the_spelling_of_numbers_in_texts_goes_with_the_position(broker, topic, caplog):
+    name = topic("spelled", 1)
+    fill(broker, name, [(0, None, b'{"x":"%d,5"}' % i, 1_000 + i) for i in range(300)])
+    with opened(broker, name, until_end=True) as source:
+        batches = list(source)
+        assert len(source.notices) == 1
+    assert batches[-1].rows()[-1] == {"x": 299.5}
+    assert "--decimal ," in caplog.text
+    caplog.clear()
+    position = json.loads(json.dumps(batches[-1].position)) | {name: {"0": 200}}
+    with opened(broker, name, until_end=True) as source:
+        source.seek(position)
+        assert next(batch for batch in source if len(batch)).rows()[0] == {"x": 200.5}
+    assert "--decimal" not in caplog.text
+
+
 def test_lag_and_new_partitions_are_noticed_while_records_are_ready(broker, topic, monkeypatch):
     from kafka import KafkaAdminClient
 
