@@ -46,6 +46,8 @@ MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
 # Learners at rest, of one capacity, that the next keys take: to make one takes ten times as long as to load a state;
 # as many are given back at once as were held from one checkpoint to the next. Fewer where they are large, but some.
 MOST_FREE, FREE_BYTES, FEW = 10_000, 128 << 20, 4
+# In all one in so many more than were ever in use at once, since keys differ in capacity.
+SPARE = 10
 # Labels of these types that are equal are the same in a schema.
 _EXACT = frozenset({str, int, bool})
 
@@ -289,6 +291,7 @@ class Packer:
         self._n_bytes = 0
         self._free: dict[tuple[int, int], list[Held]] = {}
         self._said: set[str] = set()  # what was warned of, once for all keys
+        self._n_free = self._n_used = self._most_used = 0  # learners at rest, in use, and most in use at once
         self._nothing = self._schema(_describe(model))
         # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.
         blank = Held(self._nothing.learner._another(), self._nothing)
@@ -377,10 +380,12 @@ class Packer:
         """
         if held is self._blank:
             return
+        self._n_used -= 1
         schema = held.schema
         free = self._free.setdefault(schema.capacity, [])
         if not held.has_grown and len(free) < max(FEW, min(MOST_FREE, FREE_BYTES // schema.n_bytes)):
             free.append(held)
+            self._n_free += 1
 
     def __reduce__(self) -> Any:
         # Engines send it to their workers: what it has met so far stays here.
@@ -436,14 +441,28 @@ class Packer:
 
     def _borrow(self, schema: Schema) -> Held:
         """A learner with columns and labels; what its memory holds is of another key."""
+        self._n_used += 1
+        self._most_used = max(self._most_used, self._n_used)
         free = self._free.get(schema.capacity)
         if not free:
+            self._let_go()
             return Held(schema.learner._another(), schema)
         held = free.pop()
+        self._n_free -= 1
         if held.schema is not schema:
             held.learner._share_names(schema.learner)
             held.schema = schema
         return held
+
+    def _let_go(self) -> None:
+        """Drop learners at rest where there are clearly more in all than were ever in use at once.
+
+        A key that grows gives back a learner of more capacity than it took: without this bound, those would add up.
+        """
+        most = self._most_used + max(FEW, self._most_used // SPARE)
+        while self._n_free and self._n_used + self._n_free > most:
+            max(self._free.values(), key=len).pop()
+            self._n_free -= 1
 
     def _learner(self, data: bytes) -> OnlineClassifier:
         """A learner of a schema that has learned nothing else."""

@@ -65,6 +65,7 @@ _CONSUMER = {
     "session.timeout.ms": 10_000,
     "heartbeat.interval.ms": 2000,
     "fetch.wait.max.ms": 50,
+    "queued.max.messages.kbytes": 16 * 1024,  # 64 MiB by default, of events that are fetched ahead
     "topic.metadata.refresh.interval.ms": 10_000,  # new partitions are noticed within this time
 }
 _KEPT = 2

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, RefitClassifier, StreamSVMClassifier
-from streamsvm.keyed import KeyStateError
+from streamsvm.keyed import KeyedClassifier, KeyStateError
+from streamsvm.keyed.live import LiveKeys
 from streamsvm.keyed.packing import Packer, seal, unseal
 
 N_SECTIONS = 4
@@ -268,3 +269,16 @@ def test_labels_that_cannot_be_saved_are_refused():
     held.learner.learn_one({"a": 1.0}, frozenset())
     with pytest.raises(TypeError, match=r"frozenset.* cannot be saved"):
         packer.pack(held)
+
+
+def test_learners_at_rest_do_not_add_up_while_keys_grow():
+    keyed, states = KeyedClassifier(CPMClassifier(n_faces=2)), {}
+    live = LiveKeys(keyed, states.get, states.__setitem__, max_live=40)
+    for label in "ab":  # with the second label each key grows
+        for key in range(400):
+            live.step(key, [{"x": float(key % 3), "label": label}])
+    live.flush()
+    at_rest = sum(map(len, keyed._packer._free.values()))
+    assert 0 < at_rest <= 44 - len(live)
+    live.drop()
+    assert sum(map(len, keyed._packer._free.values())) >= 40  # the next checkpoint takes them again

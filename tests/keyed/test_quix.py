@@ -26,7 +26,7 @@ from kafka.admin import KafkaAdminClient
 from connectors.events import ConnectorError
 from streamsvm import CPMClassifier, clock
 from streamsvm.keyed import KeyedClassifier
-from streamsvm.keyed.quix import Application, live
+from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
 from streamsvm.keyed.worker import Figures, Stream, _partitions
 from streamsvm.keyed.worker import Worker as Keyed
 from streamsvm.per_key import _connection
@@ -383,6 +383,15 @@ def test_what_the_engine_calls_the_options_of_a_url(started, topic, tmp_path, li
     connection = _connection(f"kafka://{address}/events?{query}", address)
     app = Application(connection, consumer_group="g", state_dir=tmp_path, loglevel=None)
     assert _partitions(app, topic("events", partitions=2)) == 2
+
+
+def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path):
+    app = Application("127.0.0.1:1", consumer_group="g", state_dir=tmp_path, loglevel=None)
+    options, mib = app.config.rocksdb_options, 1024 * 1024
+    assert options.write_buffer_size * options.max_write_buffer_number == 16 * mib  # for each partition
+    assert options.block_cache_size == 64 * mib
+    assert app.config.consumer_extra_config["queued.max.messages.kbytes"] == 16 * 1024
+    assert app.config.commit_every == MAX_LIVE == Live(KeyedClassifier(CPMClassifier()))._keys.max_live
 
 
 def test_what_goes_wrong_while_partitions_move_is_said(monkeypatch, tmp_path):
