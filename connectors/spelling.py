@@ -166,7 +166,8 @@ def guess(
     if not cells or not _nearly_all(sum(map(_has_digit, cells)), cells) or all(map(_ADDRESS.fullmatch, cells)):
         return None
     tried = SPELLINGS if declared is None else (declared,)
-    counts = {spelling: sum(map(spelling.reads, cells)) for spelling in tried}
+    different = Counter(cells)  # which are few in most columns of categories
+    counts = {spelling: sum(n for cell, n in different.items() if spelling.reads(cell)) for spelling in tried}
     most = max(counts.values())
     if not _nearly_all(most, cells):
         return None
@@ -226,8 +227,9 @@ def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: S
     declared
         The spelling that options say.
     """
-    alike = list(filter(_looks_like_number, filter(_has_digit, cells)))
-    if 2 * len(alike) <= len(cells) or all(map(_ADDRESS.fullmatch, cells)) or len({*alike}) < _FEWEST_DIFFERENT:
+    alike = {cell: n for cell, n in Counter(cells).items() if _has_digit(cell) and _looks_like_number(cell)}
+    are_many = 2 * sum(alike.values()) > len(cells) and len(alike) >= _FEWEST_DIFFERENT
+    if not are_many or all(map(_ADDRESS.fullmatch, cells)):
         return
     best = declared or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
     number = next(filter(best.reads, cells), None)
