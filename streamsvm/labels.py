@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
 from typing import Any
 
@@ -39,7 +39,7 @@ def check_label(value: Any) -> None:
     TypeError, ValueError
         For what cannot be hashed, such as a list; for None and NaN.
     """
-    if not isinstance(value, Hashable):
+    if not _can_be_hashed(value):
         raise unhashable(value)
     if not is_label(value):
         kind = "None" if value is None else "NaN"
@@ -77,8 +77,6 @@ def labels_of(y: Any) -> Sequence[Any]:
         For what holds none, or several for each row.
     """
     if isinstance(y, list | Coded):
-        if len(y) and not isinstance(y[0], Hashable):
-            raise TypeError(f"the label of row 0 is of type {type(y[0]).__name__}: {_WANTED}")
         return y
     if isinstance(y, np.ndarray):
         return list(_column_of_array(y).tolist())
@@ -91,6 +89,30 @@ def labels_of(y: Any) -> Sequence[Any]:
     if isinstance(y, str | bytes | bytearray | Mapping | Set) or not isinstance(y, Iterable) or hasattr(y, "tocsr"):
         raise TypeError(f"labels of type {type(y).__name__} are not known: {_WANTED}")
     return list(y)
+
+
+def coded_labels(y: Any) -> Coded:
+    """Labels with each different one held once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `labels_of` does, and for a label that cannot be hashed.
+    """
+    labels = labels_of(y)
+    try:
+        return Coded.by_value(labels)
+    except TypeError:
+        row, kind = next((i, type(label).__name__) for i, label in enumerate(labels) if not _can_be_hashed(label))
+        raise TypeError(f"the label of row {row} is of type {kind}: {_WANTED}") from None
+
+
+def _can_be_hashed(label: Any) -> bool:
+    try:
+        hash(label)
+    except TypeError:
+        return False
+    return True
 
 
 _WANTED = "give one label for each row, as a list, an array or a series"

@@ -17,7 +17,7 @@ from streamsvm.decide.checks import without_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
-from streamsvm.labels import as_label, check_label, labels_of, unhashable
+from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
 
@@ -217,7 +217,7 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         """
         model: Any = self.model
         y = list(y) if isinstance(y, Iterator) else y
-        counts = Counter(labels_of(y))
+        counts = Counter(coded_labels(y))
         for label in counts:
             check_label(label)
         model.learn_many(X, y, **kwargs)

@@ -32,8 +32,8 @@ from streamsvm.labels import (
     as_label,
     blank_notices,
     check_label,
+    coded_labels,
     is_label,
-    labels_of,
     new_label_notice,
     order_notice,
     unhashable,
@@ -919,7 +919,7 @@ class OnlineClassifier(
         Where `unlabelled`, None and NaN are no labels. Of `complete` see `FeatureSpace.encode`. `whole` rows may be all
         that will come.
         """
-        labels = Coded.by_value(labels_of(y))
+        labels = coded_labels(y)
         weights = np.ones(len(labels)) if w is None else weights_of(w, len(labels))
         learn = (weights > 0.0) & _are_labels(labels, unlabelled)
         is_known = all(map(self._codes.__contains__, labels.values))
