@@ -60,8 +60,17 @@ class Begun:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Begun:
-        """What `state` gave."""
-        return cls(state["count"], {tuple(part): end for part, end in state["ends"]})
+        """What `state` gave.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Where it cannot have.
+        """
+        count, ends = state["count"], {tuple(part): end for part, end in state["ends"]}
+        if any(type(number) not in (int, float) for number in (count, *ends.values())):
+            raise TypeError(f"places of events that are no numbers: {count!r}, {ends!r}")
+        return cls(int(count), ends)
 
 
 def _last(columns: Sequence[Any]) -> dict[tuple[Any, ...], float]:

@@ -230,6 +230,8 @@ class _Side:
 
     def seek(self, position: Position) -> None:
         """Resume at a position."""
+        if not (position["clock"] is None or type(position["clock"]) is int):
+            raise TypeError("the clock is no time")
         self._source.seek(position["at"])
         self._begin(position["at"], Begun.from_state(position["begun"]), position["clock"])
 

@@ -782,6 +782,27 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]], own: tuple[str, ...]) -> N
             raise ValueError(f"array {name!r} has type {array.dtype}")
 
 
+def whole(value: Any, low: int = 0, high: int = 1 << 62) -> int:
+    """A whole number of an archive, which is refused beyond its bounds."""
+    if type(value) is not int or not low <= value <= high:
+        raise ArchiveError(f"{value!r} is not a whole number from {low} to {high}")
+    return value
+
+
+def real(value: Any, low: float = 0.0, high: float = 1e300) -> float:
+    """A number of an archive, which is refused beyond its bounds."""
+    if type(value) not in (int, float) or not low <= value <= high:
+        raise ArchiveError(f"{value!r} is not a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def reals(array: NDArray[Any], n_dimensions: int, low: float = 0.0, high: float = 1e300) -> NDArray[np.float64]:
+    """Numbers of an archive, which are refused beyond their bounds; NaN stands for what is not known."""
+    if array.dtype != np.float64 or array.ndim != n_dimensions or ((array < low) | (array > high)).any():
+        raise ArchiveError(f"numbers of shape {array.shape} and type {array.dtype}, or not from {low:g} to {high:g}")
+    return array.copy()
+
+
 def check_names(arrays: Mapping[str, Any], expected: set[str]) -> None:
     """Refuse arrays that are missing, or that nobody asked for."""
     if missing := sorted(expected - set(arrays)):

@@ -15,10 +15,12 @@ from streamsvm.decide.checks import check_costs
 from streamsvm.first_use import prepare
 from streamsvm.kernels import costs as kernels
 from streamsvm.kernels.state import State
+from streamsvm.models import ArchiveError
 
 ABSTAINS, UNKNOWN = -1, -2
 """The decision to leave an event to somebody else, and one that is not known any more."""
 _NO_WEIGHTS = np.zeros(0)
+MOST_COUNTED = 1 << 53
 _SHOWN = 5  # labels in a message
 
 logger = logging.getLogger(__name__)
@@ -89,6 +91,8 @@ class Costs:
 
     @counts.setter
     def counts(self, counts: Ints) -> None:
+        if counts.dtype != np.int64 or counts.ndim != 1 or ((counts < 0) | (counts > MOST_COUNTED)).any():
+            raise ArchiveError("counts of labels that cannot have been counted")
         self._reserve(len(counts))
         self._n_counted = len(counts)
         self._state.counts[: len(counts)] = counts

@@ -351,9 +351,9 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         self = cls(model, _decoded(header["cost"]), _decoded(header["class_weight"]), header["abstain"])
         self._number(map(decode_label, header["classes"]))
         counts = arrays["counts"]
-        if counts.ndim != 1 or counts.dtype != np.int64 or len(counts) > len(self._codes) or (counts < 0).any():
+        if counts.size > len(self._codes):
             raise ArchiveError("counts of labels that are not known")
-        self._costs.counts = counts.copy()
+        self._costs.counts = counts
         return self
 
 

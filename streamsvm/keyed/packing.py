@@ -344,9 +344,7 @@ class Packer:
             held = self._borrow(self._schema(data))
             learner = held.learner
             held.schema.image.put(held.blocks, packed)
-            if not 0 <= learner._state.n_classes <= len(learner._codes):
-                raise ArchiveError("there are more classes than labels")
-            learner._refresh(learner._state)
+            learner._accept(learner._state)
             self._recall(learner, counts)
         except DAMAGED as error:
             raise KeyStateError(f"not the state of a {self._class.__name__} of one key: {error}") from error

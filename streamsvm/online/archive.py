@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from streamsvm.features import FeatureSpace
 from streamsvm.kernels.rows import MOST_EVENTS
 from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, decode_label, encode_label
-from streamsvm.online.scaling import n_recent
 
 
 def fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
@@ -36,10 +36,14 @@ def check_statistics(rows: State, space: FeatureSpace) -> None:
 def check_ranks(rows: State, by: State) -> None:
     """Refuse recent values from an archive that columns with these statistics cannot have left."""
     within("statistics", by.present - by.began, 0.0, MOST_EVENTS)
-    for j in range(len(rows.ranks)):
-        held = n_recent(rows, by, j)
-        if not np.array_equal(np.sort(rows.ring[j, :held]), rows.ranks[j, :held]):
-            raise ArchiveError(f"the sorted values of column {j} are not its values")
+    n, width = rows.ranks.shape
+    if not rows.ranks.size:
+        return
+    is_held = np.arange(width) < np.minimum(by.present - by.began, rows.window)[:n, None]
+    ring, ranks = (np.where(is_held, values, math.inf) for values in (rows.ring, rows.ranks))
+    alike = (np.sort(ring, axis=1) == ranks).all(axis=1)
+    if not alike.all():
+        raise ArchiveError(f"the sorted values of column {int(alike.argmin())} are not its values")
 
 
 def within(name: str, values: Any, low: float, high: float) -> None:

@@ -1087,17 +1087,21 @@ class OnlineClassifier(
         self._sets = AllSets.from_state(header.get("sets", []), arrays)
         check_names(arrays, {*state.names(), "is_indicator", *self._sets.arrays()})
         state.restore(arrays)
-        if not 0 <= state.n_classes <= len(self._codes):
-            raise ArchiveError("there are more classes than labels")
-        check_statistics(state.rows, self._space)
-        self._check_restored(state)
-        self._refresh(state)
+        self._accept(state)
         if self._capacity != (len(self._space), len(self._codes)):
             tight, state = state, self._new_state(*self._capacity)
             state.take(tight)
         self._n_prepared = len(self._space)
         self._use(state)
         return self
+
+    def _accept(self, state: State) -> None:
+        """Refuse a state that was put back and that no stream can have left; bring up to date what follows from it."""
+        if not 0 <= state.n_classes <= len(self._codes):
+            raise ArchiveError("there are more classes than labels")
+        check_statistics(state.rows, self._space)
+        self._check_restored(state)
+        self._refresh(state)
 
     def _restore_labels(self, labels: Sequence[Any]) -> None:
         """Take over the labels of an archive."""

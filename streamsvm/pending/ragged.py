@@ -93,6 +93,11 @@ class Ragged:
         return self._data.n_bytes + (0 if self._ends is None else self._ends.n_bytes)
 
     @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How long each row is."""
+        return np.full(self._n, self._width) if self._ends is None else np.diff(self._ends.values, prepend=0)
+
+    @property
     def n_values(self) -> int:
         """How many values all rows have together."""
         return len(self._data)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Features, SparseRows, rows_of
 from streamsvm.features import Floats, Ints
-from streamsvm.models import decode_label, encode_label
+from streamsvm.models import DAMAGED, ArchiveError, decode_label, encode_label
 from streamsvm.pending.ragged import Growing, Ragged
 
 # What stands in place of a layout where a row is sparse, or is an object of its own with names and values, or is not
@@ -138,6 +138,13 @@ class Layouts:
         if layout == SPARSE:
             n = len(words) // 2
             return dict(zip(words[:n].view(np.int64).tolist(), words[n:].tolist(), strict=True))
+        try:
+            return self._spelled(layout, words, text)
+        except DAMAGED as error:
+            raise ArchiveError(f"an event that waits is damaged: {error}") from error
+
+    def _spelled(self, layout: int, words: Floats, text: bytes) -> dict[Any, Any]:
+        """A row that has names of its own, or values in a text."""
         if layout == OWN:
             return {decode_label(name): value for name, value in json.loads(text)}
         names, plain = self.names[layout]
@@ -240,6 +247,9 @@ class PackedRows(Rows):
         self._texts = Ragged.from_state(np.uint8, under("texts", arrays))
         if not len(self._words) == len(self._texts) == len(kinds):
             raise ValueError("rows without values")
+        for layout, (names, plain) in enumerate(layouts.names):
+            if plain and (self._words.lengths[kinds == layout] != len(names)).any():
+                raise ValueError("rows of another number of values than their names")
         return self
 
 

@@ -95,7 +95,7 @@ class RunDecisions(Decisions):
         """Take over what `state` gave."""
         _, arrays = state
         if self.costs is not None:
-            self.costs.counts = arrays["counts"].astype(np.int64)
+            self.costs.counts = arrays["counts"]
         if self.alarms is not None:
             under = "alarms."
             self.alarms.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.models import ArchiveError, real, whole
+
 _BLOCK = 128  # events that are counted as one
 _BUCKETS = 5  # of each size; the oldest two become one of twice the size
 ALPHA = 0.01
@@ -175,14 +177,27 @@ class Falls:
     def from_state(cls, state: Mapping[str, Any]) -> Falls:
         """What `state` gave."""
         falls = cls()
-        falls.count = state["count"]
-        falls.last = [Fall(**fall) for fall in state["last"]]
-        falls._judged, falls._open, falls._open_hits, *more = state["counts"]
+        falls.count = whole(state["count"])
+        falls.last = [
+            Fall(whole(fall["judged"]), real(fall["before"], high=1.0), real(fall["after"], high=1.0))
+            for fall in state["last"]
+        ]
+        falls._judged, falls._open, falls._open_hits, *more = (whole(count, -1) for count in state["counts"])
+        if min(falls._judged, falls._open_hits) < 0 or not falls._open_hits <= falls._open < _BLOCK:
+            raise ArchiveError("counts of falls that do not fit together")
         if "levels" not in state:  # a checkpoint of an earlier version: the window begins anew
             return falls
         falls._blocks, falls._tests, falls._previous = more
-        falls._levels, falls._after_fall = [list(buckets) for buckets in state["levels"]], state["after_fall"]
-        falls._variance, falls._binomial = state["dispersion"]
+        falls._levels = [
+            [whole(hits, high=_BLOCK << level) for hits in held] for level, held in enumerate(state["levels"])
+        ]
+        falls._after_fall = bool(state["after_fall"])
+        falls._variance, falls._binomial = map(real, state["dispersion"])
+        n_blocks = sum(len(held) << level for level, held in enumerate(falls._levels))
+        if falls._blocks != n_blocks or min(falls._tests, falls._previous + 1) < 0 or falls._previous > _BLOCK:
+            raise ArchiveError("buckets of falls that do not fit together")
+        if falls._after_fall and not falls.last:
+            raise ArchiveError("a fall that is not there")
         return falls
 
 

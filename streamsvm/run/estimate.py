@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.models import ArchiveError, reals, whole
+
 BINS, BLOCKS = 20, 512
 _PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
 _MEMORY = 5_000.0  # labels of a bin that count
@@ -217,15 +219,15 @@ class Estimate:
 
     def restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Take over what `state` gave."""
-        if type(header["width"]) is not int or header["width"] < 1:
-            raise ValueError(f"blocks of {header['width']!r} events")
         bins = [arrays[name].shape for name in ("bins", "latest") if name in arrays]
         if set(bins) != {(2, BINS)} or arrays["blocks"].shape != (BLOCKS, len(_COLUMNS)):
             raise ValueError("an estimate of other bins or blocks")
-        self._width, self._recent = header["width"], arrays["scores"]
-        self._right, self._blocks = arrays["bins"].copy(), arrays["blocks"].copy()
+        self._width, self._recent = whole(header["width"], 1), reals(arrays["scores"], 1, 0.0, 1.0)
+        self._right, self._blocks = reals(arrays["bins"], 2), reals(arrays["blocks"], 2)
         if "latest" in arrays:  # not in checkpoints of earlier versions
-            self._latest = arrays["latest"].copy()
+            self._latest = reals(arrays["latest"], 2)
+        if any(np.isnan(array).any() for array in (self._recent, self._right, self._latest, self._blocks)):
+            raise ArchiveError("an estimate of numbers that are not known")
 
 
 def _bin(scores: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from connectors.events import Batch, LateLabels, Rejected
 from connectors.held import numbers_of
 from streamsvm.decide.decisions import Decided, Decisions
+from streamsvm.models import ArchiveError, whole
 from streamsvm.pending.budget import LabelBudget
 from streamsvm.pending.join import Counts, Events, Join, Joined
 from streamsvm.pending.keys import MANY_LABELS, KeyExamples, key_texts
@@ -22,7 +23,7 @@ from streamsvm.pending.models import OwnModel
 from streamsvm.pending.store import Store, TooSmall
 from streamsvm.run.abilities import State
 from streamsvm.run.deciding import with_decided
-from streamsvm.run.errors import SetupError
+from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
 from streamsvm.run.learners import Answers, LateLearner, with_gaps
 from streamsvm.run.names import meant
@@ -234,7 +235,7 @@ class LateLearning:
             for part in ("store", "estimate")
         }
         self.store.restore(header["store"], parts["store"], folder)
-        self.join.counts = Counts(**header["counts"])
+        self.join.counts = Counts(**{name: whole(count) for name, count in header["counts"].items()})
         self.estimate.restore(header["estimate"], parts["estimate"])
         if self.budget is not None:
             self.budget = LabelBudget.from_state(header["budget"])
@@ -250,6 +251,8 @@ def _room() -> Iterator[None]:
         yield
     except TooSmall as error:
         raise SetupError(f"--max-pending-bytes: {error}") from error
+    except ArchiveError as error:
+        raise RunError(f"{error}: give another --checkpoint directory, or --fresh to start over") from error
 
 
 def _rows(parts: Sequence[NDArray[Any] | None], n_classes: int, keep: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.models import ArchiveError, reals, whole
 from streamsvm.run.curve import Curve
 
 Floats = NDArray[np.float64]
@@ -421,10 +422,12 @@ class Measures:
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Measures:
         """What `state` gave."""
-        measures = cls(header["window"])
+        measures = cls(whole(header["window"], 1))
         measures.curve = Curve.from_state(header["curve"], arrays["curve"], len(COLUMNS))
         measures.ranking = Ranking.from_state(header["ranking"], arrays["ranking"])
-        measures._recent, measures._scores = arrays["recent"], arrays["scores"]
+        measures._recent, measures._scores = arrays["recent"], reals(arrays["scores"], 2, high=1.0)
+        if measures._recent.dtype != np.int64:
+            raise ArchiveError(f"losses of type {measures._recent.dtype}")
         shapes = arrays["reliability"].shape, measures._recent.shape[1:], measures._scores.shape[1:]
         if shapes != ((3, BINS), (len(COLUMNS),), (2,)):
             raise ValueError(f"measures of shapes {shapes}")
