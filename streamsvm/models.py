@@ -168,9 +168,35 @@ def public(name: str) -> Any:
     return getattr(importlib.import_module(__package__), name)
 
 
+# Scaled values beyond this fall with the square of the distance, as those of the online learners do.
+FARTHER = 100.0
+
+
+def cut(scaled: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
+    """Cut scaled values to [-limit, limit]; outliers fall with the square of the distance, as if they were missing.
+
+    Parameters
+    ----------
+    scaled
+        The values, NaN where missing.
+    limit
+        The largest magnitude; inf for none, where outliers stay as they are.
+
+    Examples
+    --------
+    >>> cut(np.array([3.0, -30.0, 1e6]), limit=10.0)
+    array([  3.e+00, -1.e+01,   1.e-07])
+    """
+    near = np.clip(scaled, -limit, limit)
+    size = np.abs(scaled)
+    if limit < FARTHER and np.fmax.reduce(size, axis=None, initial=0.0) > FARTHER:
+        near *= np.minimum(FARTHER / np.fmax(size, FARTHER), 1.0) ** 2
+    return near
+
+
 @dataclass(slots=True)
 class Scaler:
-    """How raw values became the values a model works on: (x - shift) * scale, cut to [-limit, limit], missing as 0.
+    """How raw values became the values a model works on: (x - shift) * scale, cut as by `cut`, missing as 0.
 
     Parameters
     ----------
@@ -221,7 +247,7 @@ class Scaler:
 
     def __call__(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scale raw rows, shape (n, d), NaN where missing."""
-        scaled = np.clip((X - self.shift) * self.scale, -self.limit, self.limit)
+        scaled = cut((X - self.shift) * self.scale, self.limit)
         for j, window in enumerate(self.windows or []):
             if len(window):
                 both = np.searchsorted(window, X[:, j], "left") + np.searchsorted(window, X[:, j], "right")

@@ -378,9 +378,15 @@ def scaler(**changes: Any) -> Scaler:
 
 
 def test_a_scaler_shifts_scales_cuts_and_takes_missing_as_zero():
-    X = np.array([[3.0, 1.0], [NAN, -100.0]])
-    np.testing.assert_array_equal(scaler()(X), [[1.0, 2.0], [0.0, -200.0]])
+    X = np.array([[3.0, 1.0], [NAN, -50.0]])
+    np.testing.assert_array_equal(scaler()(X), [[1.0, 2.0], [0.0, -100.0]])
     np.testing.assert_array_equal(scaler(limit=10.0)(X), [[1.0, 2.0], [0.0, -10.0]])
+
+
+def test_a_scaler_takes_outliers_almost_for_missing():
+    X = np.array([[1.0, -100.0], [1.0, 5e4]])
+    np.testing.assert_allclose(scaler(limit=10.0)(X)[:, 1], [-2.5, 1e-5])
+    np.testing.assert_allclose(scaler()(X)[:, 1], [-200.0, 1e5])
 
 
 def test_a_scaler_ranks_columns_with_a_window():

@@ -1,9 +1,9 @@
 """Models that no longer learn, heard beside a learner: hyperplanes, Gaussian expansions, and trees.
 
 Each answers a question: the probabilities of all classes for raw rows, which come as for `rows.load`. They are the
-softmax of the model's scores. Hyperplanes and expansions work on (x - shift) * scale, cut
-to [-limit, limit], where a missing value contributes nothing; trees look at raw values, and know what to do where one
-is missing. A row is answered by itself: the answer is the same to the bit whichever rows are asked about with it.
+softmax of the model's scores. Hyperplanes and expansions work on (x - shift) * scale, cut to [-limit, limit], where a
+missing value contributes nothing, and an outlier next to nothing; trees look at raw values, and know what to do where
+one is missing. A row is answered by itself: the answer is the same to the bit whichever rows are asked about with it.
 
 Trees of many columns or leaves are walked through, node by node. Of others the leaves are bits, from left to right:
 where a row is beyond the threshold of a node, it goes right, and the leaves to the left are struck out; its leaf is the
@@ -29,6 +29,7 @@ from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.expansion import lowest_bit
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.losses import scale_terms, softmax_terms
+from streamsvm.kernels.rows import FARTHER
 from streamsvm.kernels.state import Array, Declaration, Number, Part, f32, i32, i64, records
 
 u, u32 = np.uint64, np.uint32
@@ -149,7 +150,8 @@ def begin_scores(state):
 def scaled_value(state, x, j):
     """A value of column j as the model knows it, 0 where it is missing."""
     z = (x - state.shift[u(j)]) * state.scale[u(j)]
-    return min(max(z, -state.limit), state.limit) if x == x else 0.0
+    share = FARTHER / abs(z) if abs(z) > FARTHER > state.limit else 1.0
+    return min(max(z, -state.limit), state.limit) * (share * share) if x == x else 0.0
 
 
 @kernel

@@ -26,6 +26,7 @@ from streamsvm.kernels import brief, inlined, kernel
 from streamsvm.kernels.access import StateType
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.polytope import draw
+from streamsvm.kernels.rows import FAR, LEAST_UNTIED, ROWS, observe_rows
 from streamsvm.kernels.state import Array, Declaration, Number, Part, i64, records, u64
 
 # What an event takes in a copy, beside its values; and as many words as there may ever be.
@@ -502,6 +503,23 @@ def restore_rows(state, values, columns, indptr, shared, codes, weights, times, 
     note_late(state)
 
 
+@kernel
+def count_outliers(statistics, values, columns, indptr, shared):
+    """Take all rows into the statistics, and count the values that are outliers by these.
+
+    As for scaled values, those of columns with many equal values are the farther off, the fewer they are.
+    """
+    observe_rows(statistics, values, columns, indptr, shared)
+    n = 0
+    for i in range(indptr.size - 1):
+        skip = indptr[i] if shared else 0
+        for k in range(indptr[i], indptr[i + 1]):
+            j = columns[k - skip]
+            z = (values[k] - statistics.shift[j]) * statistics.scale[j]
+            n += abs(z) * math.sqrt(max(1.0 - statistics.ties[j], LEAST_UNTIED)) > FAR
+    return n
+
+
 _STATE = StateType(WINDOW.name)
 _FLOATS, _INTS = types.float64[::1], types.int64[::1]
 _ROWS = (_FLOATS, _INTS, _INTS, types.boolean)
@@ -517,5 +535,6 @@ ENTRIES = {
     "copy_rest": Entry(copy_rest, (_STATE,)),
     "compact": Entry(compact, (_STATE, _FLOATS, types.int32[::1])),
     "maintain": Entry(maintain, (_STATE, types.int64, types.int64)),
+    "count_outliers": Entry(count_outliers, (StateType(ROWS.name), *_ROWS)),
     "keep_latest": Entry(keep_latest, (_STATE, types.int64)),
 }

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features import Floats, Ints
-from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, cut
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.online.budgeted import BSGDClassifier
 from streamsvm.online.polytope import CPMClassifier
@@ -226,7 +226,7 @@ def scaled_rows(task: Task, scaler: Scaler) -> Any:
     if not is_wide(task):
         return scaler(_dense(task))
     X = task.window.csr(task.n_columns)
-    values = np.clip((X.data - scaler.shift[X.indices]) * scaler.scale[X.indices], -scaler.limit, scaler.limit)
+    values = cut((X.data - scaler.shift[X.indices]) * scaler.scale[X.indices], scaler.limit)
     for j, window in enumerate(scaler.windows or []):
         if len(window):
             at = np.flatnonzero(X.indices == j)

@@ -20,7 +20,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from streamsvm.features import EncodedRows
-from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
+from streamsvm.first_use import prepare
+from streamsvm.kernels.windows import ENTRIES
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees, cut
+from streamsvm.online.scaling import new_rows
 from streamsvm.refit.windows import WindowRows
 
 Floats = NDArray[np.float64]
@@ -403,22 +406,44 @@ def _weights(task: Task, by_relevance: bool) -> Floats:
 
 
 def _scaled(task: Task, common: bool = False) -> tuple[Scaler, Any]:
-    """The rows by the means and deviations of their columns, and how they were scaled; sparse ones are not centred."""
-    d = task.n_columns
+    """The rows by the means and deviations of their columns, and how they were scaled; sparse ones are not centred.
+
+    Where there are outliers, statistics are those of running scaling, in which these have no part.
+    """
+    d, robust = task.n_columns, _running_statistics(task)
     if is_wide(task):
         X = task.window.csr(d)
         count = np.bincount(X.indices, minlength=d)
         squares = np.bincount(X.indices, X.data**2, minlength=d)
-        scaler = _scaler(np.zeros(d), np.sqrt(squares / np.maximum(count, 1)), count, common)
-        X.data[:] = np.clip(X.data * scaler.scale[X.indices], -CLIP, CLIP)
+        mean, spread = np.zeros(d), np.sqrt(squares / np.maximum(count, 1))
+        if robust is not None:
+            spread = np.hypot(*robust)
+        scaler = _scaler(mean, spread, count, common)
+        X.data[:] = cut(X.data * scaler.scale[X.indices], CLIP)
         return scaler, X
     X = _dense(task)
     there = ~np.isnan(X)
     count = there.sum(axis=0)
-    mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
-    spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
+    if robust is not None:
+        mean, spread = robust
+    else:
+        mean = np.where(there, X, 0.0).sum(axis=0) / np.maximum(count, 1)
+        spread = np.sqrt((np.where(there, X - mean, 0.0) ** 2).sum(axis=0) / np.maximum(count, 1))
     scaler = _scaler(mean, spread, count, common)
     return scaler, scaler(X)
+
+
+def _running_statistics(task: Task) -> tuple[Floats, Floats] | None:
+    """The shifts and deviations that running scaling ends with; None where no value is an outlier."""
+    rows, d = task.window.rows, task.n_columns
+    known = new_rows(max(d, int(rows.columns.max(initial=-1)) + 1), "standard")
+    values, columns, indptr = (np.ascontiguousarray(a) for a in (rows.values, rows.columns, rows.indptr))
+    entry = ENTRIES["count_outliers"]
+    prepare([entry])
+    if entry.compile()(known, values, columns, indptr, rows.shared) == 0:
+        return None
+    scale = known.scale[:d]
+    return known.shift[:d].copy(), np.divide(1.0, scale, out=np.zeros(d), where=scale > 0.0)
 
 
 def _scaler(mean: Floats, spread: Floats, count: NDArray[Any], common: bool) -> Scaler:
