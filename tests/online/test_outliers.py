@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
@@ -46,3 +47,25 @@ class TestAccuracy:
         other = X.copy()
         other[800:end] *= 1e3
         assert accuracy(make, settings, other) > accuracy(make, settings, X) - 0.02
+
+    @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e308])
+    def test_infinite_and_too_large_values_are_refused_in_every_form(
+        self, make: Any, settings: dict[str, Any], value: float
+    ) -> None:
+        rows = X[:3].copy()
+        rows[1, 2] = value
+        events = [dict(enumerate(row)) for row in rows.tolist()]
+        with np.errstate(over="ignore"):
+            single = rows.astype(np.float32)
+        model = make(**settings)
+        text = r"feature 2 is (infinite|too large).*clip it, or give None"
+        for given in (rows, single, events, pd.DataFrame(rows), pd.DataFrame(single)):
+            with pytest.raises(ValueError, match=r"row 1: " + text):
+                model.learn_many(given, [0, 1, 0])
+            with pytest.raises(ValueError, match=r"row 1: " + text):
+                model.predict_many(given)
+        with pytest.raises(ValueError, match=text):
+            model.learn_one(events[1], 1)
+        with pytest.raises(ValueError, match=text):
+            model.predict_one(events[1])
+        assert model.classes_ == []
