@@ -31,6 +31,7 @@ _FLAG = argparse.BooleanOptionalAction
 _TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
 # As the shell reports a program that SIGPIPE ended: the reader, such as `head`, has had enough.
 _READER_GONE = 128 + 13
+_GONE_S = 86_400.0  # `warmup` removes compiled code of other versions that nobody has used for so long
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,14 +81,24 @@ def _guarded(arguments: list[str], started: float) -> int:
 
 
 def _warmup(args: argparse.Namespace) -> int:
-    from streamsvm.kernels.cache import is_kept
+    import logging
+
+    from streamsvm.kernels.cache import is_kept, n_bytes, remove_unused
     from streamsvm.online import warmup
 
+    began = time.perf_counter()
     folder = warmup(args.jobs, args.all)
     if importlib.util.find_spec("sklearn") is not None:
         from streamsvm.batch import warmup as warm_solver
 
         warm_solver()
+    removed = remove_unused(folder, _GONE_S)
+    logging.getLogger("streamsvm").info(
+        "compiled code of %.1f MB is ready after %.1f s%s",
+        n_bytes(folder) / 1e6,
+        time.perf_counter() - began,
+        f"; removed that of {len(removed)} other versions, unused for a day" if removed else "",
+    )
     print(folder)
     return 0 if is_kept() else 1
 
@@ -204,7 +215,8 @@ def build_parser() -> _Parser:
         "warmup",
         help="compile now what a first use would compile, as for a container image",
         description="Compile the learners' kernels (and those of the batch solver that has many, where scikit-learn is "
-        "there), and say where compiled code is kept: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are set.",
+        "there), and say where compiled code is kept: under XDG_CACHE_HOME or NUMBA_CACHE_DIR, where these are set. "
+        "Compiled code of other versions that was not used for a day is removed.",
         allow_abbrev=False,
     )
     warmup.add_argument("--jobs", type=_count, metavar="N", help="in so many processes (default: as there are cores)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -204,7 +205,13 @@ def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(streamsvm.online, "_KERNELS", ("linear",))
     find = cli.importlib.util.find_spec
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
+    gone = cache_folder().with_name("0123456789abcdef")
+    gone.mkdir()
+    os.utime(gone, (0.0, 0.0))
     assert cli.main(["warmup", "--jobs", "1"]) == 0
-    assert capsys.readouterr().out.strip() == str(cache_folder())
+    out, err = capsys.readouterr()
+    assert out.strip() == str(cache_folder())
+    assert re.search(r"compiled code of [\d.]+ MB is ready after [\d.]+ s; removed that of \d+ other versions", err)
+    assert not gone.exists()
     monkeypatch.setattr(cache._Keeping, "failed", True)
     assert cli.main(["warmup", "--jobs", "1"]) == 1

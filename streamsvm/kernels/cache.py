@@ -140,21 +140,28 @@ def _is_private_group(group: int) -> bool:
     return group == user.pw_gid and members <= {user.pw_name}
 
 
-def remove_unused(folder: Path) -> list[Path]:
+def remove_unused(folder: Path, unused_s: float = UNUSED_S) -> list[Path]:
     """Remove the folders of other contents that nobody has used for long; return them.
 
     Parameters
     ----------
     folder
         The folder in use.
+    unused_s
+        For how many seconds nobody has used them.
     """
     removed = []
     with contextlib.suppress(OSError):
         for other in folder.parent.iterdir():
-            if other != folder and other.is_dir() and other.stat().st_mtime < time.time() - UNUSED_S:
+            if other != folder and other.is_dir() and other.stat().st_mtime < time.time() - unused_s:
                 shutil.rmtree(other, ignore_errors=True)
                 removed.append(other)
     return removed
+
+
+def n_bytes(folder: Path) -> int:
+    """Return how many bytes the files of a folder have."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 class _Keeping:
