@@ -31,7 +31,7 @@ from connectors.events import (
 )
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
-from connectors.results import check_replaced
+from connectors.results import check_link, check_replaced
 from connectors.sinks import flat_columns, sync_directory, writing
 from connectors.spelling import warn_of_sentinels
 from connectors.times import Times, time_features
@@ -279,6 +279,7 @@ class ParquetSink(Sink):
         self._pa = _arrow(path)
         self._made = not os.path.exists(path)
         try:
+            check_link(path)
             os.makedirs(path, exist_ok=True)
         except OSError as error:
             raise ConnectorError(f"{path}: cannot be made a directory for parts: {error.strerror}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import glob
 import gzip
 import json
@@ -36,6 +37,19 @@ def check_replaced(path: str) -> None:
             f"{path}: exists and does not look like results of streamsvm: give another name, or replace it with "
             "--overwrite (in Python overwrite=True)"
         )
+
+
+def check_link(path: str) -> None:
+    """Refuse a symbolic link that another user has put where something is to be written, except the administrator.
+
+    Raises
+    ------
+    PermissionError
+        For such a link.
+    """
+    if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+        owner = os.lstat(path).st_uid
+        raise PermissionError(errno.EPERM, f"it is a symbolic link of another user ({owner}): remove it", path)
 
 
 def is_replaceable(path: str) -> bool:

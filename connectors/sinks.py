@@ -24,7 +24,7 @@ from connectors.events import ConnectorError, Position, Results, Sink
 from connectors.held import Coded, Texts
 from connectors.options import Options
 from connectors.registry import Connector, Setting, is_pipe, register
-from connectors.results import check_replaced, names_in
+from connectors.results import check_link, check_replaced, names_in
 
 _TEXT_OR_NONE = frozenset({str, NoneType})
 _MEMO_SIZE = 1 << 12
@@ -52,6 +52,7 @@ class TextSink(Sink):
         self._columns: list[str] | None = None
         self._made = not os.path.exists(path)
         with writing(path):
+            check_link(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - held until close
         self._touched = False
         self._fresh = not resume
@@ -151,6 +152,7 @@ class OutputPipe(Sink):
         self._lines = lines
         self._written = 0
         with writing(self.name):
+            check_link(path)
             self._file = _open_standard_output() if path == "-" else open(path, "wb", buffering=0)  # noqa: SIM115
 
     def write(self, table: Results) -> None:

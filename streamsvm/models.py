@@ -31,6 +31,8 @@ from typing import IO, Any, NamedTuple, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.results import check_link
+
 FORMAT = "streamsvm"
 VERSION = 1
 _HEADER = "header.json"
@@ -940,6 +942,7 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
     OSError
         Where the file system refuses; the old file is then untouched.
     """
+    check_link(os.fspath(path))
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "exists and is not a regular file", str(path))
@@ -967,6 +970,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     OSError
         Where the file system refuses.
     """
+    check_link(os.fspath(path))
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         with path.open("wb") as device:
@@ -976,6 +980,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with _locked(temporary) as file:
+            if path.exists():  # who may not read the old file may not read the new one
+                os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & path.stat().st_mode & 0o777)
             yield file
             file.flush()
             os.fsync(file.fileno())

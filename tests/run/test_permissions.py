@@ -1,0 +1,77 @@
+"""Who may read what a run writes, and whose symbolic links it follows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm import CPMClassifier, cli
+
+OUTPUTS = {"--out": "out.jsonl", "--rejected": "bad.jsonl", "--save": "model", "--summary": "s.json", "--plot": "p.svg"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("x,y\n" + "1,a\n2,b\nz,a\n" * 20 + "3,a\n" * 60)
+
+
+def run(**outputs: str) -> int:
+    options = [part for option, path in outputs.items() for part in (option, path)]
+    return cli.main(["run", "in.csv", "--label", "y", "--types", "x:number", "--model", "cpm", "--quiet", *options])
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_everything_that_is_written_follows_the_umask(umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        assert run(**OUTPUTS, **{"--checkpoint": "check"}) == 0
+        assert run(**{"--out": "parts.parquet"}) == 0
+    finally:
+        os.umask(before)
+    written = {path: path.stat().st_mode & 0o777 for path in Path().rglob("*") if path != Path("in.csv")}
+    assert {*OUTPUTS.values(), "check"} <= {path.name for path in written}
+    assert not {str(path): oct(mode) for path, mode in written.items() if mode & umask}
+
+
+def test_a_private_file_stays_private() -> None:
+    assert run(**OUTPUTS) == 0
+    for name in OUTPUTS.values():
+        Path(name).chmod(0o600)
+    assert run(**OUTPUTS) == 0
+    assert {Path(name).stat().st_mode & 0o777 for name in OUTPUTS.values()} == {0o600}
+
+
+@pytest.mark.parametrize("option", OUTPUTS)
+def test_a_link_of_another_user_is_not_followed(option: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    name = OUTPUTS[option]
+    Path("target").touch()
+    Path(name).symlink_to("target")
+    if os.geteuid() == 0:
+        os.lchown(name, 12_345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    assert run(**{option: name}) in (1, 2)
+    assert Path("target").read_bytes() == b""
+    assert "is a symbolic link of another user" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", OUTPUTS)
+def test_a_link_of_ones_own_is_followed(option: str) -> None:
+    name = OUTPUTS[option]
+    Path(name).symlink_to("target")
+    assert run(**{option: name}) == 0
+    assert Path(name).is_symlink()
+    assert Path("target").stat().st_size > 0
+
+
+def test_a_model_is_not_saved_through_a_link_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("model").symlink_to("target")
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    if os.lstat("model").st_uid == 0:
+        os.lchown("model", 54_321, -1)
+    with pytest.raises(PermissionError, match="symbolic link of another user"):
+        CPMClassifier().save("model")
