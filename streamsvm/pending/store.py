@@ -583,6 +583,8 @@ class Store:
             Where that cannot be what a store left, or a file is missing.
         """
         self._secret = np.array([int(half, 16) for half in header["secret"]], np.uint64)
+        if len(self._secret) != 2:
+            raise ValueError("keys are told apart by another secret")
         self._layouts.restore(header["layouts"])
         for label in decode_labels(header["labels"]):
             self.number(label)
