@@ -494,7 +494,7 @@ class Packer:
         watched, i = {}, 2
         while i < len(numbers):
             column, before, seen, n_again = numbers[i : i + 4]
-            if min(column, n_again) < 0:
+            if min(column, n_again) < 0 or not space.is_indicator[column]:
                 raise ArchiveError("what is counted of columns is not what can be counted")
             watched[space.names[column][0]] = Recurrence(before, seen, set(numbers[i + 4 : i + 4 + n_again]))
             i += 4 + n_again
