@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.times import milliseconds_of, time_features, time_names, time_row
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 KINDS = (date, np.datetime64)  # a datetime is a date
 

@@ -16,9 +16,8 @@ from datetime import timedelta
 from itertools import chain, repeat, starmap
 from operator import itemgetter
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +31,9 @@ from streamsvm.first_use import prepare
 from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
 from streamsvm.labels import is_nan
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 logger = logging.getLogger(__name__)
 
@@ -1103,6 +1105,8 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 
 
 def _frame_of(X: Any) -> nw.DataFrame[Any]:
+    import narwhals as nw
+
     if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
         X = sys.modules["pyarrow"].Table.from_batches([X])
     try:
@@ -1131,6 +1135,8 @@ def _table_of_frame(frame: nw.DataFrame[Any]) -> dict[Any, NDArray[Any]]:
 
 def _column_of_frame(series: nw.Series[Any]) -> NDArray[Any]:
     """A column as an array, as it is held where it is one."""
+    import narwhals as nw
+
     if series.dtype in (nw.Datetime, nw.Date):
         return datetimes.column_of_series(series)
     if series.dtype == nw.Duration:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from connectors.columns import label_of
 from connectors.held import Coded
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 # Labels are sorted where no run is shorter and the chance of such an order is smaller.
 _SHORTEST_RUN, _LOG_CHANCE = 10, math.log(1e-6)
@@ -80,6 +82,8 @@ def labels_of(y: Any) -> Sequence[Any]:
         return y
     if isinstance(y, np.ndarray):
         return list(_column_of_array(y).tolist())
+    import narwhals as nw
+
     frame = nw.from_native(y, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         return list(_only_column(frame).to_list())

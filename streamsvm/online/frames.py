@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.features import EncodedRows, Floats
 from streamsvm.kernels.rows import LARGEST
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 
 def weight_of(w: Any) -> float:
@@ -34,6 +36,8 @@ def _frame(X: Any) -> nw.DataFrame[Any] | None:
     """X if it is a data frame."""
     if isinstance(X, (dict, list, np.ndarray, EncodedRows)):  # narwhals would look at them for long
         return None
+    import narwhals as nw
+
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     return frame if isinstance(frame, nw.DataFrame) else None
 
@@ -46,6 +50,8 @@ def like(X: Any, labels: NDArray[Any]) -> Any:
     if frame.implementation.is_pandas_like():
         series = frame.implementation.to_native_namespace().Series
         return series(labels.tolist(), index=frame.to_native().index, dtype=_dtype(labels))
+    import narwhals as nw
+
     values = labels.tolist()
     if len({type(value) for value in values if value is not None}) > 1:
         values = [None if value is None else str(value) for value in values]
