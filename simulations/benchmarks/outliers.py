@@ -80,10 +80,11 @@ def spikes(X: Floats) -> Iterator[Case]:
 
 
 def sentinels(X: Floats) -> Iterator[Case]:
-    """One value in a share of the cells of all columns."""
+    """One value in a share of the cells of all columns; and these cells missing, which is the least that it costs."""
     for share in SHARES:
+        cells = np.random.default_rng(4).random(X.shape) < share
+        yield Case(f"{share:.0%} missing", "", np.where(cells, np.nan, X), LATER)
         for value in (-9_999.0, *FACTORS):
-            cells = np.random.default_rng(4).random(X.shape) < share
             yield Case(f"{share:.0%} of cells", f"{value:.0e}", np.where(cells, value, X), LATER)
 
 

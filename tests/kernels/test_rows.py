@@ -438,11 +438,11 @@ class TestOutliers:
     @pytest.mark.parametrize("scaling", ["standard", "decayed"])
     @pytest.mark.parametrize("burst", [1, 50])
     @pytest.mark.parametrize("size", [1e3, 1e12, 1e90])
-    @pytest.mark.parametrize("row", [0, 1, 5, 50, 1_000])
+    @pytest.mark.parametrize("row", [0, 1, 4, 49, 199, 4_999])
     def test_an_outlier_leaves_the_scale_as_it_was(
         self, row: int, size: float, burst: int, scaling: str, whole: bool
     ) -> None:
-        values = self.RNG.normal(5.0, 2.0, 1_600)
+        values = self.RNG.normal(5.0, 2.0, row + 600)
         values[row : row + burst] = 2.0 * size * self.RNG.uniform(0.5, 1.0, burst)
         kernel = self.fed(values, scaling, whole)
         assert kernel.rows.scale[0] == pytest.approx(0.5, rel=0.3)

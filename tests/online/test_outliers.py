@@ -29,12 +29,14 @@ def accuracy(make: Any, settings: dict[str, Any], rows: Any) -> float:
 @pytest.mark.parametrize(("make", "settings"), LEARNERS, ids=["cpm", "bsgd", "low", "default"])
 class TestAccuracy:
     @pytest.mark.parametrize("columns", [1, 5])
-    @pytest.mark.parametrize(("row", "burst"), [(0, 1), (50, 1), (200, 10), (900, 50)])
+    @pytest.mark.parametrize(
+        ("row", "burst", "size"), [(1, 1, 1e12), (5, 1, 1e3), (50, 1, 1e6), (200, 10, 1e9), (900, 50, 1e6)]
+    )
     def test_returns_within_1000_events(
-        self, make: Any, settings: dict[str, Any], row: int, burst: int, columns: int
+        self, make: Any, settings: dict[str, Any], row: int, burst: int, size: float, columns: int
     ) -> None:
         spoilt = X.copy()
-        spoilt[row : row + burst, :columns] = 1e6
+        spoilt[row - 1 : row - 1 + burst, :columns] = size
         assert accuracy(make, settings, spoilt) > accuracy(make, settings, X) - 0.02
 
     def test_with_sentinels_is_as_with_missing_values(self, make: Any, settings: dict[str, Any]) -> None:
@@ -42,10 +44,13 @@ class TestAccuracy:
         missing, sentinels = (accuracy(make, settings, np.where(cells, x, X)) for x in (np.nan, -99_999.0))
         assert sentinels > missing - 0.02
 
+    @pytest.mark.parametrize("factor", [1e-3, 1e3])
     @pytest.mark.parametrize("end", [1_500, 3_000])
-    def test_follows_other_units_and_the_way_back(self, make: Any, settings: dict[str, Any], end: int) -> None:
+    def test_follows_other_units_and_the_way_back(
+        self, make: Any, settings: dict[str, Any], end: int, factor: float
+    ) -> None:
         other = X.copy()
-        other[800:end] *= 1e3
+        other[800:end] *= factor
         assert accuracy(make, settings, other) > accuracy(make, settings, X) - 0.02
 
     @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e308])
