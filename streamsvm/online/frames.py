@@ -76,4 +76,6 @@ def frame_like(X: Any, proba: Floats, classes: list[Any]) -> Any:
     if len(set(names)) < len(names):  # as of 1 and "1"
         names = [repr(label) for label in classes]
     columns = {name: proba[:, c].copy() for c, name in enumerate(names)}
+    import narwhals as nw
+
     return nw.from_dict(columns, backend=frame.implementation).to_native()
