@@ -21,14 +21,20 @@ _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # of a computer, not a nu
 _NAMES = {" ": "space", ".": ".", ",": ",", "'": "'"}
 # A sentinel is in at least so many cells, and such a share of them.
 _LEAST_SENTINELS, _SENTINEL_SHARE = 5, 0.01
-# It lies so many times the range of the other values away from them.
-_FAR = 3.0
+# It lies so many times the range of the other values away from them; a negative one, which no price or share is, less.
+_FAR, _FAR_BELOW = 3.0, 0.5
 _MEMO_SIZE = 1 << 16
 # A column of so few different numbers may be of codes.
 _FEWEST_DIFFERENT = 10
 _DIGIT = re.compile(r"\d")
+_PARENTHESES = re.compile(r"\s*\(([^()+-]*)\)\s*")
 _SIGNS = re.compile(r"^(\s*[+-])[+-]+")
-_SENTINEL = re.compile(r"-?9{3,}(\.[09]*)?|-1(\.0*)?[eE]\+?30|-(32768|2147483648)(\.0*)?")
+# A number with something beside it, such as a unit; letters before it make an identifier of it.
+_BESIDE = re.compile(r"([^\w+.,-]*)[+-]?(?:\d+(?:[.,]\d+)*|[.,]\d+)([^\d\n]{0,16})")
+_MOST_BESIDE = 4
+_SENTINEL = re.compile(
+    r"-?9{3,}(\.[09]*)?|-1(\.0*)?[eE]\+?30|-(32768|2147483648)(\.0*)?|-?(3\.4028|1\.7014)\d*[eE]\+?38"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Spelling:
     '1234.56'
     >>> Spelling(".", ",").plain("$1,234.50"), Spelling().plain("0xff"), Spelling().plain("5.1 %")
     ('1234.50', '255', '5.1')
+    >>> Spelling().plain("(12.5)")  # as accountants write what is below zero
+    '-12.5'
     """
 
     decimal: str = "."
@@ -59,7 +67,7 @@ class Spelling:
 
     def plain(self, cell: str) -> str:
         """The number as Python reads it; the cell as it is if it is not written in this way."""
-        found = _pattern(self.decimal, self.thousands).fullmatch(cell)
+        found = _pattern(self.decimal, self.thousands).fullmatch(_signed(cell))
         if found is None:
             text = cell.strip()
             return str(int(text, 16)) if _HEXADECIMAL.fullmatch(text) else cell
@@ -72,7 +80,9 @@ class Spelling:
         """Whether a cell is a number that is written in this way."""
         if len(cell) > LONGEST:
             return False
-        if not (_pattern(self.decimal, self.thousands).fullmatch(cell) or _HEXADECIMAL.fullmatch(cell.strip())):
+        if not (
+            _pattern(self.decimal, self.thousands).fullmatch(_signed(cell)) or _HEXADECIMAL.fullmatch(cell.strip())
+        ):
             return False
         unit = unit_of(cell)
         if self.unit is None or unit == self.unit:
@@ -96,6 +106,12 @@ def are_numbers(cells: Sequence[str]) -> bool:
     return any(all(map(spelling.reads, cells)) for spelling in SPELLINGS)
 
 
+def _signed(cell: str) -> str:
+    """A cell with the minus sign that Python reads, for that of typography and for parentheses."""
+    found = _PARENTHESES.fullmatch(cell)
+    return f"-{found[1]}" if found else cell.replace("\u2212", "-")
+
+
 def unit_of(cell: str) -> str:
     """The percent sign or the currency in a cell, or nothing."""
     return next((character for character in cell if character in _UNITS), "")
@@ -104,7 +120,7 @@ def unit_of(cell: str) -> str:
 @functools.cache
 def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     point = re.escape(decimal)
-    separator = f"[{_SPACES}]" if thousands == " " else re.escape(thousands)
+    separator = {" ": f"[{_SPACES}]", "'": "['\u2019]"}.get(thousands, re.escape(thousands))
     grouped = rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+|" if thousands else ""
     unit = f"[{_SPACES}]*[{CURRENCIES}]?[{_SPACES}]*"
     return re.compile(
@@ -229,7 +245,10 @@ def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: S
     """
     alike = {cell: n for cell, n in Counter(cells).items() if _has_digit(cell) and _looks_like_number(cell)}
     are_many = 2 * sum(alike.values()) > len(cells) and len(alike) >= _FEWEST_DIFFERENT
-    if not are_many or all(map(_ADDRESS.fullmatch, cells)):
+    if not are_many:
+        _warn_of_more_beside(name, cells, notices)
+        return
+    if all(map(_ADDRESS.fullmatch, cells)):
         return
     best = declared or max(SPELLINGS, key=lambda spelling: sum(map(spelling.reads, cells)))
     number = next(filter(best.reads, cells), None)
@@ -240,6 +259,17 @@ def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: S
             f"column {name!r} holds {both}texts such as {other!r}, and is read as categories: --types {name}:number "
             f"rejects these texts, --types {name}:category confirms them"
         )
+
+
+def _warn_of_more_beside(name: str, cells: Sequence[str], notices: Notices) -> None:
+    """Warn of a column of which more than half are different numbers with one of few texts beside them."""
+    found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
+    are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
+    if are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE:
+        example = next((cell for cell, (_, beside) in found.items() if any(beside)), None)
+        if example is not None:
+            what = f"texts such as {example!r} seem to be numbers with more beside them"
+            _report(name, what, "leave only the numbers in the file", False, notices)
 
 
 def _looks_like_number(cell: str) -> bool:
@@ -276,7 +306,8 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
     for value in sorted(candidates) if rest else ():
         share, distance = counts[value] / counts.total(), max(min(rest) - value, value - max(rest))
         is_frequent = counts[value] >= _LEAST_SENTINELS and share >= _SENTINEL_SHARE
-        if is_frequent and distance > _FAR * (max(rest) - min(rest)):
+        far = _FAR_BELOW if value < 0 else _FAR
+        if is_frequent and distance > far * (max(rest) - min(rest)):
             found[texts[value]] = share
     return found
 

@@ -42,6 +42,10 @@ def csv(cells: list[str]) -> str:
         (["12,30 €", "5,00 €", "-1 €"], [12.3, 5.0, -1.0], "--decimal ,"),
         (["5.1 %", "7%", "0 %"], [5.1, 7.0, 0.0], "--types a:number"),
         (["0xff", "0x10", "0x0"], [255.0, 16.0, 0.0], "--types a:number"),
+        (["(12.5)", "7", "( 3.0 )"], [-12.5, 7.0, -3.0], "--types a:number"),
+        (["(1.234,50)", "0,5", "2"], [-1234.5, 0.5, 2.0], "--thousands ."),
+        (["\u22120.5", "7", "3.0"], [-0.5, 7.0, 3.0], "--types a:number"),
+        (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], "--thousands '"),
     ],
 )
 def test_a_column_in_one_other_spelling_is_read_as_numbers_and_said_once(tmp_path, caplog, cells, values, named):
@@ -129,7 +133,34 @@ def test_numbers_in_texts_of_json_are_read_as_numbers(tmp_path, caplog):
     assert "--types a:category" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["-9999", "999999", "-999.0"])
+@pytest.mark.parametrize(
+    ("form", "example"),
+    [("{} kg", "0 kg"), ("{}.5-", "0.5-"), ('="{}"', '="0"'), ("'{}", "'0"), ("{},5 EUR", "0,5 EUR"), ("{}k", "0k")],
+)
+def test_numbers_with_more_beside_them_are_reported_once(tmp_path, caplog, form, example):
+    cells = [form.format(i % 12) for i in range(60)]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";", quote="none")
+    assert found == cells
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert repr(example) in said
+    assert "leave only the numbers" in said
+
+
+@pytest.mark.parametrize("form", ["ID{}", "10.0.0.{}", "2024-01-{}", "{}:30", "{}-{}", "v{}"])
+def test_texts_that_hold_digits_are_categories_without_a_word(tmp_path, caplog, form):
+    cells = [form.format(10 + i % 15, i % 15) for i in range(60)]
+    found, _ = column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert found == cells
+    assert caplog.text == ""
+
+
+def test_codes_of_a_number_and_a_letter_are_categories_without_a_word(tmp_path, caplog):
+    cells = [f"{i % 20}{'ABCDEF'[i % 6]}" for i in range(60)]
+    assert column(tmp_path / "a.csv", csv(cells), delimiter=";")[0] == cells
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("text", ["-9999", "999999", "-999.0", "-3.4028235e+38", "1.70141e+38"])
 def test_values_that_stand_for_missing_ones_are_reported_once(tmp_path, caplog, text):
     cells = [text if i % 20 == 0 else f"{i % 7}.5" for i in range(200)]
     column(tmp_path / "a.csv", csv(cells), delimiter=";")
