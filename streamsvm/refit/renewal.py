@@ -173,7 +173,7 @@ def renewed(learner: OnlineClassifier, solution: Solution) -> OnlineClassifier:
     """A branch of a learner that goes on from a solution: all else stays, but its steps go by the pace."""
     branch, model, pace = learner._branch(), solution.model, solution.settings["pace"]
     if isinstance(branch, CPMClassifier):
-        branch.horizon = branch._state.horizon = _horizon(branch.horizon, pace)
+        branch._state.horizon = vars(branch)["horizon"] = _horizon(branch.horizon, pace)
         branch._take_faces(np.array(model.classes, np.int64), model.faces, model.biases)
     elif isinstance(branch, BSGDClassifier):
         _pace(branch, pace)
@@ -191,10 +191,13 @@ def _pace(learner: BSGDClassifier, pace: float) -> None:
     def rate(one: float | None) -> float | None:
         return None if one is None else _bounded(one * pace, one, LEAST_RATE, most)
 
-    learner.horizon = _horizon(learner.horizon, pace)
-    learner.learning_rate = rate(learner.learning_rate)
-    learner.heads = learner.heads and tuple((loss, rate(one)) for loss, one in learner.heads)
-    learner.metric_rate = _bounded(learner.metric_rate * pace, learner.metric_rate, 1e-5, 1.0)
+    # The branch is new: its parameters are set at once, without what `mutate` does for each.
+    vars(learner).update(
+        horizon=_horizon(learner.horizon, pace),
+        learning_rate=rate(learner.learning_rate),
+        heads=learner.heads and tuple((loss, rate(one)) for loss, one in learner.heads),
+        metric_rate=_bounded(learner.metric_rate * pace, learner.metric_rate, 1e-5, 1.0),
+    )
     learner._set_params(learner._state)
 
 
