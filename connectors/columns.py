@@ -18,11 +18,13 @@ from connectors.cells import Bad, Cells, shown
 from connectors.counters import is_index, warn_if_counter
 from connectors.events import ConnectorError, Features, Table
 from connectors.held import Coded, Texts
+from connectors.notices import Notices
 from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
 from connectors.spelling import warn_of_sentinels
 from connectors.times import Times
 
+_WORD = "none"  # names a class as often as not
 _PLAINLY_MISSING = frozenset({"", "?"})
 _MEMO_SIZE = 1 << 16
 _PER_NUMBER = 9
@@ -70,14 +72,21 @@ def label_of(text: str) -> int | str:
 class Labels(Values):
     """Labels by text. One that is taken as missing though it may be meant as a class, such as ``none``, is named."""
 
-    def __init__(self, missing: frozenset[str], convert: Callable[[str], Any] = label_of) -> None:
+    def __init__(self, missing: frozenset[str], notices: Notices, convert: Callable[[str], Any] = label_of) -> None:
         super().__init__(missing, convert)
         self._told: set[str] = set()
+        self._notices = notices
 
     def __missing__(self, text: str) -> Any:
         label = super().__missing__(text)
         if label is None and text not in _PLAINLY_MISSING | self._told:
             self._told.add(text)
+            if text.casefold() == _WORD and self._missing == MISSING:
+                self._notices.say(
+                    f"the label {text!r} is taken as missing, and its events are not learned: --missing='?' makes it a "
+                    "class (and leaves only the empty text and ? missing)"
+                )
+                return label
             logger.info("the label %r is taken as missing; if it names a class, set missing= to other texts", text)
         elif text in MISSING_NUMBERS and label is not None and self._missing == MISSING:
             logger.info(
@@ -154,12 +163,12 @@ class TextColumns:
         self._features = roles.features(names)
         self._unnamed = [name for name in unnamed if name in self._features and name not in roles.types]
         self._allowed = allowed or {}
-        self._labels = Labels(self._missing(roles.label))
         self._values: dict[str, Values] = {}
         self.times = Times(roles.time_unit, roles.time_format)
         self.types = {name: roles.types[name] for name in self._features if name in roles.types}
         """What is decided: number, category, mixed, time or ignore, by name."""
         self.numbers = NumberColumns(roles, are_typed)
+        self._labels = Labels(self._missing(roles.label), self.numbers.notices)
         self.strays: dict[str, int] = {}
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 

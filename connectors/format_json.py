@@ -53,11 +53,11 @@ class JsonFormat(TypedValues):
         self._roles = Roles.of(options)
         self._missing = frozenset({None, *self._roles.missing, *self._roles.missing_values})
         self._may_be_missing = _PERHAPS_MISSING | ({int, float} if self._roles.missing_values else set())
-        self._labels = Labels(self._roles.missing, str)
         self.times = Times(self._roles.time_unit, self._roles.time_format)
         self._late_label = options.flag("late_label", False)
         self._convert = {name: kind for name, kind in self._roles.types.items() if kind in (*_CONVERT, "time")}
         self.numbers = NumberColumns(self._roles, are_typed=True)
+        self._labels = Labels(self._roles.missing, self.numbers.notices, str)
         self._first: list[dict[str, Any]] = []
         categories = [name for name, kind in self._convert.items() if kind == "category"]
         self._exact = [name for name in (self._roles.label, self._roles.key, *categories) if name is not None]

@@ -32,8 +32,8 @@ class LibsvmFormat(TypedValues):
                     f"{options.name}: unknown option `{key}`: libsvm has no named columns, and the label stands first "
                     "in each line; leave it out"
                 )
-        self._labels = Labels(options.texts("missing", MISSING), _label)
         self._notices, self._is_sampled = Notices(), False
+        self._labels = Labels(options.texts("missing", MISSING), self._notices, _label)
 
     def header(self, lines: Sequence[str], last: bool) -> int | None:
         """There is none."""

@@ -61,7 +61,6 @@ class ParquetSource(AheadSource):
         self._pa = _arrow(path)
         self._batch_size = options.integer("batch_size", BATCH_EVENTS, 1)
         self._roles = Roles.of(options)
-        self._labels = Labels(self._roles.missing, str)
         self._times = Times(self._roles.time_unit, self._roles.time_format)
         options.finish()
         self._open(sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet"))) if os.path.isdir(path) else [path])
@@ -81,6 +80,7 @@ class ParquetSource(AheadSource):
         self._of_texts = [name for name in self._features if self._kind(schema.field(name).type) == "category"]
         self._texts = TextColumns(self._of_texts, self._roles, are_typed=True)
         self._texts.times = self._times
+        self._labels = Labels(self._roles.missing, self._texts.numbers.notices, str)
         self._absent = self._roles.missing_values
         self._total = sum(file.metadata.num_rows for file in self._files)
         self._row = 0

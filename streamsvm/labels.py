@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.columns import label_of
 from connectors.held import Coded
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Labels are sorted where no run is shorter and the chance of such an order is smaller.
 _SHORTEST_RUN, _LOG_CHANCE = 10, math.log(1e-6)
 _MOST_TOLD = 5
+_FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
 _MOST_COMPARED = 250  # labels beyond so many are identifiers rather than classes
 
@@ -136,42 +137,46 @@ def _only_column(frame: nw.DataFrame[Any]) -> nw.Series[Any]:
     return frame.get_column(frame.columns[0])
 
 
-def blank_twin(label: Any, known: Iterable[Any]) -> Any:
-    """The known label that differs from this one only in surrounding blanks, None where there is none.
+def twin_of(label: Any, known: Iterable[Any]) -> Any:
+    """The known label that differs from this one only in how it is written, None where there is none.
+
+    That is in surrounding blanks, in the case of words, in being a text, or in a fraction of zero.
 
     Examples
     --------
-    >>> blank_twin("up ", ["down", "up"]), blank_twin(7, [" 7"]), blank_twin("7", [7, "Up"])
-    ('up', ' 7', None)
+    >>> twin_of("up ", ["down", "up"]), twin_of("Up", ["up"]), twin_of("7", [7]), twin_of("7.0", [7])
+    ('up', 'up', 7, 7)
+    >>> twin_of("a", ["A"]), twin_of("7.5", [7]), twin_of("07", [7])  # letters and codes may be classes of their own
+    (None, None, None)
     """
     bare = _bare(label)
-    return next((other for other in known if _bare(other) == bare and str(other) != str(label)), None)
+    return next((other for other in known if _bare(other) == bare and other != label), None)
 
 
-def blank_notice(label: Any, other: Any) -> str:
-    """What to say of two labels that differ only in surrounding blanks."""
+def _twin_notice(label: Any, other: Any) -> str:
+    shown = [repr(one.item() if isinstance(one, np.generic) else one) for one in (other, label)]
     return (
-        f"the labels {other!r} and {label!r} differ only in surrounding blanks and are two classes: strip the labels "
-        "if they are meant to be one"
+        f"the labels {shown[0]} and {shown[1]} differ only in how they are written and are two classes: write them "
+        "alike if they are meant to be one"
     )
 
 
-def blank_notices(labels: Sequence[Any]) -> list[str]:
-    """Notices of all labels, the first few hundred, that differ from one before only in surrounding blanks."""
+def twin_notices(labels: Sequence[Any]) -> list[str]:
+    """Notices of all labels, the first few hundred, that differ from one before only in how they are written."""
     first: dict[Any, Any] = {}
     found = []
     for label in labels[:_MOST_COMPARED]:
         other = first.setdefault(_bare(label), label)
-        if str(other) != str(label):
-            found.append(blank_notice(label, other))
+        if other != label:
+            found.append(_twin_notice(label, other))
     return found
 
 
 def new_label_notice(label: Any, known: Collection[Any]) -> str | None:
     """What to say of a label that comes for the first time, None for nothing; later ones are not compared."""
-    if len(known) >= _MOST_COMPARED or (other := blank_twin(label, known)) is None:
+    if len(known) >= _MOST_COMPARED or (other := twin_of(label, known)) is None:
         return None
-    return blank_notice(label, other)
+    return _twin_notice(label, other)
 
 
 def order_notice(counts: Mapping[Any, int]) -> str:
@@ -199,5 +204,8 @@ def order_notice(counts: Mapping[Any, int]) -> str:
     )
 
 
-def _bare(label: Any) -> Any:
-    return label_of(label.strip()) if isinstance(label, str) else label
+def _bare(label: Any) -> str:
+    text = str(label).strip()
+    whole = _FRACTION_OF_ZERO.fullmatch(text)
+    text = whole[1] if whole else text
+    return text.casefold() if len(text) > 1 else text

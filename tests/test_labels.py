@@ -110,14 +110,34 @@ def test_no_row_is_learned_where_one_has_no_label(make):
     assert model.classes_ == []
 
 
-def test_labels_that_differ_in_blanks_alone_are_reported_once(caplog):
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (" up", "up", "down", "up", " up"),
+        ("up", "Up", "down", "up"),
+        (7, "7", 8, 7.0),
+        ("7", "7.0", "8"),
+        (True, "true", "no"),
+        ("-1", "-1.", "1"),
+    ],
+)
+def test_labels_that_differ_in_writing_alone_are_reported_once(caplog, labels):
     model = CPMClassifier()
     with caplog.at_level(logging.WARNING):
-        for label in (" up", "up", 7, "7", "up", "down", "7 ", "up"):
+        for label in labels:
             model.learn_one({"x": 1.0}, label)
     assert [record.getMessage() for record in caplog.records] == model.notices
-    assert len(model.notices) == 2  # of "up" and of 7: 7 and "7" differ in more than blanks
+    (said,) = model.notices
+    assert repr(labels[0]) in said
+    assert repr(labels[1]) in said
     assert CPMClassifier.from_state(*model.state()).notices == model.notices
+
+
+def test_letters_and_codes_may_be_classes_of_their_own(caplog):
+    model = CPMClassifier()
+    model.learn_many([{"x": 1.0}] * 8, ["a", "A", "07", 7, 7.5, "1.5", "x y", "xy"])
+    assert model.notices == []
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("make", OWN[:4])

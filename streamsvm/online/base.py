@@ -30,12 +30,12 @@ from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.labels import (
     as_label,
-    blank_notices,
     check_label,
     coded_labels,
     is_label,
     new_label_notice,
     order_notice,
+    twin_notices,
     unhashable,
 )
 from streamsvm.locks import LearnerLock, locked
@@ -275,7 +275,7 @@ class OnlineClassifier(
         """What it has warned of, once each: features left out, and labels that look like mistakes."""
         doubts = [_label_notice(self._many_classes_at)] if self._many_classes_at else []
         doubts += [self._order_notice] if self._order_notice else []
-        return self._space.notices() + doubts + blank_notices(self.classes_)
+        return self._space.notices() + doubts + twin_notices(self.classes_)
 
     @locked
     def keep_categories(self, names: Sequence[Hashable]) -> None:

@@ -32,7 +32,7 @@ from connectors.events import (
 )
 from connectors.joined import JoinedSource
 from streamsvm.clock import compile_seconds, working_time
-from streamsvm.labels import blank_notices
+from streamsvm.labels import twin_notices
 from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
@@ -341,7 +341,7 @@ class Runner:
         self.report.source_notices = notices_of(self.source)
         self.report.notices += self.report.source_notices
         if not isinstance(self.model, Noticing):
-            self.report.notices += blank_notices(self._learner.classes)
+            self.report.notices += twin_notices(self._learner.classes)
         if self._late is not None and self._late.key_notice:
             self.report.notices.append(self._late.key_notice)
         if self._order_notice and self.report.metrics.order_notice:  # no label has come again since

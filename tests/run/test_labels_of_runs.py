@@ -25,12 +25,29 @@ def summary(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["cpm", "river.naive_bayes.GaussianNB"])
-def test_labels_that_differ_in_blanks_are_reported_once(model: str, capsys: Any) -> None:
-    Path("in.csv").write_text("x,y\n" + "1,up\n2,up \n3,down\n" * 20)
+@pytest.mark.parametrize("twins", [("up", "up "), ("up", "UP"), ("1", "1.0")])
+def test_labels_that_differ_in_writing_alone_are_reported_once(model: str, twins: tuple[str, str], capsys: Any) -> None:
+    Path("in.csv").write_text("x,y\n" + f"1,{twins[0]}\n2,{twins[1]}\n3,down\n" * 20)
     notices = summary("in.csv", "--label", "y", "--model", model)["notices"]
     assert len(notices) == 1
     out, err = capsys.readouterr()
     assert out.count(notices[0]) == err.count(notices[0]) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: str, capsys: Any) -> None:
+    rows = [(i, ("some", "none")[i % 2]) for i in range(60)]
+    if suffix == "csv":
+        Path("in.csv").write_text("x,y\n" + "".join(f"{x % 7},{y}\n" for x, y in rows))
+    else:
+        Path("in.jsonl").write_text("".join(json.dumps({"x": x % 7, "y": y}) + "\n" for x, y in rows))
+    found = summary(f"in.{suffix}", "--label", "y", "--model", "cpm")
+    assert found["judged"] == 29
+    (said,) = found["notices"]
+    assert "'none'" in said
+    assert capsys.readouterr().err.count(said) == 1
+    found = summary(f"in.{suffix}", "--label", "y", "--model", "cpm", "--missing=?")
+    assert (found["judged"], found["notices"]) == (59, [])
 
 
 def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int], Any]) -> list[str]:
