@@ -285,7 +285,7 @@ def _late(report: Report) -> list[str]:
 
 def _leader(head: dict[str, Any]) -> str:
     name = f"{head['member']} ({head['head']})" if head["head"] else head["member"]
-    accuracy = "" if head["accuracy"] is None else f", accuracy {head['accuracy']:.4f}"
+    accuracy = "" if head["accuracy"] is None else f", recent accuracy {head['accuracy']:.4f}"
     return f"{name} with {head['weight']:.0%} of the vote{accuracy}"
 
 
