@@ -224,8 +224,8 @@ class TextColumns:
                 empty.append(i + 1)
             elif i == 0 and is_index(cells):
                 self.numbers.notices.say(
-                    f"{source}: column 1 has no name and counts up, as the index that pandas writes: it is left out "
-                    "(--types :number keeps it)"
+                    f"{source}: column 1 has no name and numbers the rows, as the index that pandas writes: it is left "
+                    "out (--types :number keeps it)"
                 )
             else:
                 others.append(i + 1)

@@ -29,7 +29,7 @@ def counts_up(values: NDArray[np.float64]) -> bool:
     (True, False)
     """
     values = values[~np.isnan(values)]
-    if len(values) < _FEWEST or not values[0] < values[-1] < np.inf or not values[0] > -np.inf:
+    if len(values) < _FEWEST or not values[0] < values[-1] or not np.isfinite(values).all():
         return False
     steps = np.diff(values)
     if steps.min() < 0 or (steps.min() == 0 and len(values) < _FEWEST_WITH_TIES):
@@ -57,7 +57,12 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
 
 
 def is_index(cells: Sequence[str]) -> bool:
-    """Whether all cells are whole numbers, each larger than the one before."""
+    """Whether all cells are whole numbers, each larger than the one before, or in many rows another one.
+
+    Rows may have been shuffled, or some of them drawn.
+    """
     if not all(cell.isascii() and cell.isdigit() for cell in cells):
         return False
-    return all(a < b for a, b in pairwise(map(int, cells)))
+    numbers = [*map(int, cells)]
+    is_another = len(cells) >= _FEWEST and len({*numbers}) == len(cells)
+    return is_another or all(a < b for a, b in pairwise(numbers))

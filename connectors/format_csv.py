@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +28,10 @@ csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 MOST_LINES = 256
 """Lines one quoted record may span; what is open for longer is a stray quote, and costs its own line only."""
 
+_ROWS_BEYOND = 2
+"""Rows that must all have one field more than the header, for the header to be the one that lacks it."""
+_MOST_ABOVE = 50
+"""Lines in which a header below a title is looked for."""
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)
 """A first line by which Excel tells the delimiter."""
 
@@ -79,12 +85,47 @@ class CsvFormat(TypedColumns):
                 raise ConnectorError(f"{self._source}: `names` has {self._width} names for {len(first)} fields")
             return 0
         self._check_delimiter(first)
-        self._name_columns([name.strip() for name in first])
+        names = self._with_index([name.strip() for name in first], lines[feed.at :])
+        try:
+            self._name_columns(names)
+        except ConnectorError as error:
+            raise ConnectorError(f"{error}{self._hint(lines)}") from None
         return feed.at
+
+    def _with_index(self, names: list[str], lines: Sequence[str]) -> list[str]:
+        """The names, and none for a column that the first rows have beyond them.
+
+        That is the first one where these are numbered, as R names no column of row names, and the last one where they
+        end in a delimiter.
+        """
+        rows = list(itertools.islice(self._first_rows(lines), _ROWS_BEYOND))
+        if len(rows) < _ROWS_BEYOND or {*map(len, rows)} != {len(names) + 1}:
+            return names
+        if not any(row[-1] for row in rows):
+            return [*names, ""]
+        return ["", *names] if [row[0] for row in rows] == ["1", "2"] else names
+
+    def _hint(self, lines: Sequence[str]) -> str:
+        """Where the header seems to be, as it is below a title; nothing where no line has the columns asked for."""
+        asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
+        for i, row in enumerate(self._first_rows(lines)):
+            if asked and asked <= {name.strip() for name in row}:
+                n = self._dialect.skip_rows + i
+                return f"; line {n + 1} names them: say skip_rows={n} (--skip-rows {n})" if i else ""
+        return ""
+
+    def _first_rows(self, lines: Sequence[str]) -> Iterator[list[str]]:
+        with contextlib.suppress(csv.Error):
+            yield from self._dialect.reader(map(self._dialect.without_comment, lines[:_MOST_ABOVE]))
 
     def _check_delimiter(self, header: list[str]) -> None:
         """Refuse one name that looks like many, unless the delimiter was chosen."""
         other = next((mark for mark in ";\t|," if mark in header[0]), None)
+        if len(header) == 1 and other == self._dialect.delimiter and not self._chosen:
+            raise ConnectorError(
+                f"{self._source}: the header is a single name in quotes, {header[0]!r}: take the quotes off whole "
+                f"lines (or say delimiter={_named(other)} if it is one name)"
+            )
         if len(header) == 1 and other is not None and not self._chosen:
             raise ConnectorError(
                 f"{self._source}: the header is a single name, {header[0]!r}: say delimiter={_named(other)} if it is "

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ from connectors.sinks import flat_columns, sync_directory, writing
 from connectors.spelling import warn_of_sentinels
 from connectors.times import Times, time_features
 
+_INDEX = re.compile(r"__index_level_\d+__")
 _PART_ROWS = 1 << 17
 _SAMPLE = 1000
 _READ_ROWS, _READ_VALUES = 1 << 13, 1 << 22  # at most at a time: to ask for fewer takes about as long
@@ -68,7 +70,9 @@ class ParquetSource(AheadSource):
         if any(file.schema_arrow.names != schema.names for file in self._files):
             raise ConnectorError(f"{path}: the files of the directory differ in their columns")
         self._roles.check(path, schema.names)
-        self._features = self._roles.features(schema.names)
+        features = self._roles.features(schema.names)
+        index = [column.name for column in schema if column.name in features and self._is_index(column)]
+        self._features = [name for name in features if name not in index]
         self._batch_size = min(self._batch_size, max(1, BATCH_BYTES // (8 * max(len(self._features), 1))))
         counts = Counter(schema.names)
         for name in (*self._features, *self._others()):
@@ -80,6 +84,11 @@ class ParquetSource(AheadSource):
         self._of_texts = [name for name in self._features if self._kind(schema.field(name).type) == "category"]
         self._texts = TextColumns(self._of_texts, self._roles, are_typed=True)
         self._texts.times = self._times
+        for name in index:
+            self._texts.numbers.notices.say(
+                f"{self.name}: column {name!r} is the index of a data frame: it is left out (--types {name}:number "
+                "keeps it)"
+            )
         self._labels = Labels(self._roles.missing, self._texts.numbers.notices, str)
         self._absent = self._roles.missing_values
         self._total = sum(file.metadata.num_rows for file in self._files)
@@ -98,6 +107,11 @@ class ParquetSource(AheadSource):
             raise ConnectorError(f"{self.name}: no such file") from None
         except (OSError, self._pa.ArrowException) as error:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
+
+    def _is_index(self, column: Any) -> bool:
+        """Whether a column is what pandas makes of an index of whole numbers that has no name."""
+        is_named_so = _INDEX.fullmatch(column.name) is not None and column.name not in self._roles.types
+        return is_named_so and bool(self._pa.types.is_integer(column.type))
 
     def _check_type(self, name: str, kind: Any) -> None:
         types = self._pa.types

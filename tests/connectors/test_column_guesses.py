@@ -173,7 +173,9 @@ def test_numbers_that_count_up() -> None:
     assert not counts_up(np.zeros(1000))
     assert not counts_up(-up)
     assert not counts_up(np.sort(random_state.integers(0, 3, 1000)).astype(float))
-    assert not counts_up(np.append(up, math.inf))
+    with np.errstate(invalid="raise"):
+        assert not counts_up(np.append(up, math.inf))
+        assert not counts_up(np.concatenate([up, [math.inf, math.inf], 1000 + up]))
     assert not counts_up(np.cumsum(random_state.normal(0.1, 1, 1000)))
 
 
@@ -239,6 +241,36 @@ def test_unnamed_empty_columns_are_left_out(tmp_path: Path, caplog: pytest.LogCa
     url = write(tmp_path / "a.csv", "x,y,,\n1,a,,\n2,b, ,\n")
     assert rows(url, label="y") == [{"x": 1.0}, {"x": 2.0}]
     assert [record.getMessage().endswith("3, 4") for record in caplog.records] == [True]
+
+
+def test_the_index_of_rows_that_were_shuffled_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url = write(tmp_path / "a.csv", ",x,y\n" + "".join(f"{i * 7 % 200},{i % 3},a\n" for i in range(200)))
+    assert rows(url, label="y")[:2] == [{"x": 0.0}, {"x": 1.0}]
+    assert ":number" in caplog.text
+    drawn = write(tmp_path / "b.csv", ",x,y\n" + "".join(f"{i * 7 % 20},{i % 3},a\n" for i in range(200)))
+    assert rows(drawn, label="y")[1] == {"": 7.0, "x": 1.0}
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_row_names_that_the_header_does_not_count_are_an_index(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, quote: str
+) -> None:
+    header = ",".join(f"{quote}{name}{quote}" for name in "xy")
+    lines = [f"{quote}{i + 1}{quote},{i % 3},a" for i in range(20)]
+    assert rows(write(tmp_path / "a.csv", "\n".join([header, *lines]) + "\n"), label="y")[1] == {"x": 1.0}
+    (said,) = caplog.records
+    assert "numbers the rows" in said.getMessage()
+
+
+def test_rows_that_end_in_a_delimiter_have_a_column_without_values(tmp_path: Path, caplog) -> None:
+    assert rows(write(tmp_path / "a.csv", "x,y\n1,a,\n2,b,\n"), label="y") == [{"x": 1.0}, {"x": 2.0}]
+    (said,) = caplog.records
+    assert said.getMessage().endswith("left out: 3")
+
+
+def test_one_row_that_is_too_long_changes_no_names(tmp_path: Path) -> None:
+    source = open_source(write(tmp_path / "a.csv", "x,y\n1,a,b\n2,b\n"), label="y")
+    assert [len(batch.rejected) for batch in source] == [1]
 
 
 def test_several_unnamed_columns_with_values_are_refused(tmp_path: Path) -> None:

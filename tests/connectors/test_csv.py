@@ -277,6 +277,9 @@ def test_a_file_that_has_grown_is_read_on(tmp_path: Path) -> None:
     ("text", "options", "message"),
     [
         ("a,b\n1,2\n", {"label": "c"}, "no column 'c' for `label`; the columns are 'a', 'b'"),
+        ("Report,\n\na,b\n1,2\n", {"label": "b"}, r"line 3 names them: say skip_rows=2 \(--skip-rows 2\)"),
+        ("# by me\na,b\n1,2\n", {"label": "b"}, r"line 2 names them: say skip_rows=1"),
+        ('"a,b"\n"1,2"\n', {"label": "b"}, "take the quotes off whole lines"),
         ("a,b\n1,2\n", {"ignore": "c"}, "no column 'c' for `ignore`"),
         ("a,b\n1,2\n", {"types": "c:number"}, "no column 'c' for `types`"),
         ("a,b\n1,2\n", {"types": "a:nmber"}, "KIND one of number, category, ignore"),
@@ -357,7 +360,7 @@ def test_a_field_of_several_lines_that_is_longer_costs_its_first_line_only(tmp_p
 
 
 def test_a_batch_of_malformed_rows_only_is_empty_and_decides_nothing(tmp_path: Path) -> None:
-    url = write(tmp_path / "a.csv", "x,c,y\n" + "1,red,0,\n" * 1500 + "2,blue,1\n")
+    url = write(tmp_path / "a.csv", "x,c,y\n" + "1,red,0,5\n" * 1500 + "2,blue,1\n")
     first, second = open_source(url, label="y", batch_size=1024)
     assert (len(first), first.rows(), first.labels, len(first.rejected)) == (0, [], [], 1024)
     assert {len(column) for column in first.features.values()} == {0}

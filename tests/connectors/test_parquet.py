@@ -49,6 +49,18 @@ def test_decimals_are_numbers(tmp_path: Path) -> None:
     assert batch.keys == [7, 10**20 + 1, None]
 
 
+def test_the_index_of_a_data_frame_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = pa.table({"x": [1.5, 2.5], "y": ["a", "b"], "__index_level_0__": [7, 3]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    url = str(tmp_path / "a.parquet")
+    (batch,) = source = open_source(url, label="y")
+    assert batch.rows() == [{"x": 1.5}, {"x": 2.5}]
+    assert [record.getMessage() for record in caplog.records] == source.notices
+    assert "--types __index_level_0__:number" in caplog.text
+    (batch,) = open_source(url, label="y", types="__index_level_0__:number")
+    assert batch.rows()[0] == {"x": 1.5, "__index_level_0__": 7.0}
+
+
 def test_types_may_be_declared(path: str) -> None:
     batches = list(open_source(path, types="n:category,digits:number,when:ignore"))
     assert [batches[0].rows()[0][name] for name in ("n", "digits")] == ["0", 0.0]
