@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 _SHOWN = 5
@@ -57,9 +57,10 @@ def compare(known: Collection[Any], given: Sequence[Any], *, complete: bool = Tr
     there = set(given)
     missing = [name for name in known if name not in there]
     if not n_common:
+        form = str if {*map(str, new)}.isdisjoint(map(str, missing)) else repr  # 1 and '1'
         raise FeatureMismatchError(
-            f"the model has learned none of the {len(given)} features that it is given ({_listed(new)}), but "
-            f"{_listed(missing)}: rename them, or use the model that belongs to them",
+            f"the model has learned none of the {len(given)} features that it is given ({_listed(new, form)}), but "
+            f"{_listed(missing, form)}: rename them, or use the model that belongs to them",
             missing,
             new,
         )
@@ -106,6 +107,6 @@ class Strangers:
         return True
 
 
-def _listed(names: Sequence[Any]) -> str:
+def _listed(names: Sequence[Any], form: Callable[[Any], str] = str) -> str:
     more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return ", ".join(map(str, names[:_SHOWN])) + more
+    return ", ".join(map(form, names[:_SHOWN])) + more

@@ -48,6 +48,8 @@ WATCHED_AGAIN = 128
 FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 # Events of so many names are encoded by arrays, shorter ones name by name.
 LONG = 32
+# So many values of another kind than was learned raise a warning.
+MOST_OF_OTHER_KIND = 10
 IDENTIFIERS, TIMES = "identifiers", "times"
 # Numbers from here on are looked at one by one: datetimes of numpy may be among them, as nanoseconds.
 _LARGE = 1e17
@@ -187,6 +189,10 @@ class FeatureSpace:
         self._accepted: Any = None  # the names, or the width, of the last rows whose names were compared
         self._doubts = ""
         self._strangers = Strangers()
+        self._of_other_kind: dict[
+            Hashable, int
+        ] = {}  # how many values to predict were texts under a number, or numbers
+        self._other_kinds: dict[Hashable, str] = {}  # what was said of such names
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
         self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)
@@ -222,6 +228,7 @@ class FeatureSpace:
         twin._strings = {name: strings.copy() for name, strings in self._strings.items()}
         twin._of_integers, twin._n_tabled = np.zeros(0, np.int64), 0
         twin._strangers = copy(self._strangers)
+        twin._of_other_kind, twin._other_kinds = self._of_other_kind.copy(), self._other_kinds.copy()
         return twin
 
     # Names given and names known ---------------------------------------------------------------------------------
@@ -306,6 +313,21 @@ class FeatureSpace:
         if self.names and len(names) and not any(map(self.knows, names)) and self._strangers.come(names, n):
             logger.warning("%s", self._strangers.notice)
 
+    def _meet_other_kind(self, name: Hashable, value: Any, n: int = 1) -> None:
+        """Count values to predict that are texts where numbers were learned, or the other way round; warn once."""
+        is_text = isinstance(value, str)
+        own, other = (self._strings, self._numbers) if is_text else (self._numbers, self._strings)
+        if name in own or name not in other or name in self.left_out or name in self._other_kinds or not n:
+            return
+        self._of_other_kind[name] = self._of_other_kind.get(name, 0) + n
+        if self._of_other_kind[name] >= MOST_OF_OTHER_KIND:
+            learned, given, remedy = ("numbers", "texts", "float") if is_text else ("texts", "numbers", "str")
+            self._other_kinds[name] = (
+                f"feature {name!r} was learned as {learned} and is given as {given} such as {shown(value)}, which are "
+                f"ignored: convert them, as by {remedy}(...)"
+            )
+            self._say(self._other_kinds[name])
+
     # New columns -------------------------------------------------------------------------------------------------
 
     def _add(self, name: Hashable, string: str | None) -> int:
@@ -386,7 +408,12 @@ class FeatureSpace:
         found = [*map(self._why_left_out, self.left_out), *map(datetimes.notice, self.timed)]
         found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
         found += [_mixed_notice(name, next(iter(self._strings[name]))) for name in self._mixed()]
-        return found + self.noticed + list(filter(None, (self._doubts, self._strangers.notice)))
+        return (
+            found
+            + self.noticed
+            + [*self._other_kinds.values()]
+            + list(filter(None, (self._doubts, self._strangers.notice)))
+        )
 
     def _mixed(self) -> list[Hashable]:
         """Names of numbers and of texts."""
@@ -545,6 +572,8 @@ class FeatureSpace:
                 entries.append((column, number))
             elif learn and (string is None or name not in self._closed):
                 unseen.append((name, string, number))
+            elif not learn:
+                self._meet_other_kind(name, value)
         unseen.sort(key=_arrival_key)
         for name, string, number in unseen:
             column = self._add(name, string)
@@ -671,6 +700,10 @@ class FeatureSpace:
             if len(there):
                 self._arrive(first + there.argmax(axis=0), there.sum(axis=0), [names[j] for j in unknown])
         known = [(self._numbers[name], j) for j, name in enumerate(names) if name in self._numbers]
+        if n and len(known) < len(names) and self._strings and not _learns(learn):
+            for j in (j for j, name in enumerate(names) if name not in self._numbers):
+                there = ~np.isnan(X[:, j])
+                self._meet_other_kind(names[j], X[there.argmax(), j].item(), int(there.sum()))
         known.sort()
         order = [j for _, j in known]
         if order != list(range(X.shape[1])):
@@ -738,6 +771,8 @@ class FeatureSpace:
                 there = ~np.isnan(given)
                 np.copyto(values[:, k], given, where=there)
                 columns[:, k] = np.where(there, self._numbers.get(name, -1), -1)
+                if name not in self._numbers and not learned.any():
+                    self._meet_other_kind(name, given[there.argmax()].item(), int(there.sum()))
             else:
                 strings = self._strings.get(name, {})
                 try:
@@ -748,6 +783,9 @@ class FeatureSpace:
                 others = given[~there]
                 if not set(map(type, others)) <= _TEXT_OR_NONE:
                     return None
+                if name not in self._strings and not learned.any():
+                    texts = [value for value in others if value is not None]
+                    self._meet_other_kind(name, texts[0] if texts else "", len(texts))
                 if name not in self._closed:
                     there[~there] = others != None  # noqa: E711 - of each of them
             if (there & learned & (columns[:, k] < 0)).any():

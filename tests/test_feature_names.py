@@ -115,6 +115,43 @@ def test_many_events_in_a_row_without_a_known_feature_are_told_once(make, caplog
     assert "A, B" in caplog.text
 
 
+@pytest.mark.parametrize("way", ["one", "list", "frame", "polars", "array", "table"])
+@pytest.mark.parametrize("is_number", [True, False], ids=["numbers", "texts"])
+def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_number):
+    numbers, texts = [float(i % 3) for i in range(30)], [str(i % 3) for i in range(30)]
+    learned, given = (numbers, texts) if is_number else (texts, numbers)
+    model = CPMClassifier(categories=("x", 0))
+    name = 0 if way == "array" else "x"
+    model.learn_many([{name: value} for value in learned], ["u", "d", "v"] * 10)
+    rows = [{name: value} for value in given]
+    for _ in range(2):
+        match way:
+            case "one":
+                assert len({*map(model.predict_one, rows)}) == 1
+            case "list":
+                model.predict_many(rows)
+            case "array":
+                model.predict_many(np.array(given).reshape(-1, 1))
+            case "table":
+                model.predict_many({"x": np.array(given)})
+            case _:
+                model.predict_many((pd if way == "frame" else pl).DataFrame({"x": given}))
+    (notice,) = model.notices
+    assert f"feature {name!r} was learned as" in notice
+    assert ("float(...)" if is_number else "str(...)") in notice
+    assert [record.getMessage() for record in caplog.records] == [notice]
+
+
+def test_values_of_both_kinds_and_missing_ones_are_no_mistake(caplog):
+    model = CPMClassifier()
+    model.learn_many([{"x": 1.0, "c": "a"}, {"x": "off", "c": "b"}] * 5, ["u", "d"] * 5)
+    caplog.clear()
+    model.predict_many([{"x": None, "c": None}, {"x": "new", "c": "new"}, {"c": math.nan}, {"x": math.nan}] * 20)
+    model.predict_many(pd.DataFrame({"x": [math.nan] * 20, "c": [None] * 20}))
+    model.predict_many(pd.DataFrame({"x": [math.nan] * 20, "c": [math.nan] * 20}))
+    assert caplog.text == ""
+
+
 def test_columns_that_were_missing_at_first_are_no_mistake():
     for gaps, rows in ((FRAME.assign(b=math.nan, c=math.nan, d=math.nan), FRAME), (X * [1.0, *[math.nan] * 3], X)):
         model = CPMClassifier()
