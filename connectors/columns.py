@@ -200,6 +200,8 @@ class TextColumns:
                     raise ConnectorError(f"{source}: {error}") from None
                 if kind is not None:
                     self.types.setdefault(name, kind)
+        numbers = [name for name in undecided if self.types.get(name) == "number"]
+        self.numbers.warn_of_points({name: [row[self._index[name]] for row in rows] for name in numbers})
         self.warn_of_counters(undecided, rows)
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from connectors.spelling import LONGEST, SPELLINGS, SpelledNumbers, Spelling, gu
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
 
 def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING_NUMBERS) -> NDArray[np.float64]:
@@ -184,6 +186,25 @@ class NumberColumns:
             return "category"
         self._take_markers(name, shares)
         return "number"
+
+    def warn_of_points(self, columns: Mapping[str, Cells]) -> None:
+        """Warn of plain numbers such as 1.234 where other columns have decimal commas: the point may be of thousands.
+
+        Parameters
+        ----------
+        columns
+            The first cells of columns of numbers.
+        """
+        if all(each.spelling.decimal == "." for each in self.spelled.values()):
+            return
+        for name, cells in columns.items():
+            pointed = [cell for cell in cells if "." in cell and is_number(cell)] if self.is_plain(name) else []
+            if pointed and all(map(_THOUSANDS.fullmatch, pointed)):
+                self.notices.say(
+                    f"column {name!r}: numbers such as {shown(pointed[0])} are read with a decimal point, though other "
+                    f"columns have decimal commas: --decimal , --thousands . reads thousands (--types {name}:number "
+                    "confirms the point)"
+                )
 
     def find_markers(self, name: str, cells: Cells) -> None:
         """Look for texts that stand for missing values among the cells of a column that may be of both."""

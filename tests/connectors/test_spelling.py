@@ -71,6 +71,27 @@ def test_declared_numbers_of_two_meanings_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "values"),
+    [
+        ({}, [1.234, 950.0]),
+        ({"types": "a:number"}, [1.234, 950.0]),
+        ({"decimal": ",", "thousands": "."}, [1234.0, 950.0]),
+    ],
+)
+def test_points_that_may_be_of_thousands_are_reported_where_others_have_commas(tmp_path, caplog, options, values):
+    text = "a;b;y\n" + "1.234;0,5;u\n950;1,5;d\n" * 8
+    found, _ = column(tmp_path / "a.csv", text, delimiter=";", **options)
+    assert found == values * 8
+    said = [record.getMessage() for record in caplog.records if "'a'" in record.getMessage()]
+    assert ["--decimal , --thousands ." in each for each in said] == ([] if options else [True])
+
+
+def test_points_of_fractions_are_not_reported(tmp_path, caplog):
+    column(tmp_path / "a.csv", "a;b;y\n" + "1.234;0,5;u\n9.5;1,5;d\n" * 8, delimiter=";")
+    assert "'a'" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
     [({"decimal": ","}, [1.234, 2.5]), ({"thousands": ","}, [1234.0, 2500.0])],
 )
 def test_options_say_which_is_meant(tmp_path, caplog, options, values):
