@@ -356,9 +356,10 @@ class TextColumns:
                 self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
+        ways = f"--types {name}:number rejects their events, --missing names those that are missing values"
         self.numbers.notices.say(
             f"column {name!r}, so far of numbers, holds texts such as {shown(cells[turn])}: from there on they are "
-            f"categories; --types {name}:number rejects their events, --missing names those that are missing values"
+            f"categories; {self.numbers.spelling_of(name, cells[turn]) or ways}"
         )
         self.types[name] = "mixed"
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)

@@ -206,6 +206,13 @@ class NumberColumns:
                     "confirms the point)"
                 )
 
+    def spelling_of(self, name: str, cell: str) -> str:
+        """How options read a cell as a number that its column does not, nothing where none does."""
+        own = self.spelled[name].spelling.options(name) if name in self.spelled else Spelling().options(name)
+        ways = dict.fromkeys(spelling.options(name) for spelling in SPELLINGS if spelling.reads(cell))
+        others = [way for way in ways if way != own and "--types" not in way]
+        return f"{' or '.join(others)} reads such numbers" if others else ""
+
     def find_markers(self, name: str, cells: Cells) -> None:
         """Look for texts that stand for missing values among the cells of a column that may be of both."""
         self._take_markers(name, repeated_texts(name, cells))

@@ -85,6 +85,20 @@ def test_points_that_may_be_of_thousands_are_reported_where_others_have_commas(t
     assert ["--decimal , --thousands ." in each for each in said] == ([] if options else [True])
 
 
+@pytest.mark.parametrize(
+    ("early", "late", "option"),
+    [("12.5", "1,234.5", "--decimal . --thousands ,"), ("12,5", "1.234,5", "--decimal , --thousands .")],
+)
+def test_thousands_that_come_late_are_reported_with_the_option_that_reads_them(tmp_path, caplog, early, late, option):
+    cells = [early] * 1100 + [late] * 40
+    column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert f"{option} reads such numbers" in caplog.text
+    _, decimal, _, thousands = option.split()
+    options = {"decimal": decimal, "thousands": thousands}
+    found, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **options)
+    assert (found, rejected) == ([12.5] * 1100 + [1234.5] * 40, [])
+
+
 def test_points_of_fractions_are_not_reported(tmp_path, caplog):
     column(tmp_path / "a.csv", "a;b;y\n" + "1.234;0,5;u\n9.5;1,5;d\n" * 8, delimiter=";")
     assert "'a'" not in caplog.text
