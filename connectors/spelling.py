@@ -18,7 +18,7 @@ _UNITS = CURRENCIES + "%"
 _SPACES = " \u00a0\u2009\u202f"
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]{1,16}")
 _ADDRESS = re.compile(r"\s*\d{1,3}(\.\d{1,3}){3}\s*")  # of a computer, not a number
-_NAMES = {" ": "space", ".": ".", ",": ",", "'": "'"}
+_NAMES = {" ": "space", ".": ".", ",": ",", "'": '"\'"'}  # as a shell takes them
 # A sentinel is in at least so many cells, and such a share of them.
 _LEAST_SENTINELS, _SENTINEL_SHARE = 5, 0.01
 # It lies so many times the range of the other values away from them; a negative one, which no price or share is, less.

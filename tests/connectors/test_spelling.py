@@ -45,7 +45,7 @@ def csv(cells: list[str]) -> str:
         (["(12.5)", "7", "( 3.0 )"], [-12.5, 7.0, -3.0], "--types a:number"),
         (["(1.234,50)", "0,5", "2"], [-1234.5, 0.5, 2.0], "--thousands ."),
         (["\u22120.5", "7", "3.0"], [-0.5, 7.0, 3.0], "--types a:number"),
-        (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], "--thousands '"),
+        (["1\u2019234.5", "12", "-2'000"], [1234.5, 12.0, -2000.0], """--thousands "'" """),
     ],
 )
 def test_a_column_in_one_other_spelling_is_read_as_numbers_and_said_once(tmp_path, caplog, cells, values, named):
