@@ -646,7 +646,11 @@ def _add_reports(run: argparse.ArgumentParser) -> None:
         help="seconds between progress lines where standard error is no terminal (default 5)",
     )
     group.add_argument(
-        "--metrics-port", type=_count, metavar="PORT", help="serve events, accuracy, lag and more to Prometheus there"
+        "--metrics-port",
+        type=_text,
+        metavar="PORT",
+        help="serve events, accuracy, lag and more to Prometheus there; ADDRESS:PORT listens elsewhere than on "
+        "127.0.0.1, for whoever can reach it",
     )
     _add_page(
         group, "serve a page there that shows the run, while it runs; ADDRESS:PORT listens elsewhere than on 127.0.0.1"

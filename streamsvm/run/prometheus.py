@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from streamsvm.clock import working_time
@@ -15,6 +16,8 @@ from streamsvm.run.late import QUANTILES, LateLearning
 from streamsvm.run.measures import Ranked
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.runner import Report
+from streamsvm.run.web.messages import FIGURES, Answer, Request, refusal
+from streamsvm.run.web.server import HttpServer, Place, Work
 
 
 class Figures:
@@ -150,20 +153,18 @@ class Exporter:
 
     Parameters
     ----------
-    port
-        Where to listen.
-    address
-        On which of the machine's addresses.
+    place
+        A port, or ADDRESS:PORT to listen elsewhere than on 127.0.0.1; port 0 takes any that is free.
 
     Raises
     ------
     SetupError
-        Where the port is taken, or prometheus-client is missing.
+        Where it cannot listen there, or prometheus-client is missing.
     """
 
-    def __init__(self, port: int, address: str = "0.0.0.0") -> None:
+    def __init__(self, place: str) -> None:
         self._figures = Figures()
-        self._server = _Server(port, self._figures.registry, address)
+        self._server = _Server(place, self._figures.text)
 
     @property
     def port(self) -> int:
@@ -180,13 +181,13 @@ class Exporter:
 
 
 @contextlib.contextmanager
-def serving(port: int, collect: Callable[[Any, Any], Iterator[Any]]) -> Iterator[None]:
+def serving(place: str, collect: Callable[[Any, Any], Iterator[Any]]) -> Iterator[None]:
     """Serve figures over HTTP.
 
     Parameters
     ----------
-    port
-        Where to listen.
+    place
+        Where to listen, as an `Exporter` has it.
     collect
         Gives the figures when they are asked for, from the client library's families of counters and gauges.
 
@@ -198,7 +199,7 @@ def serving(port: int, collect: Callable[[Any, Any], Iterator[Any]]) -> Iterator
     library, *families = _library("--metrics-port")
     registry = library.CollectorRegistry()
     registry.register(_Collector(functools.partial(collect, *families)))
-    with contextlib.closing(_Server(port, registry)):
+    with contextlib.closing(_Server(place, functools.partial(library.generate_latest, registry))):
         yield
 
 
@@ -220,20 +221,18 @@ def _library(option: str) -> tuple[Any, Any, Any]:
 
 
 class _Server:
-    """Serves a registry over HTTP."""
+    """Serves figures to whoever reaches it."""
 
-    def __init__(self, port: int, registry: Any, address: str = "0.0.0.0") -> None:
-        from prometheus_client import start_http_server
+    def __init__(self, place: str, text: Callable[[], bytes]) -> None:
+        self._place, self._text = Place(place, "--metrics-port"), text
+        self._http = HttpServer(self._place, self._route, "metrics")
+        self.port, self.close = self._http.port, self._http.close
 
-        try:
-            self._server, self._thread = start_http_server(port, address, registry)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SetupError(f"--metrics-port {port}: cannot listen there: {reason}") from error
-        self.port = int(self._server.server_port)
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def _route(self, request: Request) -> Answer | Work:
+        if self._place.local and not self._place.knows(request.headers.get("host", "")):
+            return refusal(HTTPStatus.MISDIRECTED_REQUEST, "figures are not served under that name")
+        if request.path == "/healthz":
+            return Answer(b"running\n")
+        if request.path != "/metrics":
+            return refusal(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz")
+        return Work(lambda _: Answer(self._text(), FIGURES), trusted=False)

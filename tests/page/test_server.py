@@ -22,6 +22,8 @@ from streamsvm.run.page import server as served
 from streamsvm.run.page.board import Busy
 from streamsvm.run.page.feed import Feed
 from streamsvm.run.page.server import Server
+from streamsvm.run.web import server as web
+from streamsvm.run.web.limits import Pool
 from tests.page.looking import get
 
 TOKEN = "s3cret-and-long"
@@ -223,7 +225,7 @@ def test_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server._http, "viewers", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(server._http, "viewers", Pool(2, 2, patience_s=60.0))
     viewers = [follow(server.port) for _ in range(2)]
     for viewer in viewers:
         heard(viewer, b"events")
@@ -234,7 +236,7 @@ def test_there_are_so_many_viewers_and_no_more(server: Server, monkeypatch: pyte
 
 
 def test_who_asks_nothing_is_sent_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served._Handler, "timeout", 0.1)
+    monkeypatch.setattr(web, "HEAD_S", 0.1)
     with contextlib.closing(socket.create_connection(("127.0.0.1", server.port), timeout=10)) as idle:
         assert idle.recv(100) == b""
 

@@ -253,7 +253,7 @@ def test_the_text_for_people(report: Report) -> None:
 
 
 def test_prometheus(report: Report) -> None:
-    exporter = Exporter(0, "127.0.0.1")
+    exporter = Exporter("0")
     try:
         exporter(report, None)
         url = f"http://127.0.0.1:{exporter.port}/metrics"

@@ -1,0 +1,295 @@
+"""Answers requests in threads of its own, without slowing the run.
+
+One thread accepts connections and reads requests, of all clients at a time, and answers at once what takes no work:
+refusals and `/healthz`. What takes work, or follows, has a thread for each, and these have limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import re
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+from streamsvm.run.errors import SetupError
+from streamsvm.run.web.limits import Connection, Pool, Share, most_descriptors, origin
+from streamsvm.run.web.messages import MOST_BYTES, Answer, Request, read, refusal
+
+HEAD_S = 5.0  # in which a request has to come, from the connection on
+SEND_S = 10.0  # in which a client has to read what one call sends
+MOST_VIEWERS = 32  # who follow at a time; others may ask for single things
+_BACKLOG = 256
+_LOOK_S = 0.2
+_CLOSING_S = 1.0
+_SEND_BUFFER = 1 << 16  # bytes: more would hide for long that a client does not read
+_SHARE, _BURST_S = 0.03, 1.0  # of a processor: each of what reads requests, and of both kinds of work
+
+logger = logging.getLogger("streamsvm.run")
+
+
+class Work(NamedTuple):
+    """What answers a request in a thread of its own.
+
+    Parameters
+    ----------
+    answer
+        Gets what sends bytes; gives the answer, None where all was sent.
+    trusted
+        Whether the client shares its limits with trusted ones only.
+    follows
+        Whether it stays until the end.
+    """
+
+    answer: Callable[[Callable[[bytes], None]], Answer | None]
+    trusted: bool
+    follows: bool = False
+
+
+class Place:
+    """Where to listen.
+
+    Parameters
+    ----------
+    place
+        A port, or ADDRESS:PORT to listen elsewhere than on 127.0.0.1; port 0 takes any that is free.
+    option
+        Which option says so.
+
+    Attributes
+    ----------
+    local
+        Whether only this machine reaches it.
+
+    Raises
+    ------
+    SetupError
+        Where it is none.
+    """
+
+    def __init__(self, place: str, option: str) -> None:
+        self._said = f"{option} {place}"
+        self.address, self.port = place_of(place, option)
+        try:
+            found = socket.getaddrinfo(self.address, self.port, type=socket.SOCK_STREAM)[0]
+        except (OSError, UnicodeError) as error:
+            raise self._refused(error) from error
+        self._family, self._bound = found[0], found[4]
+        self.local = ipaddress.ip_address(str(self._bound[0]).partition("%")[0]).is_loopback
+        self._names = _LOOPBACK | {self.address} | (set() if self.local else {socket.gethostname().lower()})
+
+    def knows(self, host: str) -> bool:
+        """Whether a request to this host is meant for here, and was not led here by a name of somebody else's."""
+        name = re.sub(r":\d+$", "", host).strip("[]").lower()
+        if name in self._names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not self.local
+
+    def listen(self) -> socket.socket:
+        """A socket that listens there."""
+        listener = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(self._bound)
+            listener.listen(_BACKLOG)
+        except (OSError, OverflowError) as error:
+            listener.close()
+            raise self._refused(error) from error
+        return listener
+
+    def _refused(self, error: Exception) -> SetupError:
+        return SetupError(f"{self._said}: cannot listen there: {getattr(error, 'strerror', None) or error}")
+
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def place_of(place: str, option: str) -> tuple[str, int]:
+    """Address and port.
+
+    Examples
+    --------
+    >>> [place_of(place, "--page") for place in ("8080", "0.0.0.0:80", "[::1]:8080")]
+    [('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 8080)]
+    """
+    address, colon, port = place.rpartition(":")
+    address = address.strip("[]").lower() if colon else "127.0.0.1"
+    if not address or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise SetupError(f"{option} {place}: must be a port, or ADDRESS:PORT such as 0.0.0.0:8080")
+    return address, int(port)
+
+
+class HttpServer:
+    """Answers requests until it is closed.
+
+    Parameters
+    ----------
+    place
+        Where to listen.
+    route
+        Gives the answer to a request, or the work that does. It may not take long.
+    name
+        Of the thread.
+
+    Attributes
+    ----------
+    port
+        Where it listens.
+    waiting, workers, viewers
+        Connections whose request is still to come, that are worked for (by trust), and that follow.
+    """
+
+    def __init__(self, place: Place, route: Callable[[Request], Answer | Work], name: str) -> None:
+        self._route, self._name = route, name
+        self.waiting = Pool(64, 32, patience_s=0.0)
+        self.workers = {True: Pool(16, 16, patience_s=1.0), False: Pool(16, 8, patience_s=1.0)}
+        self.viewers = Pool(MOST_VIEWERS, MOST_VIEWERS, patience_s=1.0)
+        self._reading = Share(_SHARE, _BURST_S)
+        self._working = {trusted: Share(_SHARE, _BURST_S) for trusted in self.workers}
+        self._most_descriptors = most_descriptors()
+        self._listener = place.listen()
+        self._listener.setblocking(False)
+        self.port = int(self._listener.getsockname()[1])
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all connections; those that are answered have a moment to read on."""
+        self._closing = True
+        self._thread.join()
+        until = time.monotonic() + _CLOSING_S
+        for pool in (self.viewers, *self.workers.values()):
+            pool.wait_until_empty(until - time.monotonic())
+            pool.cut()
+
+    # In the thread that reads requests --------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        spent = time.thread_time()
+        with self._selector, self._listener:
+            while not self._closing:
+                for key, _ in self._selector.select(_LOOK_S):
+                    if key.data is None:
+                        self._accept()
+                    elif key.data.socket.fileno() >= 0:  # another one of this round may have taken its place
+                        self._read(key.data)
+                while (oldest := self.waiting.oldest()) and time.monotonic() - oldest.since > HEAD_S:
+                    self._drop(oldest)
+                before, spent = spent, time.thread_time()
+                time.sleep(self._reading.spend(spent - before))
+            while oldest := self.waiting.oldest():
+                self._drop(oldest)
+
+    def _accept(self) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                accepted, address = self._listener.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError:  # no descriptor is left: the run has them all
+                time.sleep(_LOOK_S)
+                return
+            accepted.setblocking(False)
+            connection = Connection(accepted, origin(address[0]))
+            leaving = self.waiting.enter(connection)
+            if leaving is None and accepted.fileno() >= self._most_descriptors:
+                leaving = self.waiting.oldest()
+            if leaving is not None:
+                self._drop(leaving)
+            if leaving is not connection:
+                self._selector.register(accepted, selectors.EVENT_READ, connection)
+                self._read(connection)
+
+    def _read(self, connection: Connection) -> None:
+        """Take what came of a request, and answer it once it is whole."""
+        try:
+            found = connection.socket.recv(MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            found = b""
+        connection.head += found
+        head, end, _ = connection.head.partition(b"\r\n\r\n")
+        if not found:
+            self._drop(connection)
+        elif end or len(head) > MOST_BYTES:
+            self._selector.unregister(connection.socket)
+            try:
+                self._answer(connection, head)
+            except Exception:  # such as that no thread can be started
+                logger.debug("a request was lost", exc_info=True)
+                connection.socket.close()
+            self.waiting.leave(connection)
+
+    def _answer(self, connection: Connection, head: bytes) -> None:
+        request = read(head)
+        found = self._route(request) if isinstance(request, Request) else request
+        whole = not head.startswith(b"HEAD ")
+        answer = self._begin(connection, found, whole) if isinstance(found, Work) else found
+        if answer is not None:
+            with contextlib.suppress(OSError):
+                connection.socket.send(answer.bytes(whole))
+            _close(connection.socket)
+
+    def _begin(self, connection: Connection, work: Work, whole: bool) -> Answer | None:
+        pool = self.viewers if work.follows else self.workers[work.trusted]
+        connection.since = float("inf")
+        leaving = pool.enter(connection)
+        if leaving is connection:
+            why = f"{MOST_VIEWERS} viewers follow already" if work.follows else "others are asking: try again"
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "1"})
+        if leaving is not None:
+            leaving.cut()
+        try:
+            threading.Thread(target=self._work, args=(connection, work, pool, whole), daemon=True).start()
+        except RuntimeError:
+            pool.leave(connection)
+            raise
+        return None
+
+    def _drop(self, connection: Connection) -> None:
+        """Close a connection that waits."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(connection.socket)
+        self.waiting.leave(connection)
+        connection.socket.close()
+
+    # In the threads that answer ---------------------------------------------------------------------------------------
+
+    def _work(self, connection: Connection, work: Work, pool: Pool, whole: bool) -> None:
+        share = self._working[work.trusted]
+        try:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            connection.block(SEND_S)
+            time.sleep(min(share.spend(0.0), SEND_S))
+            answer = work.answer(connection.send)
+            if answer is not None:
+                connection.send(answer.bytes(whole))
+        except Exception:  # most often the client left, or does not read
+            logger.debug("a client was lost", exc_info=True)
+        finally:
+            share.spend(time.thread_time())
+            pool.leave(connection)
+            _close(connection.socket)
+
+
+def _close(connection: socket.socket) -> None:
+    """Close it so that the client gets what was sent, also where it sent more than was read."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.setblocking(False)
+        connection.recv(1 << 16)
+    connection.close()

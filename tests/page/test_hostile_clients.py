@@ -1,0 +1,264 @@
+"""Clients that send half a request, do not read, or ask too much: they keep nobody out and cost a run nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.run.errors import SetupError
+from streamsvm.run.prometheus import Exporter
+from streamsvm.run.web import server as web
+from streamsvm.run.web.limits import Connection, Pool, Share
+from streamsvm.run.web.messages import Answer, Request
+from streamsvm.run.web.server import HttpServer, Place, Work
+from tests.commands import Command
+from tests.page.looking import free_port, get, wait_for
+from tests.run.conftest import write_stream
+
+MORE_THAN_IS_BUFFERED = bytes(1 << 24)
+WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def route(request: Request) -> Answer | Work:
+    """What `/healthz` says at once, `/small` by a thread, and all else without end."""
+    if request.path == "/healthz":
+        return Answer(b"running\n")
+    content = b"small" if request.path == "/small" else MORE_THAN_IS_BUFFERED
+    return Work(lambda _: Answer(content), "authorization" in request.headers, request.path == "/events")
+
+
+@contextlib.contextmanager
+def serving(place: str = "0") -> Iterator[HttpServer]:
+    with contextlib.closing(HttpServer(Place(place, "--page"), route, "test")) as server:
+        yield server
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    with serving() as one:
+        yield one
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., socket.socket]]:
+    """Opens connections, says something, and closes them at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(port: int, say: bytes = b"", address: str = "127.0.0.1") -> socket.socket:
+            connection = stack.enter_context(socket.create_connection((address, port), timeout=30))
+            connection.sendall(say)
+            return connection
+
+        yield opened
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed it, once it has; whatever was sent before is read."""
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(1 << 20):
+            pass
+    return True
+
+
+def answered(connection: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while more := connection.recv(1 << 16):
+            found += more
+    return found
+
+
+class TestRequests:
+    def test_half_open_connections_keep_nobody_out(self, server: HttpServer, connect: Any) -> None:
+        hostile = [connect(server.port, half) for half in (b"", b"GET", WHOLE[:-2], b"\x16\x03\x01\x02\x00") * 16]
+        for _ in range(3):
+            assert get(server.port, "/healthz")[0] == 200
+            assert get(server.port, "/small")[:2] == (200, b"small")
+        assert all(is_closed(one) for one in hostile[:32])  # those that came first have left for the others
+        assert len(server.waiting) <= 32  # one address has half of what there is
+
+    def test_a_request_that_comes_byte_by_byte_is_given_up(
+        self, server: HttpServer, connect: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(web, "HEAD_S", 0.3)
+        slow = connect(server.port, b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                slow.sendall(b"x")
+                time.sleep(0.05)
+            pytest.fail("it is waited for")
+
+    @pytest.mark.parametrize(
+        ("said", "status"),
+        [
+            (b"GET / HTTP/1.1\r\nCookie: %s\r\n\r\n" % bytes(40_000), 431),
+            (b"GET / HTTP/1.1\r\n%s\r\n" % (b"a: b\r\n" * 101), 431),
+            (b"GET /" + b"a" * 40_000, 431),
+            (b"GET / HTTP/1.1\r\nnot a field\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+            (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+            (b"POST /small HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405),
+        ],
+    )
+    def test_what_is_no_request_is_answered_and_closed(
+        self, server: HttpServer, connect: Any, said: bytes, status: int
+    ) -> None:
+        assert answered(connect(server.port, said)).startswith(b"HTTP/1.1 %d " % status)
+        assert get(server.port, "/healthz")[0] == 200
+
+    def test_one_request_of_a_connection_is_answered(self, server: HttpServer, connect: Any) -> None:
+        said = b"GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50
+        assert answered(connect(server.port, said)).count(b"HTTP/1.1 200") == 1
+
+    def test_over_ipv6(self, connect: Any) -> None:
+        if not socket.has_ipv6:
+            pytest.skip("no IPv6 here")
+        with serving("[::1]:0") as server:
+            hostile = [connect(server.port, address="::1") for _ in range(40)]
+            assert answered(connect(server.port, b"GET /small HTTP/1.1\r\n\r\n", "::1")).endswith(b"small")
+            assert is_closed(hostile[0])
+
+
+class TestWhoDoesNotRead:
+    def test_there_is_a_reserve_for_those_with_the_token(self, server: HttpServer, connect: Any) -> None:
+        for _ in range(8):
+            connect(server.port, WHOLE)
+        wait_for(lambda: len(server.workers[False]) == 8, "all are answered")
+        assert get(server.port, "/healthz")[0] == 200
+        assert get(server.port, "/small", {"Authorization": "Bearer token"})[:2] == (200, b"small")
+
+    def test_one_that_was_waited_for_leaves_for_the_next(self, server: HttpServer, connect: Any) -> None:
+        server.workers[False] = Pool(1, 1, patience_s=0.0)
+        hostile = connect(server.port, WHOLE)
+        wait_for(lambda: len(server.workers[False]) == 1, "it is answered")
+        assert wait_for(lambda: get(server.port, "/small")[0] == 200, "the next is answered")
+        assert is_closed(hostile)
+
+    def test_viewers_too(self, server: HttpServer, connect: Any) -> None:
+        server.viewers = Pool(1, 1, patience_s=0.0)
+        following = b"GET /events HTTP/1.1\r\n\r\n"
+        hostile = connect(server.port, following)
+        wait_for(lambda: len(server.viewers) == 1, "it follows")
+        assert wait_for(lambda: b"HTTP/1.1 200" in connect(server.port, following).recv(100), "the next follows")
+        assert is_closed(hostile)
+
+    def test_it_is_dropped(self, server: HttpServer, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(web, "SEND_S", 0.1)
+        connect(server.port, WHOLE)
+        wait_for(lambda: server.workers[False], "it is answered")
+        wait_for(lambda: not server.workers[False], "it is dropped")
+
+
+class TestLimits:
+    def test_the_oldest_of_the_address_that_has_most_leaves(self) -> None:
+        pool = Pool(4, 3, patience_s=0.0)
+        with contextlib.closing(socket.socket()) as any_socket:
+            one, two, three, other, another, last = (Connection(any_socket, origin) for origin in "aaabcb")
+            assert [pool.enter(connection) for connection in (one, two, three, other)] == [None] * 4
+            assert pool.enter(another) is one
+            assert pool.enter(last) is two
+            assert len(pool) == 4
+
+    def test_one_that_keeps_nobody_waiting_stays(self) -> None:
+        pool = Pool(1, 1, patience_s=0.0)
+        with contextlib.closing(socket.socket()) as any_socket:
+            reading, next_ = Connection(any_socket, "a"), Connection(any_socket, "b")
+            reading.block(1.0)
+            assert pool.enter(reading) is None
+            assert pool.enter(next_) is next_
+
+    def test_descriptors_are_left_for_the_run(self, server: HttpServer, connect: Any) -> None:
+        with contextlib.closing(socket.socket()) as lowest_free:
+            server._most_descriptors = lowest_free.fileno()
+        hostile = [connect(server.port) for _ in range(10)]
+        assert all(is_closed(one) for one in hostile)
+        server._most_descriptors = float("inf")
+        assert get(server.port, "/small")[0] == 200
+
+    def test_work_beyond_its_share_waits(self) -> None:
+        share = Share(0.1, burst_s=1.0)
+        assert share.spend(0.5) == 0.0
+        assert share.spend(1.5) == pytest.approx(10.0, abs=1.0)
+
+
+class TestMetricsPort:
+    @pytest.fixture(autouse=True)
+    def _library(self) -> None:
+        pytest.importorskip("prometheus_client")
+
+    def test_it_is_for_this_machine(self) -> None:
+        with contextlib.closing(Exporter("0")) as exporter:
+            assert get(exporter.port, "/metrics")[0] == 200
+            assert get(exporter.port, "/healthz")[:2] == (200, b"running\n")
+            assert get(exporter.port, "/")[0] == 404
+            assert get(exporter.port, "/metrics", {"Host": "evil.example"})[0] == 421
+            with contextlib.closing(socket.socket()) as others:
+                others.bind(("127.0.0.2", exporter.port))  # taken where it listens on all addresses
+
+    def test_it_may_be_for_others(self) -> None:
+        with contextlib.closing(Exporter("0.0.0.0:0")) as exporter:
+            assert get(exporter.port, "/metrics", {"Host": "streamsvm-0.streamsvm:9000"})[0] == 200
+
+    @pytest.mark.parametrize("place", ["x", "99999", ":80", "-1"])
+    def test_places_that_are_none(self, place: str) -> None:
+        with pytest.raises(SetupError, match=f"--metrics-port {place}: must be a port, or ADDRESS:PORT"):
+            Exporter(place)
+
+
+def few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+
+@pytest.fixture
+def _many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else max(soft, 4096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("_many_descriptors")
+def test_a_run_ends_well_beside_more_connections_than_it_may_have_descriptors(tmp_path: Path, connect: Any) -> None:
+    pytest.importorskip("prometheus_client")
+    stream = write_stream(tmp_path / "in.csv", 500)
+    page, metrics, log = free_port(), free_port(), tmp_path / "log"
+    kept = ("--checkpoint", "state", "--checkpoint-every", "100", "--out", "out.csv")
+    asked = ("run", "in.csv", "--label", "y", "--follow", *kept, "--page", page, "--metrics-port", metrics)
+
+    def answers(port: int) -> bool:
+        assert run.poll() is None, log.read_text()
+        with contextlib.suppress(OSError):
+            return get(port, "/healthz")[0] == 200
+        return False
+
+    def events() -> int:
+        status, content, _ = get(page, "/state.json")
+        return int(json.loads(content)["events"]) if status == 200 else 0
+
+    with Command(*asked, cwd=tmp_path, stdout=log, stderr=log, prepare=few_descriptors) as run:
+        for port in (page, metrics):
+            wait_for(lambda port=port: answers(port), "the run")
+        for port in (page, metrics):
+            for _ in range(400):
+                connect(port, b"GET / HTTP/1.1\r\n")
+        before = events()
+        assert before
+        with open(stream, "a") as file:
+            file.write("1,2,3,s0,UP\n" * 500)
+        wait_for(lambda: events() == before + 500, "all events")
+        assert get(metrics, "/metrics")[0] == 200
+        os.kill(run.pid, signal.SIGINT)
+        assert run.wait(60) == 130, log.read_text()
+    assert (tmp_path / "state" / "checkpoint.npz").exists()
+    assert "Too many open files" not in log.read_text()
