@@ -29,7 +29,7 @@ _BACKLOG = 256
 _LOOK_S = 0.2
 _CLOSING_S = 1.0
 _SEND_BUFFER = 1 << 16  # bytes: more would hide for long that a client does not read
-_SHARE, _BURST_S = 0.03, 1.0  # of a processor: each of what reads requests, and of both kinds of work
+_SHARE, _BURST_S = 0.03, 0.25  # of a processor: each of what reads requests, and of both kinds of work
 
 logger = logging.getLogger("streamsvm.run")
 
