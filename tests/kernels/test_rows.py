@@ -492,7 +492,7 @@ class TestOutliers:
 
     def test_a_column_that_begins_constant_is_scaled_by_what_follows(self) -> None:
         values = np.where(np.arange(1_500) < 1_000, 3.0, 3.0 + self.RNG.normal(size=1_500))
-        assert self.fed(values).rows.scale[0] == pytest.approx(1.0, rel=0.8)
+        assert self.fed(values).rows.scale[0] == pytest.approx(np.sqrt(3.0), rel=0.15)  # a third of them varies
 
     def test_what_is_rarely_other_than_zero_stays_as_far_off(self) -> None:
         kernel = self.fed(np.zeros(5_000))

@@ -162,7 +162,10 @@ def test_a_full_disk_says_which_file_of_which_purpose(
         label = "--label"
     model = ("--model", "bsgd", "--param", "budget=20") if {"--save", "--checkpoint", "--plot"} & {*options} else CPM
     result = streamsvm("run", "in.csv", label, "y", *model, *options, "--quiet", most_bytes=SMALL)
-    assert error(result, 1) == message
+    assert result.returncode == 1
+    *notices, last = result.stderr.splitlines()
+    assert last == f"streamsvm: error: {message}"
+    assert all("--missing=oops" in line for line in notices)
     assert not list(tmp_path.glob(".*"))
 
 

@@ -460,7 +460,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SetupError, match=r"checkpoint\.npz is not a whole.*--fresh to start over"):
         kept(tmp_path)
-    CPMClassifier().save(path)
+    CPMClassifier().save(path, overwrite=True)
     with pytest.raises(SetupError, match="is not a checkpoint but holds a CPMClassifier"):
         kept(tmp_path)
 
