@@ -1,8 +1,9 @@
-"""Settings that all workers of a consumer group must share, kept in a topic of one record."""
+"""What all workers of a consumer group must share, kept in a topic: settings, and how partitions became more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.packing import MAGIC, KeyStateError
 
 _ANSWER_S = 10.0
+_SETTINGS, _GROWTH = b"settings", b"partitions"  # keys of records
 _STATE_HEADER = ("__column_family__", b"default")  # of changelog records that hold the state of a key
 
 
@@ -38,9 +40,8 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
     UnreachableError
         If no broker is available.
     """
-    topic, settings = f"settings__{group}--streamsvm", keyed.settings | dict(more)
-    options = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20}
-    consumer = Consumer(client | options | {"isolation.level": "read_committed"})
+    topic, settings = _topic(group), keyed.settings | dict(more)
+    consumer = _reader(client, group)
     try:
         names = consumer.list_topics(timeout=_ANSWER_S).topics
         if topic not in names:
@@ -48,7 +49,7 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
             _create(client, topic)
         first = _first(consumer, topic, 0)
         if first is None:
-            _write(client, topic, orjson.dumps(settings))
+            _write(client, topic, _SETTINGS, orjson.dumps(settings))
             first = _first(consumer, topic, 0)  # of two first workers, the settings of one count
         if first is not None:
             _compare(group, orjson.loads(first.value()), settings)
@@ -58,6 +59,49 @@ def check_settings(client: dict[str, Any], group: str, keyed: KeyedClassifier, m
         raise ConnectorError(f"consumer group {group}: {error} (--group NEW)") from error
     finally:
         consumer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """That the topics of events got more partitions.
+
+    Parameters
+    ----------
+    partitions
+        How many they had.
+    ends
+        Where these ended when a worker took the others, by topic.
+    at
+        When that was, in seconds since 1970.
+    """
+
+    partitions: int
+    ends: Mapping[str, Sequence[int]]
+    at: float
+
+
+def write_growth(client: dict[str, Any], group: str, growth: Growth) -> None:
+    """Keep it with the settings of a group."""
+    _write(client, _topic(group), _GROWTH, orjson.dumps(asdict(growth)))
+
+
+def read_growths(client: dict[str, Any], group: str) -> list[Growth]:
+    """All that a group had, in their order."""
+    consumer = _reader(client, group)
+    try:
+        records = list(_records(consumer, _topic(group), 0))
+    finally:
+        consumer.close()
+    return [Growth(**orjson.loads(record.value())) for record in records if record.key() == _GROWTH]
+
+
+def _topic(group: str) -> str:
+    return f"settings__{group}--streamsvm"
+
+
+def _reader(client: dict[str, Any], group: str) -> Any:
+    options = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+    return Consumer(client | options | {"isolation.level": "read_committed"})
 
 
 def _compare(group: str, began: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -113,9 +157,9 @@ def _create(client: dict[str, Any], topic: str) -> None:
             raise
 
 
-def _write(client: dict[str, Any], topic: str, value: bytes) -> None:
+def _write(client: dict[str, Any], topic: str, key: bytes, value: bytes) -> None:
     failed: list[KafkaError] = []
     producer = Producer(client | {"acks": "all", "delivery.timeout.ms": round(_ANSWER_S * 1000)})
-    producer.produce(topic, value, b"settings", on_delivery=lambda error, _: failed.append(error) if error else None)
+    producer.produce(topic, value, key, on_delivery=lambda error, _: failed.append(error) if error else None)
     if producer.flush(2 * _ANSWER_S) or failed:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))

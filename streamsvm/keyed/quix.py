@@ -13,7 +13,7 @@ import logging
 import signal
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -81,8 +81,10 @@ logger = logging.getLogger("streamsvm.keyed")
 class _Topics(TopicManager):
     """Makes topics of the engine's own with room for states, and for events of whatever size.
 
-    Changelogs get more partitions when their topic did.
+    Changelogs get more partitions when their topic did; what `before_enlarging` has is called with how many they had.
     """
+
+    before_enlarging: Sequence[Callable[[int], None]] = ()
 
     def changelog_topic(self, stream_id: str | None, store_name: str, config: TopicConfig) -> Topic:
         self._enlarge(self._internal_name("changelog", stream_id, store_name), config.num_partitions or 1)
@@ -93,10 +95,13 @@ class _Topics(TopicManager):
         found = self._size(name)
         if found is None or found >= partitions:
             return
+        for call in self.before_enlarging:
+            call(found)
         logger.warning(
             "kafka topic %s: enlarged from %d to %d partitions, as its source; keys that producers now send to another "
-            "partition begin anew there",
+            "partition %s",
             *(name, found, partitions),
+            "take their state with them" if self.before_enlarging else "begin anew there",
         )
         try:
             self._admin.admin_client.create_partitions([NewPartitions(name, partitions)])[name].result(_ANSWER_S)
@@ -143,6 +148,10 @@ class Application(quixstreams.Application):
     ----------
     ended_by
         The number of the signal that ended it, None where it was none.
+    before_enlarging
+        Called with how many partitions a changelog has, before it gets more.
+    first_held
+        Says from which partition on events wait; None where none do.
     """
 
     def __init__(self, broker_address: Any, *, consumer_group: str, **options: Any) -> None:
@@ -150,6 +159,9 @@ class Application(quixstreams.Application):
         consumer = _CONSUMER | options.pop("consumer_extra_config", {})
         self.ended_by: int | None = None
         self.when_gone: list[Callable[[], None]] = []
+        self.before_enlarging: list[Callable[[int], None]] = []
+        self.first_held: Callable[[], int | None] = lambda: None
+        self._held: set[tuple[str, int]] = set()
         super().__init__(
             broker_address,
             consumer_group=consumer_group,
@@ -161,7 +173,9 @@ class Application(quixstreams.Application):
 
     def _get_topic_manager(self) -> TopicManager:
         self._topic_manager_factory = _Topics
-        return super()._get_topic_manager()
+        manager: Any = super()._get_topic_manager()
+        manager.before_enlarging = self.before_enlarging
+        return manager  # type: ignore[no-any-return]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """As `quixstreams.Application.run`, but what went wrong while partitions moved is said.
@@ -189,20 +203,43 @@ class Application(quixstreams.Application):
     def _on_assign(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         changelogs = {topic.name for topic in self._topic_manager.changelog_topics_list}
         with self._moving():
-            self._check_partitions(topic_partitions)
+            self._check_partitions()
             self._settle([tp for tp in topic_partitions if tp.topic in changelogs])
             super()._on_assign(consumer, topic_partitions)
+            self._held.clear()
+            self._hold()
         if self.ended_by is not None:  # by a signal that came while it was starting
             self.stop()
 
-    def _check_partitions(self, topic_partitions: list[TopicPartition]) -> None:
-        """End where a topic has more partitions than at the start: the next start enlarges the changelog."""
-        topics = self._topic_manager.non_changelog_topics
-        for tp in topic_partitions:
-            if tp.topic in topics and tp.partition >= topics[tp.topic].broker_config.num_partitions:
+    def _check_partitions(self) -> None:
+        """End where a topic has more partitions than at the start: the next start enlarges the changelog.
+
+        Each worker does, also one that is given none of them: keys may move to the partitions that it has.
+        """
+        # Not asked by the consumer: its client aborts the process where that is done in what it calls.
+        client = AdminClient(self.config.broker_address.as_librdkafka_dict())
+        for name, topic in self._topic_manager.non_changelog_topics.items():
+            found = client.list_topics(name, timeout=_ANSWER_S).topics[name]
+            if len(found.partitions) > (topic.broker_config.num_partitions or 1):
                 raise quixstreams.exceptions.QuixException(
-                    f"{tp.topic} was given more partitions; start again to take them"
+                    f"{name} was given more partitions; start again to take them"
                 )
+
+    def _hold(self) -> None:
+        """Pause the partitions of events from the one on that `first_held` says; resume the others."""
+        first = self.first_held()
+        if first is None and not self._held:
+            return
+        topics = self._topic_manager.non_changelog_topics
+        assigned = {(tp.topic, tp.partition) for tp in self._consumer.assignment() if tp.topic in topics}
+        held = {place for place in assigned if first is not None and place[1] >= first}
+        self._consumer.pause([TopicPartition(*place) for place in held])  # again: the engine may have resumed them
+        self._consumer.resume([TopicPartition(*place) for place in (self._held & assigned) - held])
+        self._held = held
+
+    def _process_message(self, *args: Any) -> None:
+        self._hold()
+        super()._process_message(*args)  # type: ignore[no-untyped-call]
 
     def _on_revoke(self, consumer: Any, topic_partitions: list[TopicPartition]) -> None:
         with self._moving():
@@ -283,6 +320,11 @@ class Live(BaseSink):
         How many keys are kept live.
     lasting
         Whether they stay live from one checkpoint to the next.
+
+    Attributes
+    ----------
+    moved
+        Given a partition, a key and its state there, the state that it has; None where keys never moved.
     """
 
     def __init__(self, keyed: KeyedClassifier, max_live: int = MAX_LIVE, lasting: bool = False) -> None:
@@ -291,6 +333,7 @@ class Live(BaseSink):
         self._ttl = None if keyed.forget_after is None else _KEPT * _span(keyed.forget_after)
         self._keys = LiveKeys(keyed, self._load, self._save, max_live)
         self._states: dict[Hashable, State[Any, Any]] = {}
+        self.moved: Callable[[int, Hashable, bytes | None], bytes | None] | None = None
         self.saved = self.saved_bytes = 0
 
     def __len__(self) -> int:
@@ -306,8 +349,9 @@ class Live(BaseSink):
         self._states[place] = state  # the latest one has the time of the latest event
         return self._keys.step(place, (event,))[0]
 
-    def _load(self, place: Hashable) -> bytes | None:
-        return self._states[place].get_bytes(STATE)
+    def _load(self, place: tuple[int, Hashable]) -> bytes | None:
+        own = self._states[place].get_bytes(STATE)
+        return own if self.moved is None else self.moved(*place, own)
 
     def _save(self, place: Hashable, data: bytes) -> None:
         self._states[place].set_bytes(STATE, data, ttl=self._ttl)

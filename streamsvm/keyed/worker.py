@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 # Before the engine: what its own dependencies are going to deprecate is not said.
@@ -16,8 +16,7 @@ from streamsvm.keyed.quix import LARGEST_BYTES, Application, Live
 
 # isort: split
 import orjson
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka import KafkaError, KafkaException
 from quixstreams import message_context
 from quixstreams.exceptions import QuixException
 
@@ -27,23 +26,18 @@ from connectors.kafka.fitting import shortened
 from streamsvm.clock import working_time
 from streamsvm.feature_names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
-from streamsvm.keyed.group import check_settings
+from streamsvm.keyed.group import Growth, check_settings, read_growths, write_growth
+from streamsvm.keyed.moved import Drained, MovedStates
 from streamsvm.keyed.packing import KeyStateError
+from streamsvm.keyed.topics import ANSWER_S, Ending, consumer, ends, first_records, largest_records, partitions, silent
 
 logger = logging.getLogger("streamsvm.keyed")
-
-_silent = logging.getLogger("streamsvm.keyed.client")
-_silent.propagate = False
-_silent.addHandler(logging.NullHandler())  # what matters is said here, in our own words
 
 RECORD_TIME = "streamsvm.time"
 """The field, or the header of a repartitioned event, with the time of its record in the source."""
 
 _ORIGIN = "streamsvm.origin"  # the header of a repartitioned event with its partition and offset in the source
 _RECENT = 1000
-_ANSWER_S = 10.0
-_LOOK_S = 0.5
-_USUAL_BYTES, _FRAME = 1_000_000, 1024  # what topics take by default; what a record takes beside key and value
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 
 
@@ -135,13 +129,14 @@ class Worker:
     def __init__(self, app: Application, stream: Stream, keyed: KeyedClassifier) -> None:
         self.app, self.figures, self.keyed = app, Figures(), keyed
         self._stream = stream
-        self._sizes = {topic: _partitions(app, topic) for topic in stream.topics}
-        self._largest = _largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
+        self._sizes = {topic: partitions(app, topic) for topic in stream.topics}
+        self._largest = largest_records(app, [name for name in (stream.out, stream.rejected) if name is not None])
         self._check_labels()
         self._check_first_events()
         shared = {"--per-key": stream.field, "--label": keyed.label, "--join": keyed.join}
-        client = app.config.broker_address.as_librdkafka_dict() | {"logger": _silent}
+        client = app.config.broker_address.as_librdkafka_dict() | {"logger": silent}
         check_settings(client, app.config.consumer_group, keyed, shared)
+        app.before_enlarging.append(self._write_growth)
         self.live = Live(keyed, lasting=True)
         app.when_gone.append(self.live.drop)
         sdf = self._sdf(app)
@@ -150,6 +145,7 @@ class Worker:
         self._producer, self._consumer = sdf.processing_context.producer, sdf.processing_context.consumer
         sdf.processing_context.sink_manager.register(self.live)
         sdf.apply(self._take, stateful=True, metadata=True)
+        self._growths = read_growths(client, app.config.consumer_group)
 
     def _sdf(self, app: Application) -> Any:
         """The records, with the right keys."""
@@ -274,8 +270,8 @@ class Worker:
                     [place] = self._consumer.position([tp])
                     low, high = self._consumer.get_watermark_offsets(tp, cached=True)
                     if place.offset < 0 or high < 0:  # nothing was consumed, or fetched, since the start
-                        [place] = self._consumer.committed([tp], timeout=_ANSWER_S)
-                        low, high = self._consumer.get_watermark_offsets(tp, timeout=_ANSWER_S)
+                        [place] = self._consumer.committed([tp], timeout=ANSWER_S)
+                        low, high = self._consumer.get_watermark_offsets(tp, timeout=ANSWER_S)
                     found[tp.partition] = found.get(tp.partition, 0) + max(0, high - max(place.offset, low, 0))
         return found
 
@@ -297,7 +293,7 @@ class Worker:
         if is_keyed and not has_parent:
             return
         events, reasons = [], []
-        for record in _first_records(self.app, self._stream.topic, self._sizes[self._stream.topic]):
+        for record in first_records(self.app, self._stream.topic, self._sizes[self._stream.topic]):
             try:
                 event = read_event(record.value())
             except ValueError:
@@ -320,6 +316,24 @@ class Worker:
         except FeatureMismatchError as error:
             raise ConnectorError(f"kafka topic {self._stream.topic}: --parent: {error}") from error
 
+    def _write_growth(self, partitions: int) -> None:
+        with consumer(self.app) as client:
+            found = {topic: ends(client, topic, partitions) for topic in self._read}
+        client = self.app.config.broker_address.as_librdkafka_dict() | {"logger": silent}
+        write_growth(client, self.app.config.consumer_group, Growth(partitions, found, time.time()))
+
+    @contextlib.contextmanager
+    def _moving_keys(self) -> Iterator[None]:
+        """Give keys that moved their states, where the group had fewer partitions."""
+        if not self._growths:
+            yield
+            return
+        [changelog] = self.app._topic_manager.changelog_topics_list
+        path = Path(self.app.config.state_dir, f"{self.app.config.consumer_group}.moved.sqlite")
+        with MovedStates(self.app, changelog.name, path, self._growths) as moved, Drained(self.app, moved) as drained:
+            self.live.moved, self.app.first_held = moved.find, drained.first_held
+            yield
+
     def run(self, *, until_end: bool = False) -> None:
         """Work until stopped by a signal.
 
@@ -333,9 +347,9 @@ class Worker:
         UnreachableError
             Where brokers cannot be reached, or the work was taken from this worker: it may be started again.
         """
-        watch = _Ending(self.app, self._sources) if until_end else None
+        watch = Ending(self.app, self._sources) if until_end else None
         try:
-            with watch or contextlib.nullcontext():
+            with self._moving_keys(), watch or contextlib.nullcontext():
                 self.app.run()
         except KeyStateError as error:
             raise ConnectorError(f"consumer group {self.app.config.consumer_group}: {error}") from error
@@ -347,33 +361,6 @@ class Worker:
                     f"--effort, or raise `max.message.bytes` of the group's changelog topic, up to {LARGEST_BYTES}"
                 ) from error
             raise UnreachableError(f"{name}: {error}") from error
-
-
-class _Ending(contextlib.AbstractContextManager["_Ending"]):
-    """Stops an application when its group has taken what there was at the start."""
-
-    def __init__(self, app: Application, topics: Sequence[str]) -> None:
-        self._app, self._topics, self._over = app, topics, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Ending:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        with _consumer(self._app, self._app.config.consumer_group) as consumer:
-            for topic in self._topics:  # one after the other: all that is repartitioned is there when the first is done
-                left = {p: high for p in range(_partitions(self._app, topic)) for high in [_end(consumer, topic, p)]}
-                while left := {p: end for p, end in left.items() if _goes_on(consumer, topic, p, end)}:
-                    if self._over.wait(_LOOK_S):
-                        return
-        while not self._over.is_set():  # one that is only just starting does not hear of it
-            self._app.stop()
-            self._over.wait(_LOOK_S)
 
 
 # Events and their keys -------------------------------------------------------------------------------------------
@@ -441,72 +428,3 @@ def _text(value: bytes | None) -> str | None:
 def _shown(value: bytes | None) -> str:
     text = repr(_text(value))
     return text if len(text) <= 60 else text[:60] + "…"
-
-
-# Topics ----------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _consumer(app: Application, group: str | None = None) -> Iterator[Any]:
-    """A client for questions that reads what is committed and commits nothing."""
-    options = {"enable.auto.commit": False, "group.id": group or "streamsvm", "isolation.level": "read_committed"}
-    options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "logger": _silent}
-    consumer = Consumer(app.config.broker_address.as_librdkafka_dict() | options)
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _partitions(app: Application, topic: str) -> int:
-    """How many partitions a topic has."""
-    with _consumer(app) as consumer:
-        try:
-            found = consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-        except KafkaException as error:
-            raise UnreachableError(f"kafka topic {topic}: no broker answers: {error.args[0].str()}") from error
-    if found.error is not None or not found.partitions:
-        reason = "there is no such topic" if found.error is None else found.error.str()
-        raise ConnectorError(f"kafka topic {topic}: {reason}: topics are to be made before")
-    return len(found.partitions)
-
-
-def _largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
-    """The most bytes that each topic takes as one record, key and value; the usual where that may not be asked."""
-    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
-    client = AdminClient(app.config.broker_address.as_librdkafka_dict() | {"logger": _silent})
-    most = dict.fromkeys(topics, _USUAL_BYTES)
-    for resource, found in client.describe_configs(asked, request_timeout=_ANSWER_S).items() if asked else ():
-        with contextlib.suppress(KafkaException, KeyError, TypeError, ValueError):
-            most[resource.name] = int(found.result()["max.message.bytes"].value)
-    return {topic: min(size, LARGEST_BYTES) - _FRAME for topic, size in most.items()}
-
-
-def _end(consumer: Any, topic: str, partition: int) -> int:
-    return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_ANSWER_S)[1])
-
-
-def _goes_on(consumer: Any, topic: str, partition: int, end: int) -> bool:
-    """Whether there are records before an end that the group has not taken; some offsets are of no record."""
-    try:
-        [place] = consumer.committed([TopicPartition(topic, partition)], timeout=_ANSWER_S)
-    except KafkaException:
-        return True
-    if place.offset >= end or not end:
-        return False
-    consumer.assign([TopicPartition(topic, partition, place.offset if place.offset >= 0 else OFFSET_BEGINNING)])
-    found = consumer.poll(_ANSWER_S)
-    if found is None:
-        return True
-    return found.error() is None and found.offset() < end
-
-
-def _first_records(app: Application, topic: str, partitions: int) -> Iterator[Any]:
-    """The first record of each partition that has one."""
-    with _consumer(app) as consumer:
-        left = set(range(partitions))
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
-        while left and (found := consumer.poll(_ANSWER_S)) is not None:
-            if found.partition() in left and found.error() is None:
-                yield found
-            left.discard(found.partition())

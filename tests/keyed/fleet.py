@@ -98,7 +98,7 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
     [topic] = [name for name in consumer.topics() if name.startswith(f"changelog__{group}--")]
     consumer.close()
     kept: dict[bytes, bytes] = {}
-    for record in read(address, topic):
+    for record in sorted(read(address, topic), key=lambda record: record.timestamp):  # a key may have moved
         if ("__column_family__", b"default") in record.headers:  # others are the engine's own
             kept[record.key.partition(b"|")[0]] = record.value
     return {key: value for key, value in kept.items() if value is not None}
@@ -106,12 +106,12 @@ def states(address: str, group: str) -> dict[bytes, bytes]:
 
 def hurried() -> None:
     """Shorten what a worker waits for where it, another worker, or a topic is not as it was."""
-    from streamsvm.keyed import quix, worker
+    from streamsvm.keyed import quix, topics
 
     quix._PRODUCER["transaction.timeout.ms"] = 6000
     quix._CONSUMER |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
     quix._CONSUMER["topic.metadata.refresh.interval.ms"] = 500
-    worker._ANSWER_S = 2.0
+    topics.ANSWER_S = 2.0
 
 
 def dying() -> None:

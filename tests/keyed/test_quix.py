@@ -27,7 +27,8 @@ from connectors.events import ConnectorError
 from streamsvm import CPMClassifier, clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
-from streamsvm.keyed.worker import Figures, Stream, _partitions
+from streamsvm.keyed.topics import partitions
+from streamsvm.keyed.worker import Figures, Stream
 from streamsvm.keyed.worker import Worker as Keyed
 from streamsvm.per_key import _connection
 from tests.kafka.conftest import LOGINS, fill, read, starter
@@ -213,25 +214,60 @@ def test_idle_keys_begin_anew_and_are_removed(broker, topics, tmp_path, run):
     assert len(read(broker, topics[1])) == len(rows)
 
 
-def test_more_partitions_are_taken_and_keys_that_stay_keep_their_state(broker, topic, tmp_path):
+def enlarge(broker, topic, partitions):
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(10)
+
+
+def spread(records, partitions):
+    """As a producer sends them: by a hash of the key."""
+    return [(int(key[1:]) % partitions, key, value, t) for _, key, value, t in records]
+
+
+def test_more_partitions_are_noticed_by_all_workers_and_keys_take_their_state_with_them(broker, topic, tmp_path):
     names = [topic(name, partitions=2) for name in ("events", "predictions", "aside")]
     records = list(customers(600, 20, 2))
-    moved = [(2 + key[-1] % 2, b"m" + key, value.replace(b':"c', b':"mc'), t) for _, key, value, t in records[:100]]
-    moved = [record for record in moved if record[2] != b"{"]
-    one = hurried_worker(tmp_path / "one", *arguments(broker, *names, "wider"))
+    given = arguments(broker, *names, "wider")
+    workers = [hurried_worker(tmp_path / name, *given) for name in ("one", "two")]
     try:
         fill(broker, names[0], records[:300])
-        wait_for(lambda: len(read(broker, names[1])) >= 299, tended=[one])
-        admin = AdminClient({"bootstrap.servers": broker})
-        admin.create_partitions([NewPartitions(names[0], 4)])[names[0]].result(10)
-        time.sleep(0.5)
-        fill(broker, names[0], records[300:] + moved)
-        expected = Expected(records + moved)
-        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), every=1.0, seconds=60, tended=[one])
+        wait_for(lambda: len(read(broker, names[1])) >= 299, tended=workers)
+        enlarge(broker, names[0], 4)
+        wait_for(lambda: all(worker.starts > 1 for worker in workers), tended=workers)
+        fill(broker, names[0], spread(records[300:], 4))
+        expected = Expected(records[:300] + spread(records[300:], 4))
+        wait_for(lambda: not faults(expected, broker, *names[1:], "wider"), every=1.0, seconds=60, tended=workers)
     finally:
-        one.kill()
-    assert "Traceback" not in one.log
-    assert one.starts <= 3
+        for worker in workers:
+            worker.kill()
+    assert "Traceback" not in "".join(worker.log for worker in workers)
+    assert all(worker.starts <= 3 for worker in workers)
+
+
+def test_keys_move_more_than_once_with_events_unread_and_a_kill_before_what_was_moved_is_committed(
+    broker, topic, tmp_path, run
+):
+    names = [topic(name, partitions=2) for name in ("events", "predictions", "aside")]
+    records = list(customers(480, 24, 2))
+    records = records[:120] + spread(records[120:280], 3) + spread(records[280:], 6)
+    given = [*arguments(broker, *names, "moves"), "--until-end"]
+
+    def take(some, folder, **options):
+        fill(broker, names[0], some)
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return run(*given, cwd=tmp_path / folder, timeout=100, **options).returncode
+
+    assert take(records[:120], "one") == 0
+    enlarge(broker, names[0], 3)
+    time.sleep(0.5)
+    assert take(records[120:200], "one", prepare=dying) == 9
+    assert take([], "one", prepare=hurried) == 0
+    fill(broker, names[0], records[200:280])  # unread when there are more
+    enlarge(broker, names[0], 6)
+    time.sleep(0.5)
+    assert take(records[280:380], "two", prepare=hurried) == 0  # with nothing on disk
+    assert take(records[380:], "one", prepare=hurried) == 0
+    assert faults(Expected(records), broker, *names[1:], "moves") == []
 
 
 def test_a_start_with_another_model_is_refused_and_changes_nothing(broker, topics, tmp_path, run):
@@ -308,7 +344,7 @@ def test_a_parent_that_knows_no_feature_of_the_first_events_is_refused(alone, mo
     worker, _ = alone
     worker.keyed = KeyedClassifier(CPMClassifier(), label=LABEL, ignore=(FIELD,), parent=parent)
     worker.app, worker._sizes = None, {"events": 2}
-    monkeypatch.setattr("streamsvm.keyed.worker._first_records", first)
+    monkeypatch.setattr("streamsvm.keyed.worker.first_records", first)
     with pytest.raises(ConnectorError, match=r"--parent: the model has learned none of the 2 features .*but f0"):
         worker._check_first_events()
     parent.learn_one({"other": 1.0}, "a")
@@ -382,7 +418,7 @@ def test_what_the_engine_calls_the_options_of_a_url(started, topic, tmp_path, li
     address = getattr(started, listener)
     connection = _connection(f"kafka://{address}/events?{query}", address)
     app = Application(connection, consumer_group="g", state_dir=tmp_path, loglevel=None)
-    assert _partitions(app, topic("events", partitions=2)) == 2
+    assert partitions(app, topic("events", partitions=2)) == 2
 
 
 def test_what_partitions_and_events_ahead_may_take_of_memory_is_bounded(tmp_path):

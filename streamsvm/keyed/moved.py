@@ -1,0 +1,252 @@
+"""States of keys that producers send to another partition, since their topic was given more.
+
+A key's state is in the partition of its events, and in no other. Once a topic has more partitions, many keys come in
+another one. Which these are only producers know; so each worker keeps a copy of the states of all partitions, read from
+the changelog, in which it looks up keys that it has no current state of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm.keyed.topics import ANSWER_S, Watch, consumer, end, partitions
+
+# isort: split
+import orjson
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from quixstreams.state.metadata import (
+    CHANGELOG_CF_MESSAGE_HEADER,
+    CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER,
+    CHANGELOG_TTL_STAMPED_HEADER,
+    SEPARATOR,
+)
+from quixstreams.state.rocksdb.ttl_codec import TTL_STAMP_BYTES
+
+from streamsvm.keyed.classifier import STATE
+from streamsvm.keyed.group import Growth
+from streamsvm.keyed.quix import TRANSACTION_S, Application
+
+logger = logging.getLogger("streamsvm.keyed")
+
+_SUFFIX = SEPARATOR + orjson.dumps(STATE)
+_BATCH, _BATCH_BYTES = 5000, 16 * 1024 * 1024
+_BUSY_S = 60.0
+_FOLLOWED_S = 900.0  # producers ask for the partitions of a topic each 5 minutes by default
+_EACH_S = 1.0
+_PATIENCE_S = TRANSACTION_S + 30.0
+
+_TABLES = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS states (
+    key BLOB, partition INTEGER, written INTEGER, processed BLOB, state BLOB, PRIMARY KEY (key, partition)
+);
+CREATE TABLE IF NOT EXISTS places (partition INTEGER PRIMARY KEY, place INTEGER);
+"""
+
+
+class MovedStates(contextlib.AbstractContextManager["MovedStates"]):
+    """The states that keys had in each partition when its changelog was read last, on disk.
+
+    Parameters
+    ----------
+    app
+        The application.
+    changelog
+        The topic in which it keeps states.
+    path
+        The file for the copy. It may be lost: it is then read again.
+    growths
+        When the topics of events got more partitions.
+    """
+
+    def __init__(self, app: Application, changelog: str, path: Path, growths: Sequence[Growth]) -> None:
+        self.growths = growths
+        self._app, self._changelog, self._path = app, changelog, path
+        self._until = growths[-1].at + _FOLLOWED_S
+        self._next = 0.0
+
+    def __enter__(self) -> MovedStates:
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = stack.enter_context(contextlib.closing(self._open()))
+            self._client = stack.enter_context(consumer(self._app))
+            began = time.monotonic()
+            n = self.catch_up()
+            logger.info(
+                "kafka topic %s: had %s partitions before: %d states were read in %.1f s, for keys that moved",
+                *(self._changelog, " and ".join(str(growth.partitions) for growth in self.growths)),
+                *(n, time.monotonic() - began),
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def find(self, partition: int, key: Hashable, own: bytes | None) -> bytes | None:
+        """The state of a key that is not live.
+
+        A state that is no longer what was read last was written since, by this worker: the key is here already.
+        Otherwise the newest state counts, in whatever partition.
+
+        Parameters
+        ----------
+        partition
+            Where it has an event.
+        key
+            The key.
+        own
+            Its state there.
+        """
+        if own is None and time.monotonic() >= self._next and time.time() < self._until:
+            self.catch_up()
+        query = "SELECT partition, written, processed, state FROM states WHERE key = ?"
+        rows = {row[0]: row for row in self._db.execute(query, (key,))}
+        mine = rows.pop(partition, None)
+        if own is not None and (mine is None or mine[3] != own):
+            return own
+        if not rows:
+            return own
+        newest = max(rows.values(), key=self._rank)
+        return own if own is not None and self._rank(mine) >= self._rank(newest) else newest[3]
+
+    def _rank(self, row: Any) -> tuple[int, int]:
+        """States rank by how many partitions there were, then by their time: clocks of workers may differ."""
+        partition, written, processed, _ = row
+        offsets = orjson.loads(processed or b"{}") or {}
+        for i in range(len(self.growths), 0, -1):
+            growth = self.growths[i - 1]
+            if partition >= growth.partitions or any(
+                offset >= growth.ends[topic][partition] for topic, offset in offsets.items() if topic in growth.ends
+            ):
+                return i, written
+        return 0, written
+
+    def catch_up(self) -> int:
+        """Read what was committed to the changelog since it was read last; how many records."""
+        left, begin = self._left()
+        if not left:
+            self._next = time.monotonic() + _EACH_S
+            return 0
+        self._client.assign([TopicPartition(self._changelog, p, begin[p]) for p in left])
+        batch: list[Any] = []
+        n = size = 0
+        deadline = time.monotonic() + _PATIENCE_S
+        while left:
+            found = self._client.poll(ANSWER_S)
+            if found is None:
+                if time.monotonic() > deadline:  # a transaction that does not end, or no broker
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                continue
+            if found.error() is None:
+                batch.append(found)
+                size += len(found.value() or b"")
+                deadline = time.monotonic() + _PATIENCE_S
+            elif found.error().code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(found.error())
+            ended = found.offset() + (found.error() is None) >= left.get(found.partition(), 0)
+            if ended:
+                left.pop(found.partition(), None)
+            if len(batch) >= _BATCH or size >= _BATCH_BYTES or not left:
+                self._store(batch)
+                n, size = n + len(batch), 0
+                batch.clear()
+        self._client.unassign()
+        self._next = time.monotonic() + _EACH_S
+        return n
+
+    def _left(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Where partitions of the changelog end that were not read so far, and where to go on."""
+        n = partitions(self._app, self._changelog)
+        ends = {p: end(self._client, self._changelog, p) for p in range(n)}
+        places: dict[int, int] = dict(self._db.execute("SELECT partition, place FROM places"))
+        if any(place > ends.get(p, 0) for p, place in places.items()):  # of a topic that was there before
+            self._db.executescript("BEGIN IMMEDIATE; DELETE FROM states; DELETE FROM places; COMMIT;")
+            places = {}
+        begin = {p: places.get(p, 0) for p in ends}
+        return {p: stop for p, stop in ends.items() if begin[p] < stop}, begin
+
+    def _store(self, records: Sequence[Any]) -> None:
+        """Take over the last record of each key; not what another worker with the same file has taken already."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            places = dict(self._db.execute("SELECT partition, place FROM places"))
+            rows: dict[tuple[bytes, int], Any] = {}
+            for record in records:
+                partition, offset, key = record.partition(), record.offset(), record.key()
+                if offset < places.get(partition, 0):
+                    continue
+                places[partition] = offset + 1
+                headers = dict(record.headers() or ())
+                if headers.get(CHANGELOG_CF_MESSAGE_HEADER) != b"default" or not key.endswith(_SUFFIX):
+                    continue
+                value, key = record.value(), key.removesuffix(_SUFFIX)
+                if value is not None and CHANGELOG_TTL_STAMPED_HEADER in headers:
+                    value = value[TTL_STAMP_BYTES:]
+                processed = headers.get(CHANGELOG_PROCESSED_OFFSETS_MESSAGE_HEADER)
+                rows[key, partition] = (key, partition, record.timestamp()[1], processed, value)
+            kept, gone = [row for row in rows.values() if row[4] is not None], [k for k in rows if rows[k][4] is None]
+            self._db.executemany("REPLACE INTO states VALUES (?, ?, ?, ?, ?)", kept)
+            self._db.executemany("DELETE FROM states WHERE key = ? AND partition = ?", gone)
+            self._db.executemany("REPLACE INTO places VALUES (?, ?)", places.items())
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        """The copy; where the file is damaged, an empty one."""
+        for path in (self._path, self._path):
+            db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            try:
+                db.executescript(_TABLES)
+                return db
+            except sqlite3.OperationalError:
+                db.close()
+                raise
+            except sqlite3.DatabaseError:
+                db.close()
+                path.unlink()
+        raise OSError(f"{self._path}: cannot be written")
+
+
+class Drained(Watch):
+    """Has new partitions wait until the group has taken the events from before there were any.
+
+    Otherwise a key that moved would begin there without what it learns from events that are still to be read.
+
+    Parameters
+    ----------
+    app
+        The application.
+    moved
+        The states, which are read again before a partition goes on.
+    """
+
+    def __init__(self, app: Application, moved: MovedStates) -> None:
+        super().__init__(app)
+        self._moved, self._done, self._seen = moved, 0, 0
+
+    def first_held(self) -> int | None:
+        """The first partition that is to wait; None where none is."""
+        growths, done = self._moved.growths, self._done
+        if done > self._seen:
+            self._seen = done
+            self._moved.catch_up()
+        return growths[done].partitions if done < len(growths) else None
+
+    def _watch(self) -> None:
+        with consumer(self._app, self._app.config.consumer_group) as client:
+            for growth in self._moved.growths:
+                for topic, ends in growth.ends.items():
+                    if not self._taken(client, topic, dict(enumerate(ends))):
+                        return
+                self._done += 1

@@ -1,0 +1,141 @@
+"""What is asked of brokers about topics: partitions, sizes, ends, first records, what a group has taken."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+# Before the engine: what its own dependencies are going to deprecate is not said.
+from streamsvm.keyed.quix import LARGEST_BYTES, Application
+
+# isort: split
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from connectors.events import ConnectorError, UnreachableError
+
+ANSWER_S = 10.0
+_LOOK_S = 0.5
+_USUAL_BYTES, _FRAME = 1_000_000, 1024  # what topics take by default; what a record takes beside key and value
+
+silent = logging.getLogger("streamsvm.keyed.client")
+silent.propagate = False
+silent.addHandler(logging.NullHandler())  # what matters is said here, in our own words
+
+
+@contextlib.contextmanager
+def consumer(app: Application, group: str | None = None) -> Iterator[Any]:
+    """A client for questions that reads what is committed and commits nothing."""
+    options = {"enable.auto.commit": False, "group.id": group or "streamsvm", "isolation.level": "read_committed"}
+    options |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20, "logger": silent}
+    client = Consumer(app.config.broker_address.as_librdkafka_dict() | options)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def partitions(app: Application, topic: str) -> int:
+    """How many partitions a topic has."""
+    with consumer(app) as client:
+        try:
+            found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        except KafkaException as error:
+            raise UnreachableError(f"kafka topic {topic}: no broker answers: {error.args[0].str()}") from error
+    if found.error is not None or not found.partitions:
+        reason = "there is no such topic" if found.error is None else found.error.str()
+        raise ConnectorError(f"kafka topic {topic}: {reason}: topics are to be made before")
+    return len(found.partitions)
+
+
+def largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
+    """The most bytes that each topic takes as one record, key and value; the usual where that may not be asked."""
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    client = AdminClient(app.config.broker_address.as_librdkafka_dict() | {"logger": silent})
+    most = dict.fromkeys(topics, _USUAL_BYTES)
+    for resource, found in client.describe_configs(asked, request_timeout=ANSWER_S).items() if asked else ():
+        with contextlib.suppress(KafkaException, KeyError, TypeError, ValueError):
+            most[resource.name] = int(found.result()["max.message.bytes"].value)
+    return {topic: min(size, LARGEST_BYTES) - _FRAME for topic, size in most.items()}
+
+
+def end(client: Any, topic: str, partition: int) -> int:
+    return int(client.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)[1])
+
+
+def ends(client: Any, topic: str, n: int) -> list[int]:
+    """Where each of so many partitions ends."""
+    return [end(client, topic, partition) for partition in range(n)]
+
+
+def goes_on(client: Any, topic: str, partition: int, stop: int) -> bool:
+    """Whether there are records before an end that the group has not taken; some offsets are of no record."""
+    try:
+        [place] = client.committed([TopicPartition(topic, partition)], timeout=ANSWER_S)
+    except KafkaException:
+        return True
+    if place.offset >= stop or not stop:
+        return False
+    client.assign([TopicPartition(topic, partition, place.offset if place.offset >= 0 else OFFSET_BEGINNING)])
+    found = client.poll(ANSWER_S)
+    if found is None:
+        return True
+    return found.error() is None and found.offset() < stop
+
+
+def first_records(app: Application, topic: str, partitions: int) -> Iterator[Any]:
+    """The first record of each partition that has one."""
+    with consumer(app) as client:
+        left = set(range(partitions))
+        client.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in left])
+        while left and (found := client.poll(ANSWER_S)) is not None:
+            if found.partition() in left and found.error() is None:
+                yield found
+            left.discard(found.partition())
+
+
+class Watch(contextlib.AbstractContextManager["Watch"]):
+    """Watches what a group takes, in a thread of its own, as long as it is entered."""
+
+    def __init__(self, app: Application) -> None:
+        self._app, self._over = app, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        raise NotImplementedError
+
+    def _taken(self, client: Any, topic: str, ends: Mapping[int, int]) -> bool:
+        """Wait until the group has come to these ends of partitions; whether it did before this is over."""
+        left = dict(ends)
+        while left := {p: stop for p, stop in left.items() if goes_on(client, topic, p, stop)}:
+            if self._over.wait(_LOOK_S):
+                return False
+        return True
+
+
+class Ending(Watch):
+    """Stops an application when its group has taken what there was at the start."""
+
+    def __init__(self, app: Application, topics: Sequence[str]) -> None:
+        super().__init__(app)
+        self._topics = topics
+
+    def _watch(self) -> None:
+        with consumer(self._app, self._app.config.consumer_group) as client:
+            for topic in self._topics:  # one after the other: all that is repartitioned is there when the first is done
+                if not self._taken(client, topic, dict(enumerate(ends(client, topic, partitions(self._app, topic))))):
+                    return
+        while not self._over.is_set():  # one that is only just starting does not hear of it
+            self._app.stop()
+            self._over.wait(_LOOK_S)
