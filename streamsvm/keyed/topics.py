@@ -63,6 +63,7 @@ def largest_records(app: Application, topics: Sequence[str]) -> dict[str, int]:
 
 
 def end(client: Any, topic: str, partition: int) -> int:
+    """Where a partition ends."""
     return int(client.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)[1])
 
 
