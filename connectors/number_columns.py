@@ -33,7 +33,7 @@ def numbers(name: str, cells: Cells, bad: Bad, missing: frozenset[str] = MISSING
     (array([ 1., nan, nan]), {2: "'x' is not a number: 'one'"})
     """
     if "_" not in "".join(cells):
-        if missing is MISSING_NUMBERS:  # of which none is a number
+        if missing is MISSING_NUMBERS:  # none of these texts is a number
             with contextlib.suppress(ValueError):
                 return np.fromiter(map(float, cells), np.float64, len(cells))
         with contextlib.suppress(ValueError):
@@ -129,7 +129,7 @@ class NumberColumns:
         self.is_sampled = False
         """Whether the first events of a stream that names its columns event by event were looked at."""
         self._rejected: dict[str, Counter[str]] = {}
-        self._open = {name for name, kind in roles.types.items() if kind == "number"}  # of which no value was seen
+        self._open = {name for name, kind in roles.types.items() if kind == "number"}  # no value seen yet
 
     @property
     def decided(self) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def guess(
     notices
         Where it is said.
     declared
-        The only spelling to try, of which nothing is said.
+        The only spelling to try, without a warning.
     are_numbers
         Whether the column is declared as numbers.
 
@@ -230,7 +230,7 @@ def _report(name: str, what: str, remedy: str, are_numbers: bool, notices: Notic
 
 
 def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None) -> None:
-    """Warn of a column of categories of which more than half look like numbers, in whatever spelling.
+    """Warn of a column of categories where more than half of the texts look like numbers.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: S
 
 
 def _warn_of_more_beside(name: str, cells: Sequence[str], notices: Notices) -> None:
-    """Warn of a column of which more than half are different numbers with one of few texts beside them."""
+    """Warn of a column where more than half of the texts are different numbers with a unit beside them."""
     found = {cell: (n, match.groups()) for cell, n in Counter(cells).items() if (match := _BESIDE.fullmatch(cell))}
     are_many = 2 * sum(n for n, _ in found.values()) > len(cells) and len(found) >= _FEWEST_DIFFERENT
     if are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE:

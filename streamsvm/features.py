@@ -189,9 +189,8 @@ class FeatureSpace:
         self._accepted: Any = None  # the names, or the width, of the last rows whose names were compared
         self._doubts = ""
         self._strangers = Strangers()
-        self._of_other_kind: dict[
-            Hashable, int
-        ] = {}  # how many values to predict were texts under a number, or numbers
+        # How many values to predict were texts where numbers were learned, or numbers where texts were.
+        self._of_other_kind: dict[Hashable, int] = {}
         self._other_kinds: dict[Hashable, str] = {}  # what was said of such names
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
@@ -408,12 +407,8 @@ class FeatureSpace:
         found = [*map(self._why_left_out, self.left_out), *map(datetimes.notice, self.timed)]
         found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
         found += [_mixed_notice(name, next(iter(self._strings[name]))) for name in self._mixed()]
-        return (
-            found
-            + self.noticed
-            + [*self._other_kinds.values()]
-            + list(filter(None, (self._doubts, self._strangers.notice)))
-        )
+        found += [*self.noticed, *self._other_kinds.values()]
+        return found + list(filter(None, (self._doubts, self._strangers.notice)))
 
     def _mixed(self) -> list[Hashable]:
         """Names of numbers and of texts."""
@@ -910,7 +905,7 @@ def _are_numbers_in_texts(strings: Iterable[str]) -> bool:
 
 def _mixed_notice(name: Hashable, text: str) -> str:
     return (
-        f"feature {name!r} has numbers and texts such as {shown(text)}, each of which is a category of its own: give "
+        f"feature {name!r} has numbers and texts such as {shown(text)}; each text becomes a category of its own: give "
         "None where a value is missing (--missing), and numbers as float(...)"
     )
 

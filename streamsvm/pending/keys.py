@@ -10,7 +10,7 @@ from typing import Any
 from connectors.held import Texts
 from streamsvm.models import encode_label
 
-MANY_LABELS = 1_000  # none of which finds its event, before a warning
+MANY_LABELS = 1_000  # a warning comes where so many labels find no event
 _KEPT = 1_000  # keys of each side
 
 
