@@ -922,15 +922,16 @@ def _logging(quiet: bool | None) -> Iterator[None]:
     level = logging.WARNING if quiet else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    loggers = [logging.getLogger(name) for name in ("streamsvm", "connectors")]
-    for logger in loggers:
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("streamsvm", "connectors"))}
+    for logger in levels:
         logger.addHandler(handler)
         logger.setLevel(level)
     try:
         yield
     finally:
-        for logger in loggers:
+        for logger, before in levels.items():
             logger.removeHandler(handler)
+            logger.setLevel(before)
 
 
 def _progress(every_s: float) -> Any:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -153,6 +154,14 @@ def test_progress_lines_and_quiet(streamsvm: Streamsvm, tmp_path: Path) -> None:
     assert "accuracy 0." in result.stderr
     result = streamsvm("run", "in.csv", "--label", "y", "--ignore", "site", *GAUSSIAN, "--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_quiet_run_silences_nothing_that_comes_after_it(in_process: Any, tmp_path: Path) -> None:
+    write_identifiers(tmp_path / "in.csv", 100)
+    loggers = [logging.getLogger(name) for name in ("streamsvm", "connectors")]
+    levels = [logger.level for logger in loggers]
+    in_process("in.csv", "--label", "y", *CPM, "--quiet")
+    assert [logger.level for logger in loggers] == levels
 
 
 def test_many_classes(streamsvm: Streamsvm, tmp_path: Path) -> None:
