@@ -173,6 +173,11 @@ class TextColumns:
         """How close a column of numbers is to being mixed: each text counts for nine numbers."""
 
     @property
+    def categories(self) -> list[str]:
+        """The features whose values the source declares."""
+        return [name for name in self._features if name in self._allowed]
+
+    @property
     def decided(self) -> dict[str, Any]:
         """What is decided so far, as JSON."""
         found = {"types": dict(self.types), "strays": dict(self.strays), "units": dict(self.times.guesses)}

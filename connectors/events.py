@@ -401,6 +401,15 @@ class Noticing(Protocol):
 
 
 @runtime_checkable
+class Declaring(Protocol):
+    """A source that declares which of its features are categories."""
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Their names, as far as its header was read."""
+
+
+@runtime_checkable
 class Ending(Protocol):
     """A live source that knows whether it has reached what is its end for now."""
 

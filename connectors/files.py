@@ -214,6 +214,11 @@ class TextSource(AheadSource):
         return self._format.notices
 
     @property
+    def categories(self) -> Sequence[str]:
+        """The features whose values the file declares, as ARFF does."""
+        return self._format.categories
+
+    @property
     def _unit(self) -> str:
         """What is counted."""
         return "element" if isinstance(self._stream, ArrayLines) and self._stream.is_array else "line"

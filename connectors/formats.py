@@ -50,6 +50,10 @@ class TextFormat(Protocol):
     def notices(self) -> Sequence[str]:
         """What it has warned of."""
 
+    @property
+    def categories(self) -> Sequence[str]:
+        """The features whose values it declares."""
+
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken.
 
@@ -141,6 +145,11 @@ class TypedColumns:
         """What was warned of."""
         return () if self._columns is None else self._columns.numbers.notices
 
+    @property
+    def categories(self) -> Sequence[str]:
+        """The features whose values the source declares."""
+        return () if self._columns is None else self._columns.categories
+
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken."""
         if self._columns is not None:
@@ -167,6 +176,11 @@ class TypedValues:
     @property
     def notices(self) -> Sequence[str]:
         """None."""
+        return ()
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """None is declared."""
         return ()
 
     def restore(self, decided: Mapping[str, Any]) -> None:

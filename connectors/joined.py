@@ -18,6 +18,7 @@ from connectors.events import (
     Acknowledged,
     Batch,
     ConnectorError,
+    Declaring,
     Ending,
     Lagging,
     LateLabels,
@@ -98,6 +99,11 @@ class JoinedSource(Source):
     def notices(self) -> list[str]:
         """What both have warned of."""
         return [notice for one in (self.events, self.labels) if isinstance(one, Noticing) for notice in one.notices]
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Those of the events."""
+        return self.events.categories if isinstance(self.events, Declaring) else ()
 
     @property
     def stalls(self) -> int:

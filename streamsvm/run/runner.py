@@ -21,6 +21,7 @@ from connectors.events import (
     Advancing,
     Batch,
     ConnectorError,
+    Declaring,
     Lagging,
     Noticing,
     Position,
@@ -35,7 +36,7 @@ from streamsvm.clock import compile_seconds, working_time
 from streamsvm.labels import twin_notices
 from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
-from streamsvm.run.abilities import Insight, Persistent, Refits, notices_of
+from streamsvm.run.abilities import Categorical, Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions, of_two
 from streamsvm.run.errors import RunError, SetupError
@@ -290,7 +291,7 @@ class Runner:
         self._begun = Begun()
         self._stopping = self._unflushed = False
         self._order_notice = ""
-        self._is_unknown = self.report.learned_before > 0  # whether the model has learned features of this stream
+        self._is_unknown = True  # whether no event of this stream has come
         self._waits_for = "model"
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
         self._looked = (0, 0)  # events predicted and set aside at the last look at how many are
@@ -446,7 +447,7 @@ class Runner:
         report, metrics = self.report, self.report.metrics
         if self._is_unknown and len(batch):
             self._is_unknown = False
-            check_names(self.model, batch)
+            self._introduce(batch)
         batch_size, batch = len(batch), _with_labels(batch)
         before = working_time()
         if self._late is None:
@@ -480,6 +481,13 @@ class Runner:
             report.examples += kept.rejected[: _EXAMPLES - len(report.examples)]
             report.rejects.add(kept.rejected)
             self._warn_of_rejects(kept.rejected[-1].reason)
+
+    def _introduce(self, batch: Batch) -> None:
+        """Let the model know what the stream declares, and compare its first events with those learned before."""
+        if isinstance(self.model, Categorical) and isinstance(self.source, Declaring):
+            self.model.keep_categories(self.source.categories)
+        if self.report.learned_before and self.report.resumed is None:
+            check_names(self.model, batch)
 
     def _step(self, batch: Batch) -> Answers:
         """Test, then train."""
@@ -676,7 +684,7 @@ class Runner:
             raise  # nothing is wrong with what is there
         except (ConnectorError, OSError, *DAMAGED) as error:
             raise SetupError(f"cannot go on from the checkpoint in {checkpoint.directory}: {error}") from error
-        self._position, self._is_unknown = snapshot.source, False
+        self._position = snapshot.source
         self.report.resumed = self.report.metrics.taken
 
     def _identity(self, window: int) -> dict[str, str]:

@@ -121,6 +121,20 @@ def test_what_a_loaded_model_left_out_can_be_kept(in_process: Any, tmp_path: Pat
     assert len(package.load("two.svm")._space) > 1500
 
 
+def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Path) -> None:
+    declared = ",".join(map(str, range(4000)))
+    header = f"@attribute day {{{declared}}}\n@attribute text string\n@attribute y {{a,b}}\n@data\n"
+    rows = [f"{i * 7919 % 4000},{i % 23},{'ab'[i % 7 < 3]}\n" for i in range(700)]
+    (tmp_path / "in.arff").write_text(header + "".join(rows))
+    out, err = in_process("in.arff", *CPM, "--save", "whole.svm")
+    assert "'day'" not in err
+    assert "feature 'day'" not in out
+    kept = ("--checkpoint", "state", "--checkpoint-every", 100)
+    for events in (60, 700):  # before and after there is doubt
+        in_process("in.arff", *CPM, "--save", "part.svm", *kept, "--max-events", events)
+    assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
+
+
 def test_a_label_that_looks_like_an_identifier_is_told(in_process: Any, tmp_path: Path) -> None:
     write_identifiers(tmp_path / "in.csv", 600)
     out, err = in_process("in.csv", "--label", "id", *CPM, "--types", "when:ignore")
