@@ -18,7 +18,7 @@ from connectors.cells import Bad, Cells, shown
 from connectors.counters import is_index, warn_if_counter
 from connectors.events import ConnectorError, Features, Table
 from connectors.held import Coded, Texts
-from connectors.notices import Notices
+from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns
 from connectors.options import MISSING, MISSING_NUMBERS, Roles
 from connectors.spelling import warn_of_sentinels
@@ -195,6 +195,10 @@ class TextColumns:
 
     def decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
         """Decide the undecided columns by rows seen at the start; units of times by those of a whole file."""
+        with self.numbers.notices.together():
+            self._decide(source, rows, whole)
+
+    def _decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
         self._decide_unnamed(source, rows)
         undecided = [name for name in self._features if name not in self.types]
         for name in self._features:
@@ -214,12 +218,13 @@ class TextColumns:
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
         """Warn of those features among the columns that are numbers and only count up."""
-        for name in names:
-            if name in self._features and self.types.get(name) == "number":
-                cells = [row[self._index[name]] for row in rows]
-                values = self.numbers.read(name, cells, {})
-                warn_if_counter(name, values, self.numbers.notices)
-                warn_of_sentinels(name, values.tolist(), self.numbers.notices, cells)
+        with self.numbers.notices.together():
+            for name in names:
+                if name in self._features and self.types.get(name) == "number":
+                    cells = [row[self._index[name]] for row in rows]
+                    values = self.numbers.read(name, cells, {})
+                    warn_if_counter(name, values, self.numbers.notices)
+                    warn_of_sentinels(name, values.tolist(), self.numbers.notices, cells)
 
     def _decide_unnamed(self, source: str, rows: Sequence[Cells]) -> None:
         """Leave out unnamed columns that are empty, and the index that pandas writes as the first column."""
@@ -279,8 +284,9 @@ class TextColumns:
         """The cells of n rows by column; numbers, NaN where missing, and times may be such already."""
         bad: Bad = {}
         table: Table = {}
-        for name in self._features:
-            table |= self.feature(name, cells[name], bad)
+        with self.numbers.notices.together():
+            for name in self._features:
+                table |= self.feature(name, cells[name], bad)
         label, key, time = (None if name is None else cells[name] for name in self._others())
         assert not isinstance(label, np.ndarray), "only numbers and times are arrays"
         assert not isinstance(key, np.ndarray), "only numbers and times are arrays"
@@ -361,11 +367,12 @@ class TextColumns:
                 self.numbers.count_text(name, cells[i])
         if turn is None:
             return column
-        ways = f"--types {name}:number rejects their events, --missing names those that are missing values"
-        self.numbers.notices.say(
-            f"column {name!r}, so far of numbers, holds texts such as {shown(cells[turn])}: from there on they are "
-            f"categories; {self.numbers.spelling_of(name, cells[turn]) or ways}"
+        ways = "--types {name}:number rejects their events, --missing names those that are missing values"
+        form = (
+            "column {name!r}, so far of numbers, holds texts such as {text}: from there on they are categories; "
+            f"{self.numbers.spelling_of(name, cells[turn]) or ways}"
         )
+        self.numbers.notices.say(Notice.of(form, name, text=shown(cells[turn])))
         self.types[name] = "mixed"
         before = np.array([None if math.isnan(number) else number for number in column[:turn].tolist()], dtype=object)
         return np.concatenate([before, self._mixed(name, cells[turn:])])

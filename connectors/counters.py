@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.notices import Notices
+from connectors.notices import Notice, Notices
 from connectors.times import unit_of
 
 _FEWEST, _FEWEST_WITH_TIES = 50, 500
@@ -46,14 +46,14 @@ def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
     """Warn of a feature that only counts up."""
     if not counts_up(values):
         return
-    option = shlex.quote(name)
-    remedy = f"--ignore {option} leaves it out"
+    remedy = "--ignore {option} leaves it out"
     if _are_times(values[~np.isnan(values)]):
-        remedy = f"--time {option} takes it as the time of the event, {remedy}"
-    notices.say(
-        f"column {name!r} only counts up in the first {len(values)} rows, as row numbers and times do, and is learned "
-        f"as a feature: {remedy} (--types {shlex.quote(f'{name}:number')} keeps it without this warning)"
+        remedy = f"--time {{option}} takes it as the time of the event, {remedy}"
+    form = (
+        f"column {{name!r}} only counts up in the first {len(values)} rows, as row numbers and times do, and is "
+        f"learned as a feature: {remedy} (--types {{kept}} keeps it without this warning)"
     )
+    notices.say(Notice.of(form, name, option=shlex.quote(name), kept=shlex.quote(f"{name}:number")))
 
 
 def is_index(cells: Sequence[str]) -> bool:

@@ -70,7 +70,7 @@ class JsonFormat(TypedValues):
     @property
     def notices(self) -> Sequence[str]:
         """What it has warned of."""
-        return self.numbers.notices
+        return self.numbers.notices.texts
 
     def restore(self, decided: Mapping[str, Any]) -> None:
         """Go back to what was decided when a position was taken."""
@@ -126,6 +126,10 @@ class JsonFormat(TypedValues):
     def _look_at(self, rows: Sequence[Any], *, is_file: bool = True) -> None:
         """Decide which texts are numbers, and warn of numbers that count up or stand for missing values."""
         self.numbers.is_sampled = True
+        with self.numbers.notices.together():
+            self._look_at_each(rows, is_file)
+
+    def _look_at_each(self, rows: Sequence[Any], is_file: bool) -> None:
         for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
             values = [row.get(name) for row in rows]
             kinds = set(map(type, values))

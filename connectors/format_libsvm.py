@@ -14,7 +14,7 @@ from connectors.counters import counts_up
 from connectors.events import ConnectorError, SparseRows
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
-from connectors.notices import Notices
+from connectors.notices import Notice, Notices
 from connectors.number_columns import number_of
 from connectors.options import MISSING, Options
 from connectors.spelling import sentinels
@@ -46,7 +46,7 @@ class LibsvmFormat(TypedValues):
     @property
     def notices(self) -> Sequence[str]:
         """What it has warned of."""
-        return self._notices
+        return self._notices.texts
 
     def decide(self, rows: Sequence[Any], whole: bool) -> None:
         """Warn of numbers that count up or stand for missing values, in features that at least 50 lines have."""
@@ -57,18 +57,22 @@ class LibsvmFormat(TypedValues):
         assert isinstance(features, SparseRows)
         order = np.argsort(features.indices, kind="stable")
         names, starts, counts = np.unique(features.indices[order], return_index=True, return_counts=True)
+        found = []
         for k in np.flatnonzero(counts >= _FEWEST):
-            values = features.values[order[starts[k] : starts[k] + counts[k]]]
+            name, values = int(names[k]), features.values[order[starts[k] : starts[k] + counts[k]]]
             if counts_up(values):
-                self._notices.say(
-                    f"feature {names[k]} only counts up in the first {len(rows)} lines, as row numbers and times do, "
+                counting = (
+                    f"feature {{name}} only counts up in the first {len(rows)} lines, as row numbers and times do, "
                     "and is learned: leave its pairs out"
                 )
+                found.append(Notice.of(counting, name))
             for text, share in sentinels(values.tolist()).items():
-                self._notices.say(
-                    f"feature {names[k]}: {text} in {100.0 * share:.0f} % of its first values looks like a missing "
-                    "value, and is learned as a number: leave such pairs out"
+                missing = (
+                    f"feature {{name}}: {text} in {{share:.0f}} % of its first values looks like a missing value, and "
+                    "is learned as a number: leave such pairs out"
                 )
+                found.append(Notice.of(missing, name, share=100.0 * share))
+        self._notices.say(*found)
 
     def events(self, rows: Sequence[Any]) -> Events:
         """All lines at once; where that fails, line by line to find those at fault."""

@@ -143,7 +143,7 @@ class TypedColumns:
     @property
     def notices(self) -> Sequence[str]:
         """What was warned of."""
-        return () if self._columns is None else self._columns.numbers.notices
+        return () if self._columns is None else self._columns.numbers.notices.texts
 
     @property
     def categories(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.cells import Bad, Cells, is_missing, shown
-from connectors.notices import Notices
+from connectors.notices import Notice, Notices
 from connectors.options import MISSING_NUMBERS, Roles
 from connectors.spelling import LONGEST, SPELLINGS, SpelledNumbers, Spelling, guess, warn_of_texts
 
@@ -200,11 +200,12 @@ class NumberColumns:
         for name, cells in columns.items():
             pointed = [cell for cell in cells if "." in cell and is_number(cell)] if self.is_plain(name) else []
             if pointed and all(map(_THOUSANDS.fullmatch, pointed)):
-                self.notices.say(
-                    f"column {name!r}: numbers such as {shown(pointed[0])} are read with a decimal point, though other "
-                    f"columns have decimal commas: --decimal , --thousands . reads thousands (--types {name}:number "
-                    "confirms the point)"
+                form = (
+                    "column {name!r}: numbers such as {example} are read with a decimal point, though other columns "
+                    "have decimal commas: --decimal , --thousands . reads thousands (--types {name}:number confirms "
+                    "the point)"
                 )
+                self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
 
     def spelling_of(self, name: str, cell: str) -> str:
         """How options read a cell as a number that its column does not, nothing where none does."""
@@ -219,11 +220,12 @@ class NumberColumns:
 
     def _take_markers(self, name: str, shares: Mapping[str, float]) -> None:
         for text, share in shares.items():
-            self.notices.say(
-                f"column {name!r} holds numbers and, in {100 * share:.0f} % of its first cells, the text "
-                f"{shown(text)}, which is read as missing: --types {name}:category keeps all as texts, --missing names "
-                "such texts for all columns"
+            form = (
+                "column {name!r} holds numbers and, in {share:.0f} % of its first cells, the text {text}, which is "
+                "read as missing: --types {name}:category keeps all as texts, --missing names such texts for all "
+                "columns"
             )
+            self.notices.say(Notice.of(form, name, share=100 * share, text=shown(text)))
         if shares:
             self.markers[name] = list(shares)
 
@@ -262,10 +264,11 @@ class NumberColumns:
             self.notices.say(str(error))
             return None
         if kind == "category" and name not in self._roles.types:
-            self.notices.say(
-                f"column {name!r} is empty in the first rows, and is read as categories because of its first value, "
-                f"{shown(first)}: --types {name}:number rejects such values"
+            form = (
+                "column {name!r} is empty in the first rows, and is read as categories because of its first value, "
+                "{first}: --types {name}:number rejects such values"
             )
+            self.notices.say(Notice.of(form, name, first=shown(first)))
         return kind
 
     def number_or_text(self, name: str, cell: str) -> float | str | None:
@@ -286,11 +289,11 @@ class NumberColumns:
             return
         texts[text] += 1
         if texts[text] == _LEAST_REPEATS:
-            self.notices.say(
-                f"column {name!r}: the text {shown(text)} is no number, and its events are rejected: "
-                f"--missing={shlex.quote(text)} reads it as missing (with other markers, if there are: --missing "
-                "replaces the default ones)"
+            form = (
+                "column {name!r}: the text {text} is no number, and its events are rejected: --missing={marker} reads "
+                "it as missing (with other markers, if there are: --missing replaces the default ones)"
             )
+            self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text)))
 
     def is_open(self, name: str) -> bool:
         """Whether no value of a column that is declared as numbers was seen."""

@@ -30,6 +30,7 @@ from connectors.events import (
     Sink,
     Table,
 )
+from connectors.notices import Notice
 from connectors.options import Options, Roles, printable
 from connectors.registry import Connector, Setting, register
 from connectors.results import check_link, check_replaced
@@ -84,11 +85,8 @@ class ParquetSource(AheadSource):
         self._of_texts = [name for name in self._features if self._kind(schema.field(name).type) == "category"]
         self._texts = TextColumns(self._of_texts, self._roles, are_typed=True)
         self._texts.times = self._times
-        for name in index:
-            self._texts.numbers.notices.say(
-                f"{self.name}: column {name!r} is the index of a data frame: it is left out (--types {name}:number "
-                "keeps it)"
-            )
+        left_out = "column {name!r} is the index of a data frame: it is left out (--types {name}:number keeps it)"
+        self._texts.numbers.notices.say(*(Notice.of(left_out, name) for name in index))
         self._labels = Labels(self._roles.missing, self._texts.numbers.notices, str)
         self._absent = self._roles.missing_values
         self._total = sum(file.metadata.num_rows for file in self._files)
@@ -148,11 +146,12 @@ class ParquetSource(AheadSource):
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         cells = zip(*(_texts(columns[name]) for name in self._of_texts), strict=True)
         self._texts.decide(self.name, list(cells), False)
-        for name in self._features:
-            if name not in self._roles.types and self._kind(columns[name].type) == "number":
-                values = self._column(name, columns[name], {})[name]
-                warn_if_counter(name, values, self._texts.numbers.notices)
-                warn_of_sentinels(name, values.tolist(), self._texts.numbers.notices)
+        with self._texts.numbers.notices.together():
+            for name in self._features:
+                if name not in self._roles.types and self._kind(columns[name].type) == "number":
+                    values = self._column(name, columns[name], {})[name]
+                    warn_if_counter(name, values, self._texts.numbers.notices)
+                    warn_of_sentinels(name, values.tolist(), self._texts.numbers.notices)
 
     def _others(self) -> Sequence[str | None]:
         return self._roles.label, self._roles.key, self._roles.time
@@ -240,7 +239,7 @@ class ParquetSource(AheadSource):
     @property
     def notices(self) -> Sequence[str]:
         """What was warned of."""
-        return self._texts.numbers.notices
+        return self._texts.numbers.notices.texts
 
     @property
     def _read_position(self) -> Position:

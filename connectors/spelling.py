@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from connectors.notices import Notices
+from connectors.notices import Notice, Notices
 
 CURRENCIES = "$€£¥₹"
 LONGEST = 64
@@ -89,6 +89,28 @@ class Spelling:
             return True
         return not unit and (self.unit in CURRENCIES or not float(self.plain(cell)))
 
+    def expression(self, cells: Sequence[str]) -> str:
+        """What makes floats of cells x in Python; empty where this takes more than replacing characters.
+
+        Examples
+        --------
+        >>> Spelling(",", ".").expression(["1.234,5"]), Spelling(".", " ").expression(["1 234 %"])
+        ("float(x.replace('.', '').replace(',', '.'))", "float(''.join(x.replace('%', '').split()))")
+        """
+        steps = [(unit, "") for unit in dict.fromkeys(map(unit_of, cells)) if unit]
+        is_spaced = self.thousands == " "
+        steps += [(mark, "") for mark in self.thousands if not is_spaced and any(mark in cell for cell in cells)]
+        steps += [(self.decimal, ".")] if self.decimal != "." else []
+        for cell in cells:
+            text = functools.reduce(lambda text, step: text.replace(*step), steps, cell)
+            try:
+                if float("".join(text.split()) if is_spaced else text) != float(self.plain(cell)):
+                    return ""
+            except ValueError:
+                return ""
+        text = "x" + "".join(f".replace({old!r}, {new!r})" for old, new in steps)
+        return f"float(''.join({text}.split()))" if is_spaced else f"float({text})"
+
     def options(self, name: str) -> str:
         """The options that say so of a column."""
         if not self.thousands and self.decimal == ".":
@@ -104,6 +126,26 @@ def are_numbers(cells: Sequence[str]) -> bool:
     if len({*cells}) < _FEWEST_DIFFERENT and all(cell.strip().isdecimal() for cell in cells):
         return False
     return any(all(map(spelling.reads, cells)) for spelling in SPELLINGS)
+
+
+def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
+    """What makes floats of texts x in Python, each with the options that do, as many as the texts have meanings.
+
+    Parameters
+    ----------
+    name
+        The column.
+    cells
+        Its texts.
+
+    Examples
+    --------
+    >>> conversions("a", ["0,35", "2,5"])
+    {"float(x.replace(',', '.'))": '--decimal ,'}
+    """
+    read = [spelling for spelling in reversed(SPELLINGS) if all(map(spelling.reads, cells))]
+    found = list({tuple(map(spelling.plain, cells)): spelling for spelling in read}.values())[::-1]
+    return {expression: each.options(name) for each in found if (expression := each.expression(cells))}
 
 
 def _signed(cell: str) -> str:
@@ -191,19 +233,22 @@ def guess(
     found = list(readings.values())[::-1]
     example = repr(next(cell for cell in cells if found[0].reads(cell)))
     if len(found) > 1:
-        options = " or ".join(spelling.options(name) for spelling in found)
-        _report(name, f"numbers such as {example} have two meanings", f"say {options}", are_numbers, notices)
+        options = " or ".join(spelling.options("{name}") for spelling in found)
+        _report(name, "numbers such as {example} have two meanings", example, f"say {options}", are_numbers, notices)
         return None
     spelling = _with_unit(found[0], cells)
     if spelling is None:
         examples = {unit_of(cell): repr(cell) for cell in reversed(cells) if found[0].reads(cell)}
         several = " and ".join(list(examples.values())[::-1])
-        _report(name, f"numbers such as {several} have different units", "convert them to one", are_numbers, notices)
-    elif declared is None and not (are_numbers and spelling.options(name) == Spelling().options(name)):
-        notices.say(
-            f"column {name!r}: texts such as {example} are read as numbers ({spelling.options(name)} says so); "
-            f"--types {name}:category keeps them as texts"
+        _report(
+            name, "numbers such as {example} have different units", several, "convert them to one", are_numbers, notices
         )
+    elif declared is None and not (are_numbers and spelling.options(name) == Spelling().options(name)):
+        form = (
+            f"column {{name!r}}: texts such as {{example}} are read as numbers ({spelling.options('{name}')} says so); "
+            "--types {name}:category keeps them as texts"
+        )
+        notices.say(Notice.of(form, name, example=example))
     return spelling
 
 
@@ -222,11 +267,13 @@ def _with_unit(spelling: Spelling, cells: Sequence[str]) -> Spelling | None:
     return found if _nearly_all(sum(map(found.reads, cells)), cells) else None
 
 
-def _report(name: str, what: str, remedy: str, are_numbers: bool, notices: Notices) -> None:
+def _report(name: str, what: str, example: str, remedy: str, are_numbers: bool, notices: Notices) -> None:
     """Refuse numbers that are declared as such, warn of others."""
+    way = "" if are_numbers else ", and are read as categories (--types {name}:category confirms it)"
+    notice = Notice.of(f"column {{name!r}}: {what}{way}: {remedy}", name, example=example)
     if are_numbers:
-        raise ValueError(f"column {name!r}: {what}: {remedy}")
-    notices.say(f"column {name!r}: {what}, and are read as categories (--types {name}:category confirms it): {remedy}")
+        raise ValueError(notice.text)
+    notices.say(notice)
 
 
 def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None) -> None:
@@ -254,11 +301,12 @@ def warn_of_texts(name: str, cells: Sequence[str], notices: Notices, declared: S
     number = next(filter(best.reads, cells), None)
     other = next((cell for cell in cells if not best.reads(cell)), None)
     if other is not None:
-        both = "" if number is None else f"numbers such as {number!r} and "
-        notices.say(
-            f"column {name!r} holds {both}texts such as {other!r}, and is read as categories: --types {name}:number "
-            f"rejects these texts, --types {name}:category confirms them"
+        both = "" if number is None else "numbers such as {number!r} and "
+        form = (
+            f"column {{name!r}} holds {both}texts such as {{other!r}}, and is read as categories: --types "
+            "{name}:number rejects these texts, --types {name}:category confirms them"
         )
+        notices.say(Notice.of(form, name, number=number, other=other))
 
 
 def _warn_of_more_beside(name: str, cells: Sequence[str], notices: Notices) -> None:
@@ -268,8 +316,8 @@ def _warn_of_more_beside(name: str, cells: Sequence[str], notices: Notices) -> N
     if are_many and len({beside for _, beside in found.values()}) <= _MOST_BESIDE:
         example = next((cell for cell, (_, beside) in found.items() if any(beside)), None)
         if example is not None:
-            what = f"texts such as {example!r} seem to be numbers with more beside them"
-            _report(name, what, "leave only the numbers in the file", False, notices)
+            what = "texts such as {example} seem to be numbers with more beside them"
+            _report(name, what, repr(example), "leave only the numbers in the file", False, notices)
 
 
 def _looks_like_number(cell: str) -> bool:
@@ -315,11 +363,12 @@ def sentinels(values: Sequence[float], cells: Sequence[str] | None = None) -> di
 def warn_of_sentinels(name: str, values: Sequence[float], notices: Notices, cells: Sequence[str] | None = None) -> None:
     """Warn of `sentinels` in a column."""
     for text, share in sentinels(values, cells).items():
-        notices.say(
-            f"column {name!r}: {text} in {100.0 * share:.0f} % of its first cells looks like a missing value, and is "
+        form = (
+            f"column {{name!r}}: {text} in {{share:.0f}} % of its first cells looks like a missing value, and is "
             f"learned as a number: --missing={text} declares it (with other markers, if there are: --missing replaces "
             "the default ones)"
         )
+        notices.say(Notice.of(form, name, share=100.0 * share))
 
 
 class SpelledNumbers(dict[str, float]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.notices import Notice
 from connectors.times import milliseconds_of, time_features, time_names, time_row
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ def column_of_series(series: nw.Series[Any]) -> NDArray[np.datetime64]:
     return np.where(there, numbers.astype("datetime64[us]"), np.datetime64("NaT"))
 
 
-def notice(name: Hashable) -> str:
+def notice(name: Hashable) -> Notice:
     """How a datetime is learned, and what can be done."""
-    names = ", ".join(map(repr, time_names(str(name))))
-    return (
-        f"feature {name!r} is a datetime: learned are its hour and weekday in UTC, as {names}; give a number, such as "
+    form = (
+        "feature {name!r} is a datetime: learned are its hour and weekday in UTC, as {names}; give a number, such as "
         "the seconds since another event, to learn something else, or leave it out"
     )
+    return Notice.of(form, name, names=", ".join(map(repr, time_names(str(name)))))
 
 
 def _milliseconds(value: Any) -> int:

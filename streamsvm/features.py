@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from connectors.cells import is_missing, shown
 from connectors.events import SparseRows
-from connectors.spelling import are_numbers
+from connectors.notices import Notice, Notices, grouped
+from connectors.spelling import are_numbers, conversions
 from connectors.times import is_spelled_out
 from streamsvm import datetimes
 from streamsvm.feature_names import FeatureMismatchError, Strangers, check_width, compare
@@ -176,9 +177,9 @@ class FeatureSpace:
         self.is_indicator: list[bool] = []
         self.n_refused = 0
         self.left_out: dict[Hashable, str] = {}
-        self.quoted: dict[Hashable, None] = {}  # names whose texts are numbers
-        self.noticed: list[str] = []  # what the first rows told
-        self.said: set[str] = set()  # what was logged by this space and its copies
+        self.quoted: dict[Hashable, str] = {}  # names whose texts are numbers, with what makes such of them
+        self.noticed: list[Notice] = []  # what the first rows told
+        self.said = Notices(logger)  # by this space and its copies
         self.watched: dict[Hashable, Recurrence] = {}
         self._closed: set[Hashable] = set()  # names whose new strings take no columns
         self._categories = set(categories)
@@ -191,7 +192,7 @@ class FeatureSpace:
         self._strangers = Strangers()
         # How many values to predict were texts where numbers were learned, or numbers where texts were.
         self._of_other_kind: dict[Hashable, int] = {}
-        self._other_kinds: dict[Hashable, str] = {}  # what was said of such names
+        self._other_kinds: dict[Hashable, Notice] = {}  # what was said of such names
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
         self._last: tuple[int, list[Any], Ints] = 0, [], np.zeros(0, np.int64)
@@ -320,12 +321,14 @@ class FeatureSpace:
             return
         self._of_other_kind[name] = self._of_other_kind.get(name, 0) + n
         if self._of_other_kind[name] >= MOST_OF_OTHER_KIND:
-            learned, given, remedy = ("numbers", "texts", "float") if is_text else ("texts", "numbers", "str")
-            self._other_kinds[name] = (
-                f"feature {name!r} was learned as {learned} and is given as {given} such as {shown(value)}, which are "
-                f"ignored: convert them, as by {remedy}(...)"
+            learned, given = ("numbers", "texts") if is_text else ("texts", "numbers")
+            remedy = _conversion(value) if is_text else "str(x)"
+            form = (
+                f"feature {{name!r}} was learned as {learned} and is given as {given} such as {{example}}, which are "
+                f"ignored: convert each x by {remedy}"
             )
-            self._say(self._other_kinds[name])
+            self._other_kinds[name] = Notice.of(form, name, example=shown(value))
+            self.said.say(self._other_kinds[name])
 
     # New columns -------------------------------------------------------------------------------------------------
 
@@ -364,13 +367,13 @@ class FeatureSpace:
         n_refused: int,
         left_out: Mapping[Hashable, str] | None = None,
         watched: Mapping[Hashable, Recurrence] | None = None,
-        quoted: Iterable[Hashable] = (),
-        noticed: Iterable[str] = (),
+        quoted: Mapping[Hashable, str] | None = None,
+        noticed: Iterable[Notice] = (),
     ) -> None:
         """Take the columns another space had, and what it had noticed of them."""
         for name, indicator in zip(names, is_indicator, strict=True):
             self._add(*(name if indicator else (name, None)))
-        self.quoted, self.noticed = dict.fromkeys(quoted), list(noticed)
+        self.quoted, self.noticed = dict(quoted or {}), list(noticed)
         self.left_out = dict(left_out or {})
         for name, kind in self.left_out.items():
             if kind not in (IDENTIFIERS, TIMES):
@@ -405,55 +408,49 @@ class FeatureSpace:
     def notices(self) -> list[str]:
         """For each name left out, and each of datetimes, why, and what can be done; and of names that do not fit."""
         found = [*map(self._why_left_out, self.left_out), *map(datetimes.notice, self.timed)]
-        found += [_quoted_notice(name) for name in self.quoted if name not in self.left_out]
+        found += [_quoted_notice(name, way) for name, way in self.quoted.items() if name not in self.left_out]
         found += [_mixed_notice(name, next(iter(self._strings[name]))) for name in self._mixed()]
         found += [*self.noticed, *self._other_kinds.values()]
-        return found + list(filter(None, (self._doubts, self._strangers.notice)))
+        return grouped(found) + list(filter(None, (self._doubts, self._strangers.notice)))
 
     def _mixed(self) -> list[Hashable]:
         """Names of numbers and of texts."""
         return [name for name, strings in self._strings.items() if strings and name in self._numbers]
 
-    def notice(self, texts: Iterable[str]) -> None:
+    def notice(self, notices: Iterable[Notice]) -> None:
         """Warn of what the first rows told."""
-        for text in texts:
-            self.noticed.append(text)
-            self._say(text)
+        self.noticed += (found := list(notices))
+        self.said.say(*found)
 
-    def _say(self, text: str) -> None:
-        """Log a warning, unless this space or another that is a copy of the same said it before."""
-        if text not in self.said:
-            self.said.add(text)
-            logger.warning("%s", text)
+    def _say_mixed(self, names: Iterable[Hashable]) -> None:
+        """Warn of names that have both numbers and texts."""
+        mixed = [name for name in names if name in self._numbers and self._strings.get(name)]
+        self.said.say(*(_mixed_notice(name, next(iter(self._strings[name]))) for name in mixed))
 
-    def _say_mixed(self, name: Hashable) -> None:
-        """Warn where a name has both numbers and texts."""
-        if name in self._numbers and self._strings.get(name):
-            self._say(_mixed_notice(name, next(iter(self._strings[name]))))
-
-    def _why_left_out(self, name: Hashable) -> str:
+    def _why_left_out(self, name: Hashable) -> Notice:
         if name in self.quoted:
-            return f"feature {name!r} is left out: nearly each of its values is new. {_quoted_notice(name)}"
+            before = "feature {name!r} is left out: nearly each of its values is new. "
+            return _quoted_notice(name, self.quoted[name], before)
         return _notice(name, self.left_out[name])
 
     def _say_times(self, names: Iterable[Hashable]) -> None:
         """Say once of each name that datetimes under it are learned by their hours and weekdays."""
-        for name in names:
-            if name not in self.timed:
-                self.timed[name] = None
-                self._say(datetimes.notice(name))
+        new = [name for name in names if name not in self.timed]
+        self.timed |= dict.fromkeys(new)
+        self.said.say(*map(datetimes.notice, new))
 
     def _watch(self, x: Mapping[Any, Any]) -> None:
         """Look at a learned event's strings under the names that are watched."""
         watched = [name for name, value in x.items() if name in self.watched and isinstance(value, str)]
+        found = []
         for name in sorted(watched, key=_name_key):
             recurrence, strings = self.watched[name], self._strings[name]
             recurrence.seen += 1
             if recurrence.seen > FIRST and (column := strings.get(_text(x[name]), -1)) >= 0:
                 recurrence.again.add(column)
-            if recurrence.seen == FIRST and name not in self.quoted and _are_numbers_in_texts(strings):
-                self.quoted[name] = None
-                self._say(_quoted_notice(name))
+            if recurrence.seen == FIRST and name not in self.quoted and (remedy := _remedy_of_numbers(strings)):
+                self.quoted[name] = remedy
+                found.append(_quoted_notice(name, remedy))
             if recurrence.seen == FIRST and all(map(is_spelled_out, strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
@@ -464,7 +461,8 @@ class FeatureSpace:
             elif recurrence.seen == LAST:
                 self._leave_out(name, IDENTIFIERS)
             if name in self.left_out:
-                self._say(self._why_left_out(name))
+                found.append(self._why_left_out(name))
+        self.said.say(*found)
 
     def _leave_out(self, name: Hashable, kind: str) -> None:
         self.left_out[name] = kind
@@ -570,14 +568,16 @@ class FeatureSpace:
             elif not learn:
                 self._meet_other_kind(name, value)
         unseen.sort(key=_arrival_key)
+        begun = []
         for name, string, number in unseen:
             column = self._add(name, string)
             if column >= 0:
                 entries.append((column, number))
                 if string is None or len(self._strings[name]) == 1:
-                    self._say_mixed(name)
+                    begun.append(name)
             else:
                 self.n_refused += 1
+        self._say_mixed(begun)
         if self.watched and learn:
             self._watch(x)
         entries.sort()
@@ -859,8 +859,7 @@ class FeatureSpace:
         self._numbers.update(zip(names, range(before, len(self)), strict=False))
         if before < len(self):
             self.plain_length = -1
-        for name in filter(self._strings.__contains__, names):
-            self._say_mixed(name)
+        self._say_mixed(filter(self._strings.__contains__, names))
         if len(names) > room:
             self._add(names[room], None)  # which warns
             self.n_refused += int(counts[room:].sum())
@@ -899,35 +898,49 @@ def _is_time_to_watch(n: int) -> bool:
     return n == 1 or (n >= WATCHED_AGAIN and n & (n - 1) == 0)
 
 
-def _are_numbers_in_texts(strings: Iterable[str]) -> bool:
-    return are_numbers([string for string in strings if not is_missing(string)])
+def _remedy_of_numbers(strings: Iterable[str]) -> str:
+    """What makes numbers of texts under a name that are such, with {name} for it; empty where they are not."""
+    texts = [string for string in strings if not is_missing(string)]
+    if not are_numbers(texts):
+        return ""
+    ways = conversions("{name}", texts) or {"a function that reads them": "--types {name}:number"}
+    return " or ".join(f"{way} ({options})" for way, options in ways.items())
 
 
-def _mixed_notice(name: Hashable, text: str) -> str:
-    return (
-        f"feature {name!r} has numbers and texts such as {shown(text)}; each text becomes a category of its own: give "
-        "None where a value is missing (--missing), and numbers as float(...)"
+def _mixed_notice(name: Hashable, text: str) -> Notice:
+    form = (
+        "feature {name!r} has numbers and texts such as {text}; each text becomes a category of its own: give None "
+        f"where a value is missing (--missing), and numbers as {_conversion(text)}"
     )
+    return Notice.of(form, name, text=shown(text))
 
 
-def _quoted_notice(name: Hashable) -> str:
-    return (
-        f"feature {name!r} has texts that are numbers, and each is taken for a category: make them numbers by "
-        f"float(...) or converters={{{name!r}: float}} of River's iter_csv (--types {name}:number); "
-        f"categories=({name!r},) confirms codes (--types {name}:category)"
+def _conversion(text: str) -> str:
+    """What makes a number of a text."""
+    return next(iter(conversions("", [text])), "float(x)")
+
+
+def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:
+    form = (
+        f"{before}feature {{name!r}} has texts that are numbers, and each is taken for a category: make a number of "
+        "each text x by {remedy}, as converters= of River's iter_csv does; categories=({name!r},) confirms codes "
+        "(--types {name}:category)"
     )
+    text = form.format(name=name, remedy=remedy.replace("{name}", str(name)))  # it may be of a file, and no format
+    return Notice(text, form + remedy, name)
 
 
-def _notice(name: Hashable, kind: str) -> str:
+def _notice(name: Hashable, kind: str) -> Notice:
     if kind == TIMES:
         why = "its values are times"
-        instead = f"; --types {name}:time makes features of their hour and weekday"
+        instead = "; --types {name}:time makes features of their hour and weekday"
     else:
         why, instead = "nearly each of its values is new, as of an identifier", ""
-    return (
-        f"feature {name!r} is left out: {why}{instead}; --types {name}:category "
-        f"(in Python categories=({name!r},)) keeps it"
+    form = (
+        f"feature {{name!r}} is left out: {why}{instead}; --types {{name}}:category (in Python "
+        "categories=({name!r},)) keeps it"
     )
+    return Notice.of(form, name)
 
 
 def _check_name(name: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.counters import counts_up
+from connectors.notices import Notice
 from connectors.spelling import sentinels
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class FirstRows:
     >>> from streamsvm.features import FeatureSpace
     >>> space, first = FeatureSpace(max_features=10), FirstRows()
     >>> for doubt in first.take(space.encode([{"id": i} for i in range(64)], learn=[True] * 64), space.names):
-    ...     print(doubt[:27])
+    ...     print(doubt.text[:27])
     feature 'id' only counts up
     """
 
@@ -45,7 +46,7 @@ class FirstRows:
         """Whether it looks at no more."""
         return self._n >= MOST_ROWS or self._n_values >= MOST_VALUES
 
-    def take(self, rows: EncodedRows, names: Sequence[Any]) -> list[str]:
+    def take(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
         """What is new to be told, with these rows after those before.
 
         Parameters
@@ -60,7 +61,7 @@ class FirstRows:
         columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns.copy()
         return self._take(len(rows), columns, rows.values.copy(), names)
 
-    def take_event(self, columns: Ints, values: Floats, names: Sequence[Any]) -> list[str]:
+    def take_event(self, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
         """What is new to be told, with this event after those before.
 
         Parameters
@@ -72,7 +73,7 @@ class FirstRows:
         """
         return self._take(1, columns, values, names)
 
-    def _take(self, n: int, columns: Ints, values: Floats, names: Sequence[Any]) -> list[str]:
+    def _take(self, n: int, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
         self._n += n
         self._n_values += len(values)
         self._columns.append(columns)
@@ -100,17 +101,19 @@ class FirstRows:
         for k in np.flatnonzero((least < most) & (rises | is_far)).tolist():
             yield int(columns[starts[k]]), values[starts[k] : ends[k]]
 
-    def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[str]:
+    def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
         if ("counter", column) not in self._told and counts_up(values):
             self._told.add(("counter", column))
-            yield (
-                f"feature {name!r} only counts up in the first {self._n} events, as row numbers and times do: leave it "
-                "out, or give a datetime where it is a time"
+            counting = (
+                f"feature {{name!r}} only counts up in the first {self._n} events, as row numbers and times do: leave "
+                "it out, or give a datetime where it is a time"
             )
+            yield Notice.of(counting, name)
         for text, share in sentinels(values.tolist()).items():
             if (text, column) not in self._told:
                 self._told.add((text, column))
-                yield (
-                    f"feature {name!r}: {text} in {100.0 * share:.0f} % of its first values looks like a missing value "
-                    "and is learned as a number: give None or NaN in its place"
+                missing = (
+                    f"feature {{name!r}}: {text} in {{share:.0f}} % of its first values looks like a missing value and "
+                    "is learned as a number: give None or NaN in its place"
                 )
+                yield Notice.of(missing, name, share=100.0 * share)

@@ -105,7 +105,56 @@ def test_texts_that_are_numbers_are_told_once_however_many_there_are(caplog):
     space = texts(2000, a=lambda i: f"{i % 170 / 10}", c=lambda i: f"{i % 50},5", z=lambda i: f"v{i % 50}")
     assert [notice.split("'")[1] for notice in space.notices()] == ["a", "c"]
     assert len(caplog.records) == 2
-    assert "float(...)" in caplog.text
+    assert "float(x)" in caplog.text
+
+
+SPELLED = {
+    "float(x.replace(',', '.')) (--decimal ,)": lambda i: f"{i % 70},35",
+    "float(x.replace(',', '')) (--decimal . --thousands ,)": lambda i: f"{i % 70 + 1},234.5",
+    "float(x.replace('.', '').replace(',', '.')) (--decimal , --thousands .)": lambda i: f"{i % 70 + 1}.234,5",
+    "float(''.join(x.split())) (--decimal . --thousands space)": lambda i: f"{i % 70 + 1}\u202f234",
+    "float(x.replace('$', '')) (--types a:number)": lambda i: f"${i % 70}.25",
+    "float(x.replace('%', '')) (--types a:number)": lambda i: f"-{i % 70}.5 %",
+}
+
+
+@pytest.mark.parametrize("remedy", SPELLED)
+def test_the_remedy_for_numbers_in_texts_works_for_their_spelling(remedy):
+    given = [SPELLED[remedy](i) for i in range(100)]
+    (notice,) = texts(100, a=given.__getitem__).notices()
+    assert remedy in notice
+    numbers = [eval(remedy.partition(" (")[0], {"x": x}) for x in given]
+    assert len(set(numbers)) == 70
+    model = CPMClassifier()
+    model.learn_many([{"a": number} for number in numbers[:50]], LABELS[:50])
+    model.predict_many([{"a": x} for x in given])
+    assert f"convert each x by {remedy.partition(' (')[0]}" in model.notices[-1]
+
+
+def test_numbers_in_texts_of_two_meanings_are_told_with_both():
+    (notice,) = texts(100, a=lambda i: f"{i % 9 + 1},{100 + i % 70}").notices()
+    assert "float(x.replace(',', '.')) (--decimal ,)" in notice
+    assert "float(x.replace(',', '')) (--decimal . --thousands ,)" in notice
+
+
+def test_many_features_of_one_kind_are_told_in_one_line(caplog):
+    names = [f"f{k}" for k in range(300)]
+    model = CPMClassifier()
+    for i in range(64):
+        model.learn_one({name: f"{(i + k) / 4}" for k, name in enumerate(names)} | {"id": i, "n": i + 0.5}, LABELS[i])
+    assert len(model.notices) == len(caplog.records) == 3
+    assert sum("(likewise 'f1', 'f10', 'f100', ...: 300 in all)" in notice for notice in model.notices) == 1
+    assert CPMClassifier.from_state(*model.state()).notices == model.notices
+
+
+def test_features_of_one_kind_that_come_one_by_one_fill_no_log(caplog):
+    space = FeatureSpace(max_features=10_000)
+    for k in range(300):
+        for value in (1.5, "unknown"):
+            space.encode_event({f"f{k}": value}, learn=True)
+    assert len(space.notices()) == 1
+    assert "300 in all" in space.notices()[0]
+    assert 5 < len(caplog.records) < 15
 
 
 def test_texts_that_are_missing_do_not_hide_that_the_others_are_numbers():
@@ -131,5 +180,6 @@ def test_the_order_of_notices_survives_saving(caplog):
     for i in range(300):
         model.learn_one({name: f"{(i * k) % 90 / 4}" for k, name in enumerate("qwertz", 3)}, LABELS[i])
     loaded = CPMClassifier.from_state(*model.state())
-    assert len(model.notices) == 6
+    (notice,) = model.notices
+    assert "(likewise 'q', 'r', 't', ...: 6 in all)" in notice
     assert loaded.notices == CPMClassifier.from_state(*loaded.state()).notices == model.notices

@@ -594,7 +594,7 @@ class KafkaSource(Source):
     @property
     def notices(self) -> Sequence[str]:
         """What was warned of."""
-        return self._values.numbers.notices
+        return self._values.numbers.notices.texts
 
     @property
     def _beside(self) -> Position:

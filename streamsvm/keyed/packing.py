@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import Recurrence
+from connectors.notices import Notices
+from streamsvm.features import Recurrence, logger
 from streamsvm.kernels.images import Image
 from streamsvm.kernels.rows import ROOM
 from streamsvm.kernels.state import State
@@ -290,7 +291,7 @@ class Packer:
         self._schemas: OrderedDict[bytes, Schema] = OrderedDict()
         self._n_bytes = 0
         self._free: dict[tuple[int, int], list[Held]] = {}
-        self._said: set[str] = set()  # what was warned of, once for all keys
+        self._said = Notices(logger)  # once for all keys
         self._n_free = self._n_used = self._most_used = 0  # learners at rest, in use, and most in use at once
         self._nothing = self._schema(_describe(model))
         # As long as nothing is known no event has a column, and what a prediction leaves behind is always the same.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from river import base
 
 from connectors.held import Coded, numbers_of
+from connectors.notices import Notice, grouped
 from streamsvm.adjusting import Adjustable, Setting, check_mutable
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
@@ -439,7 +440,7 @@ class OnlineClassifier(
         if self._first is not None:
             self._tell(self._first.take_event(columns, values, self._space.names))
 
-    def _tell(self, doubts: Sequence[str]) -> None:
+    def _tell(self, doubts: Sequence[Notice]) -> None:
         if doubts:
             self._own_space().notice(doubts)
         if self._first is None or self._first.is_full:
@@ -1062,8 +1063,8 @@ class OnlineClassifier(
                 [encode_label(name), found.before, found.seen, *sorted(found.again)]
                 for name, found in space.watched.items()
             ],
-            "quoted": [encode_label(name) for name in space.quoted],
-            "noticed": space.noticed,
+            "quoted": [[encode_label(name), way] for name, way in space.quoted.items()],
+            "noticed": grouped(space.noticed),
             "many_classes_at": self._many_classes_at,
             "sets": self._sets.header(),
         }
@@ -1133,8 +1134,8 @@ class OnlineClassifier(
                 decode_label(name): Recurrence(int(before), int(seen), set(map(int, again)))
                 for name, before, seen, *again in header["watched"]
             },
-            map(decode_label, header.get("quoted", ())),
-            map(str, header.get("noticed", ())),
+            {decode_label(name): str(way) for name, way in header.get("quoted", ())},
+            map(Notice, map(str, header.get("noticed", ()))),
         )
 
     def __getstate__(self) -> dict[str, Any]:

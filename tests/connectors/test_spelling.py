@@ -431,3 +431,25 @@ def test_a_run_over_a_file_of_excel_reads_decimal_commas_and_reports_it(tmp_path
     assert again["notices"] == []
     assert declared.stderr == ""
     assert again["accuracy"] == summary["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_many_columns_of_one_kind_are_reported_in_one_line(tmp_path: Path, suffix: str) -> None:
+    names = [f"c{k}" for k in range(300)]
+    table = {name: [f"{i * 37 % 97},{k:03}5" for i in range(120)] for k, name in enumerate(names)}
+    table |= {"y": [f"{'ab'[i % 2]}" for i in range(120)]}
+    path = tmp_path / f"in.{suffix}"
+    if suffix == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        pa.parquet.write_table(pa.table(table), path)
+    elif suffix == "csv":
+        path.write_text("\n".join([";".join(table), *map(";".join, zip(*table.values(), strict=True))]) + "\n")
+    else:
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = f"{path}?delimiter=;" if suffix == "csv" else path
+    ended = completed("run", source, "--label", "y", "--model", "cpm", "--summary", "s.json", cwd=tmp_path, check=True)
+    (notice,) = json.loads((tmp_path / "s.json").read_text())["notices"]
+    assert notice.startswith("column 'c0': texts such as '0,0005' are read as numbers (--decimal , says so)")
+    assert "(likewise 'c1', 'c2', 'c3', ...: 300 in all)" in notice
+    assert ended.stdout.count("are read as numbers") == ended.stderr.count("are read as numbers") == 1

@@ -21,7 +21,7 @@ def test_ignored_and_declared_names_that_no_json_value_has_are_reported_once():
     reader = JsonValues(options(label="y", ignore="late,gone", types="also_gone:category"))
     for _ in range(3):
         reader.read([b'{"x":%d,"y":"A"}' % x for x in range(3, 0, -1)] * 20)
-    [notice] = reader.numbers.notices
+    [notice] = reader.numbers.notices.texts
     assert "'late'" in notice
     assert "in the first 120 events; it is waited for" in notice
 
