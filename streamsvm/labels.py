@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.held import Coded
+from connectors.notices import Notice
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -177,6 +178,33 @@ def new_label_notice(label: Any, known: Collection[Any]) -> str | None:
     if len(known) >= _MOST_COMPARED or (other := twin_of(label, known)) is None:
         return None
     return _twin_notice(label, other)
+
+
+def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Notice]:
+    """Notices of labels, the first few hundred, that are no classes of a model that does not learn.
+
+    Examples
+    --------
+    >>> [notice.text[:60] for notice in stranger_notices(["UP", "down"], ["up", "down"])]
+    ["the label 'UP' differs from the class 'up' of the model only"]
+    """
+    known = set(classes)
+    found = []
+    for label in [label for label in labels if label not in known][:_MOST_COMPARED]:
+        twin = twin_of(label, classes[:_MOST_COMPARED])
+        if twin is None:
+            few = ", ".join(map(repr, classes[:_MOST_TOLD])) + (", ..." if len(classes) > _MOST_TOLD else "")
+            form = (
+                "the label {name!r} is no class of the model ({few}), and nothing is learned: its events count as wrong"
+            )
+            found.append(Notice.of(form, label, few=few))
+        else:
+            form = (
+                "the label {name!r} differs from the class {twin!r} of the model only in how it is written, and its "
+                "events count as wrong: write labels as they were when the model learned them"
+            )
+            found.append(Notice.of(form, label, twin=twin))
+    return found
 
 
 def order_notice(counts: Mapping[Any, int]) -> str:

@@ -32,8 +32,9 @@ from connectors.events import (
     UnreachableError,
 )
 from connectors.joined import JoinedSource
+from connectors.notices import Notices
 from streamsvm.clock import compile_seconds, working_time
-from streamsvm.labels import twin_notices
+from streamsvm.labels import stranger_notices, twin_notices
 from streamsvm.models import DAMAGED, check_replaced
 from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Categorical, Insight, Persistent, Refits, notices_of
@@ -291,6 +292,7 @@ class Runner:
         self._begun = Begun()
         self._stopping = self._unflushed = False
         self._order_notice = ""
+        self._strange_labels = Notices(logger)
         self._is_unknown = True  # whether no event of this stream has come
         self._waits_for = "model"
         self._saved = (0, 0.0)  # events taken and time at the last checkpoint
@@ -343,6 +345,7 @@ class Runner:
         self.report.notices += self.report.source_notices
         if not isinstance(self.model, Noticing):
             self.report.notices += twin_notices(self._learner.classes)
+        self.report.notices += self._strange_labels.texts
         if self._late is not None and self._late.key_notice:
             self.report.notices.append(self._late.key_notice)
         if self._order_notice and self.report.metrics.order_notice:  # no label has come again since
@@ -365,6 +368,7 @@ class Runner:
                 report.refits, report.source_notices = Refits.of(self.model), notices_of(self.source)
                 self.observer(report, self.source.fraction)
             self._look_at_order(self.source.fraction or 0.0)
+            self._look_at_labels()
             if self._over():
                 return
             self._keep(idle=not len(batch))
@@ -383,6 +387,13 @@ class Runner:
             self._order_notice = self.report.metrics.order_notice
             if self._order_notice:
                 logger.warning("%s: %s", self.report.source, self._order_notice)
+
+    def _look_at_labels(self) -> None:
+        """Say once of labels that they are no classes of a model that does not learn."""
+        labels, classes = self.report.metrics.labels, self._learner.classes
+        if classes and not self.learn and len(labels) > len(classes):
+            came = [label for label, n in zip(labels, self.report.metrics.seen.tolist(), strict=False) if n]
+            self._strange_labels.say(*stranger_notices(came, classes))
 
     def _batches(self) -> Iterator[Batch]:
         batches = iter(self.source)

@@ -50,6 +50,35 @@ def test_a_class_called_none_that_is_taken_as_missing_is_reported_once(suffix: s
     assert (found["judged"], found["notices"]) == (59, [])
 
 
+@pytest.mark.parametrize(
+    ("learned", "given", "said"),
+    [
+        ("up down", "UP DOWN", "the label 'UP' differs from the class 'up' of the model only in how it is written"),
+        ("1 0", "1.0 0.0", "the label '1.0' differs from the class 1 of the model only in how it is written"),
+        ("up down", "up sideways", "the label 'sideways' is no class of the model ('up', 'down'), and nothing is"),
+        ("a b", "n1 n2 n3 n4", "the label 'n1' is no class of the model ('a', 'b'), and nothing is learned"),
+    ],
+)
+def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
+    learned: str, given: str, said: str, capsys: Any
+) -> None:
+    for name, labels in (("a.csv", learned.split()), ("b.csv", given.split())):
+        Path(name).write_text("x,y\n" + "".join(f"{i % 4},{labels[i % len(labels)]}\n" for i in range(400)))
+    assert summary("a.csv", "--label", "y", "--model", "cpm", "--save", "m.svm")["notices"] == []
+    run = ["b.csv", "--label", "y", "--load", "m.svm", "--no-learn"]
+    capsys.readouterr()
+    notices = summary(*run)["notices"]
+    n = len({*given.split()} - {*learned.split()})
+    assert len(notices) == min(n, 2 if n < 3 else 1)
+    assert notices[0].startswith(said)
+    out, err = capsys.readouterr()
+    assert all(out.count(notice) == err.count(notice) == 1 for notice in notices)
+    assert summary(*run, "--checkpoint", "ck", "--max-events", "150")["notices"]
+    assert summary(*run, "--checkpoint", "ck")["notices"] == notices
+    Path("unlabelled.csv").write_text("x,y\n" + "1,\n" * 50)
+    assert summary("unlabelled.csv", *run[1:])["notices"] == []
+
+
 def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int], Any]) -> list[str]:
     events, labels = (["k,t,x"], ["k,t,y"])
     events += [f"{of_event(i)},{i},{i % 2}" for i in range(n)]
