@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
@@ -17,8 +16,6 @@ from connectors.notices import Notice
 if TYPE_CHECKING:
     import narwhals as nw
 
-# Labels are sorted where no run is shorter and the chance of such an order is smaller.
-_SHORTEST_RUN, _LOG_CHANCE = 10, math.log(1e-6)
 _MOST_TOLD = 5
 _FRACTION_OF_ZERO = re.compile(r"([+-]?\d+)\.0*")
 _PLAIN: tuple[tuple[Any, Any], ...] = ((str, str.__str__), (int, int), (float, float))
@@ -205,31 +202,6 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
             )
             found.append(Notice.of(form, label, twin=twin))
     return found
-
-
-def order_notice(counts: Mapping[Any, int]) -> str:
-    """What to say where each class came in one run of rows, of these lengths; empty where that may be chance.
-
-    It is taken for no chance where fewer than one in a million random orders of the rows are like that.
-
-    Examples
-    --------
-    >>> order_notice({"a": 50, "b": 50}) > "", order_notice({"a": 500, "b": 1}), order_notice({"a": 500})
-    (True, '', '')
-    """
-    lengths = [n for n in counts.values() if n]
-    n_like_that = math.lgamma(len(lengths) + 1) + sum(math.lgamma(n + 1) for n in lengths)
-    if len(lengths) < 2 or min(lengths) < _SHORTEST_RUN:
-        return ""
-    if n_like_that - math.lgamma(sum(lengths) + 1) > _LOG_CHANCE:
-        return ""
-    first = ", ".join(f"{label!r}: {n:,}" for label, n in list(counts.items())[:_MOST_TOLD])
-    more = ", ..." if len(counts) > _MOST_TOLD else ""
-    return (
-        f"the rows seem to be sorted by their label: each of {len(lengths)} classes came in one run ({first}{more}), "
-        "and a model that follows drift forgets those that came first. If they are no stream in order of time, shuffle "
-        "them, or fit a batch solver of streamsvm.batch"
-    )
 
 
 def _bare(label: Any) -> str:

@@ -29,13 +29,13 @@ from streamsvm.kernels import rows as scaling
 from streamsvm.kernels.calibration import noise_of
 from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
+from streamsvm.label_order import LabelOrder
 from streamsvm.labels import (
     as_label,
     check_label,
     coded_labels,
     is_label,
     new_label_notice,
-    order_notice,
     twin_notices,
     unhashable,
 )
@@ -448,13 +448,11 @@ class OnlineClassifier(
 
     def _doubt_order(self, codes: Ints) -> None:
         """Warn where the first rows are sorted by their labels."""
-        starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        counts = np.bincount(codes)
-        if len(starts) == np.count_nonzero(counts):
-            order = codes[starts].tolist()
-            self._order_notice = order_notice({self._answers[code]: int(counts[code]) for code in order})
-            if self._order_notice:
-                logger.warning("%s", self._order_notice)
+        order = LabelOrder()
+        order.take(codes)
+        self._order_notice = order.notice(self._answers)
+        if self._order_notice:
+            logger.warning("%s", self._order_notice)
 
     # One event ---------------------------------------------------------------------------------------------------
 

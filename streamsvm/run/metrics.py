@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.held import numbers_of
-from streamsvm.labels import order_notice
+from streamsvm.label_order import LabelOrder
 from streamsvm.models import decode_labels, encode_label
 from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
@@ -77,8 +77,8 @@ class Metrics:
         learner; labelled events without a prediction.
     curve, falls
         The accuracy over time, and where it fell.
-    is_sorted
-        Whether no label came again after another one had come.
+    order
+        In which order labels came.
     measures
         How good probabilities were, and what was decided by them.
 
@@ -103,7 +103,7 @@ class Metrics:
         self._recent = np.zeros((0, len(CURVE_LINES)), np.bool_)
         self._seen = np.zeros(0, np.int64)  # how often each label came
         self.last = self.leader = -1  # codes of the label before and of the most frequent one
-        self.is_sorted = True
+        self.order = LabelOrder()
         self._of_model = np.full(1, -1)  # the code of each of the model's classes; the last stands for "none"
 
     @property
@@ -174,8 +174,7 @@ class Metrics:
         truth = numbers_of(labels, self._code)
         for i in np.flatnonzero(truth < 0).tolist():
             truth[i] = self._code[labels[i]]
-        if self.is_sorted:
-            self.is_sorted = self._goes_on_sorted(truth)
+        self.order.take(truth)
         guess = self._of_model[codes]
         hits = np.column_stack([guess == truth, self._no_change(truth), self._majority(truth)])
         answered = guess >= 0
@@ -200,16 +199,10 @@ class Metrics:
         found[:, self._of_model[:n]] = values
         return found
 
-    def _goes_on_sorted(self, truth: NDArray[np.int64]) -> bool:
-        """Whether each label that begins a run is one that has not come before."""
-        begin = truth[np.flatnonzero(np.diff(truth, prepend=self.last))]
-        return len(np.unique(begin)) == len(begin) and not self._seen[begin[begin < len(self._seen)]].any()
-
     @property
     def order_notice(self) -> str:
         """What to say of labels that came sorted; empty for nothing."""
-        counts = dict(zip(self._code, self._seen.tolist(), strict=False))
-        return order_notice(counts) if self.is_sorted else ""
+        return self.order.notice(self.labels)
 
     def _no_change(self, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
         before = np.concatenate([[self.last], truth[:-1]])
@@ -301,7 +294,7 @@ class Metrics:
         arrays = {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
         measures, own = self.measures.state()
         arrays |= {f"measures.{name}": array for name, array in own.items()}
-        header["sorted"] = self.is_sorted
+        header["order"] = self.order.state()
         return header | {"curve": curve, "falls": self.falls.state(), "measures": measures}, arrays
 
     @classmethod
@@ -312,7 +305,7 @@ class Metrics:
             setattr(metrics, name, header[name])
         for label in decode_labels(header["labels"]):
             metrics._code[label]
-        metrics.is_sorted = bool(header.get("sorted", False))  # not in checkpoints of earlier versions
+        metrics.order = LabelOrder.from_state(header.get("order"), len(metrics._code))  # earlier versions have none
         metrics._seen = arrays["seen"]
         if arrays["recent"].ndim != 1:  # in checkpoints of earlier versions, without the baselines: it begins anew
             metrics._recent = arrays["recent"]

@@ -383,7 +383,7 @@ class Runner:
 
         The first events are no evidence: labels that persist have runs, too, but come again.
         """
-        if self.learn and not self._order_notice and fraction >= _HALF and self.report.metrics.is_sorted:
+        if self.learn and not self._order_notice and fraction >= _HALF:
             self._order_notice = self.report.metrics.order_notice
             if self._order_notice:
                 logger.warning("%s: %s", self.report.source, self._order_notice)

@@ -21,6 +21,21 @@ SORTED = {
     "many classes": np.repeat(np.arange(9), 700),
 }
 _RNG = np.random.default_rng(0)
+
+
+def strewn(y: Any, share: float) -> Any:
+    """Labels, a share of them put at the places of others, of which those of the same class change nothing."""
+    y, places = y.copy(), _RNG.choice(len(y), int(share * len(y)), replace=False)
+    y[np.sort(places)] = y[places]
+    return y
+
+
+SORTED |= {
+    "two blocks": np.tile(np.repeat([0, 1, 2], [300, 200, 400]), 2),
+    "two blocks of two classes": np.repeat([0, 1, 0, 1], [700, 500, 70, 50]),
+    "1 % elsewhere": strewn(np.repeat([0, 1], 2000), 0.02),
+    "two blocks, 1 % elsewhere": strewn(np.tile(np.repeat(np.arange(5), 800), 2), 0.01),
+}
 OTHERS = {
     "shuffled": _RNG.permutation(np.repeat([0, 1, 2], 400)),
     "persistent": np.repeat(np.arange(40) % 4, _RNG.integers(100, 300, 40)),
@@ -28,6 +43,9 @@ OTHERS = {
     "one class": np.zeros(500, int),
     "a rare event at the end": np.repeat([0, 1], [999, 1]),
     "few rows": np.repeat([0, 1], 6),
+    "three blocks": np.tile(np.repeat([0, 1], 300), 3),
+    "5 % elsewhere": strewn(np.repeat([0, 1], 2000), 0.1),
+    "bursts of a rare class": np.tile(np.repeat([0, 1], [990, 10]), 5),
 }
 
 
