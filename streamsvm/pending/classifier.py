@@ -290,7 +290,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
             join.step(_NO_EVENTS, labels, keys)
             if refused := self._refused():
                 raise ValueError(refused[0])
-            self._keys.add([], keys)
+            self._keys.add([], [], keys, [moment])
             if not self._key_notice and join.counts.labels == MANY_LABELS:
                 self._key_notice = self._keys.notice(join.totals())
                 if self._key_notice:
@@ -317,9 +317,9 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         elif (timed := with_times(x)) is not None:
             self._say_times(x)
             x = timed
-        keys = [key_text(key)]
-        self._keys.add(keys, [])
-        events = Events([x], keys, np.array([self._moment(time, join)]), np.zeros((1, 0), np.int64))
+        keys, moments = [key_text(key)], np.array([self._moment(time, join)])
+        self._keys.add(keys, moments, [], [])
+        events = Events([x], keys, moments, np.zeros((1, 0), np.int64))
         [answer], _ = join.step(events, _NO_LABELS, [])
         for reason in self._refused():
             logger.warning("%s", reason)
@@ -334,13 +334,14 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         for name in names_of_times(x):
             if name not in self._timed:
                 self._timed.add(name)
-                logger.warning("%s", notice(name))
+                logger.warning("%s", notice(name).text)
 
     def _joined(self) -> Join:
         if self._join is None:
             wait = self.wait.total_seconds() if isinstance(self.wait, timedelta) else self.wait
+            self._keys.wait_ms = wait_ms = None if wait is None else round(wait * 1000)
             store = Store(
-                wait_ms=None if wait is None else round(wait * 1000),
+                wait_ms=wait_ms,
                 most=self.most,
                 most_bytes=self.most_bytes,
                 keeps_objects=isinstance(self._asked, OtherModel),

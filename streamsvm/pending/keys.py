@@ -1,53 +1,104 @@
-"""Keys of events and labels as texts, and a notice where none of one side is found on the other."""
+"""Keys of events and labels as texts, and a notice where labels do not find their events."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from connectors.held import Texts
 from streamsvm.models import encode_label
 
 MANY_LABELS = 1_000  # a warning comes where so many labels find no event
 _KEPT = 1_000  # keys of each side
+_MANY = 10  # hardly any are fewer than one in so many
+# Most time zones differ by halves of an hour, and by no more than 26 hours; labels may come so much later than that.
+_HALF_HOUR_MS, _FURTHEST_MS, _SLACK_MS = 1_800_000, 26 * 3_600_000, 360_000
+_NEARLY = 0.05
+
+_Times: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 
 
 class KeyExamples:
-    """Keys of events and of labels that came first, to tell why no label finds its event.
+    """Keys of events and of labels that came first, with their times, to tell why no label finds its event.
+
+    Parameters
+    ----------
+    wait_ms
+        How long events wait, None for ever.
 
     Examples
     --------
-    >>> examples = KeyExamples()
-    >>> examples.add(["7", "8"], ["000007"])
+    >>> examples = KeyExamples(3_600_000)
+    >>> examples.add(["7", "8"], [0, 1000], ["000007"], [500])
     >>> examples.notice({"labels": 1, "answered": 0, "late": 0, "repeated": 0, "corrected": 0}).partition(";")[0]
     "none of 1 labels has found its event: keys of events are such as '7', keys of labels such as '000007'"
+    >>> examples.add([], [], ["7", "8"], [7_500_000, 7_501_000])
+    >>> examples.notice({"labels": 3, "answered": 0, "late": 2, "repeated": 0, "corrected": 0}).partition(",")[0]
+    '0 of 3 labels have come in time: they are 2:05:00 after their events in the median'
     """
 
-    def __init__(self) -> None:
-        self._sides: tuple[dict[str, str], dict[str, str]] = {}, {}  # how a key reads without zeros etc.: the key
+    def __init__(self, wait_ms: int | None = None) -> None:
+        self.wait_ms = wait_ms
+        self._events: dict[str, int] = {}
+        self._labels: dict[str, int] = {}
 
-    def add(self, of_events: Sequence[Any], of_labels: Sequence[Any]) -> None:
-        """Keep some of these keys."""
-        for found, keys in zip(self._sides, (of_events, of_labels), strict=True):
-            for key in key_texts(keys[: max(_KEPT - len(found), 0)]):
-                found.setdefault(_plain(key), key)
+    def add(self, of_events: Sequence[Any], event_times: _Times, of_labels: Sequence[Any], label_times: _Times) -> None:
+        """Keep some of these keys, and the first time of each."""
+        for found, keys, times in ((self._events, of_events, event_times), (self._labels, of_labels, label_times)):
+            n = max(_KEPT - len(found), 0)
+            for key, time in zip(key_texts(keys[:n]), times[:n], strict=True):
+                found.setdefault(key, int(time))
 
     def notice(self, counts: Mapping[str, int]) -> str:
-        """What to say where no label has found its event, by the counts of the join; empty for nothing."""
-        of_events, of_labels = self._sides
-        found = sum(counts[name] for name in ("answered", "late", "repeated", "corrected"))
-        if found or not of_events or not of_labels:
+        """What to say where hardly a label has found its event, by the counts of the join; empty for nothing."""
+        if not self._events or not self._labels or _MANY * counts["answered"] >= counts["labels"]:
             return ""
-        alike = next((plain for plain in of_labels if plain in of_events), None)
-        if alike is not None and of_events[alike] == of_labels[alike]:
-            return ""  # their times keep them apart
-        keys = [side[alike] if alike is not None else next(iter(side.values())) for side in self._sides]
+        if common := self._events.keys() & self._labels.keys():
+            times = np.array([(self._events[key], self._labels[key]) for key in common], np.int64)
+            return self._notice_of_times(times, counts)
+        if any(counts[name] for name in ("answered", "late", "repeated", "corrected")):
+            return ""
+        sides = [{_plain(key): key for key in reversed(side)} for side in (self._events, self._labels)]
+        alike = next((plain for plain in reversed(sides[1]) if plain in sides[0]), None)
+        keys = [side[alike] if alike is not None else next(reversed(side.values())) for side in sides]
         return (
             f"none of {counts['labels']:,} labels has found its event: keys of events are such as {keys[0]!r}, keys of "
             f"labels such as {keys[1]!r}; they must be equal as texts (do both streams mean the same by the key?)"
         )
+
+    def _notice_of_times(self, times: NDArray[np.int64], counts: Mapping[str, int]) -> str:
+        """What to say where the times of events and labels, by row, keep them apart."""
+        lags = times[:, 1] - times[:, 0]
+        if self.wait_ms is None or _MANY * np.count_nonzero(np.abs(lags) <= self.wait_ms) >= len(lags):
+            return ""
+        median, least = int(np.median(lags)), int(np.quantile(lags, 1 / _MANY))
+        where = "after" if median > 0 else "before"
+        ratio = float(np.median(times[:, 1] / np.maximum(times[:, 0], 1)))
+        zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
+        if any(abs(ratio * factor - 1) < _NEARLY for factor in (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)):
+            hint = "but the two seem to have different units: say --time-unit, or time_unit= in the URL of one of them"
+        elif zone and abs(zone) <= _FURTHEST_MS and abs(least - zone) <= _SLACK_MS:
+            hint = (
+                f"but their clocks may be {_duration(abs(zone))} apart, as time zones are: give both times in UTC or "
+                "with their offset, such as 2026-01-31T12:00:00+02:00"
+            )
+        else:
+            hint = "else see whether the times of both mean the same (time zone, --time-unit)"
+        return (
+            f"{counts['answered']:,} of {counts['labels']:,} labels have come in time: they are "
+            f"{_duration(abs(median))} {where} their events in the median, and wait for each other for "
+            f"{_duration(self.wait_ms)} (--wait): wait longer if that is right; {hint}"
+        )
+
+
+def _duration(ms: int) -> str:
+    return str(timedelta(milliseconds=ms)).removesuffix("000")
 
 
 def _plain(key: str) -> str:

@@ -105,7 +105,7 @@ class LateLearning:
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, decisions=decisions)
         self.lags, self.estimate = Lags(), Estimate(window)
         self.budget = None if settings.budget is None else LabelBudget(settings.budget)
-        self._keys = KeyExamples()
+        self._keys = KeyExamples(settings.wait_ms)
         self._warned = False
         self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
         """Of the events last answered, those whose labels are asked for."""
@@ -119,9 +119,9 @@ class LateLearning:
         self.join.on_timeout = meant(self._on_timeout, self.learner.classes, late.labels)
         with _room():
             answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
-        if not self.join.counts.answered:
-            self._keys.add(batch.keys or (), late.keys)
-            self.warn_of_keys(MANY_LABELS)
+        event_times = () if batch.times is None else batch.times
+        self._keys.add(() if batch.keys is None else batch.keys, event_times, late.keys, late.times)
+        self.warn_of_keys(MANY_LABELS)
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
@@ -141,11 +141,11 @@ class LateLearning:
 
     @property
     def key_notice(self) -> str:
-        """What to say where not one of many labels has found its event; empty for nothing."""
+        """What to say where hardly one of many labels has found its event; empty for nothing."""
         return self._keys.notice(self.join.totals())
 
     def warn_of_keys(self, least: int) -> None:
-        """Say once, after at least so many labels, that none has found its event."""
+        """Say once, after at least so many labels, that hardly one has found its event."""
         if not self._warned and self.join.counts.labels >= least and (notice := self.key_notice):
             self._warned = True
             logger.warning("%s", notice)

@@ -182,6 +182,27 @@ def test_keys_that_never_match_are_told_once(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count(notice) == 1
 
 
+def test_labels_that_come_too_late_for_their_events_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = DelayedClassifier(CPMClassifier(), wait=3600)
+    for i in range(1_100):
+        model.predict_one({"a": i % 7}, key=i, time=60 * i)
+        if i >= 120:
+            model.learn_one(i - 120, i % 2, time=60 * i)
+    for i in range(980, 1_100):
+        model.learn_one(i, i % 2, time=60 * (i + 120))
+    [notice] = model.notices
+    assert notice.startswith("0 of 1,000 labels have come in time: they are 2:00:00 after their events")
+    assert caplog.text.count(notice) == 1
+
+
+def test_datetimes_of_events_that_wait_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = DelayedClassifier(CPMClassifier())
+    for i in range(3):
+        model.predict_one({"t": datetime(2026, 1, 1, i)}, key=i)
+    [record] = caplog.records
+    assert record.getMessage().startswith("feature 't' is a datetime: learned are")
+
+
 def test_keys_of_which_some_match_are_no_mistake() -> None:
     model = DelayedClassifier(CPMClassifier())
     for i in range(1_100):

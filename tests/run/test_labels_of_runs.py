@@ -115,6 +115,47 @@ def test_keys_that_match_at_times_are_no_mistake() -> None:
     assert summary(*write_late(200, str, lambda i: i if i % 3 else f"{i}.0"))["notices"] == []
 
 
+H = 3600
+
+
+@pytest.mark.parametrize(
+    ("of_event", "of_label", "parts"),
+    [
+        (lambda i: 10 * i, lambda i: 10 * i + 300 + 2 * H, ("2:05:00 after", "2:00:00 apart, as time zones", "--wait")),
+        (lambda i: 10 * i, lambda i: 10 * i + 30 - 2 * H, ("1:59:30 before", "2:00:00 apart, as time zones")),
+        (lambda i: 10 * i, lambda i: 10 * i + 27_000, ("7:30:00 after", "7:30:00 apart")),
+        (lambda i: 10 * i, lambda i: 10 * i + 11_745, ("3:15:45 after", "time zone, --time-unit")),
+        (lambda i: 1e6 + i, lambda i: 1e9 + 1000 * i, ("different units", "--time-unit")),
+    ],
+    ids=["zone ahead", "zone behind", "half hours", "late", "unit"],
+)
+@pytest.mark.parametrize("n", [60, 2400])
+def test_times_that_keep_labels_from_their_events_are_told(
+    of_event: Any, of_label: Any, parts: tuple[str, ...], n: int, capsys: Any
+) -> None:
+    for name, of, columns in (("e.csv", of_event, "k,t,x"), ("l.csv", of_label, "k,t,y")):
+        base = 0 if of_event(0) else 1_700_000_000
+        rows = [f"{i},{base + of(i):.0f},{i % 2 if name == 'e.csv' else 'ud'[i % 2]}" for i in range(n)]
+        Path(name).write_text("\n".join([columns, *rows]) + "\n")
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
+    unit = [] if of_event(0) == 0 else ["--time-unit", "s"]
+    [notice] = summary("e.csv", *late, *unit, "--wait", "1h")["notices"]
+    assert all(part in notice for part in parts), notice
+    assert f"0 of {n:,} labels have come in time" in notice
+    out, err = capsys.readouterr()
+    assert out.count(notice) == 1
+    assert err.count("labels have come in time") == 1
+    assert summary("e.csv", *late, *unit, "--overwrite")["notices"] == []  # they wait for as long as it takes
+
+
+def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
+    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
+    labels = sorted((1_700_000_000 + i + (60 if i % 5 == 0 else 9000), i) for i in range(2000))
+    Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t},{'ud'[i % 2]}\n" for t, i in labels))
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--wait", "1h"]
+    assert summary("e.csv", *late, "--label", "y", "--model", "cpm")["notices"] == []
+
+
 @pytest.mark.parametrize("cells", [("{n}", "{n}"), ("{n}", "red"), ("red", "blue")], ids=["numbers", "mixed", "texts"])
 @pytest.mark.parametrize("n", [30, 4000])
 @pytest.mark.parametrize("label", ["y", None])
