@@ -1,4 +1,4 @@
-"""Recognize columns that only count up, such as row numbers and times."""
+"""Recognize columns that only count up or down, such as row numbers and times, and dates that look like numbers."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.notices import Notice, Notices
-from connectors.times import unit_of
+from connectors.times import form_of_date, unit_of
 
 _FEWEST, _FEWEST_WITH_TIES = 50, 500
 _MOST_STEP = 0.1
 
 
-def counts_up(values: NDArray[np.float64]) -> bool:
-    """Whether numbers grow from row to row, by small steps.
+def direction(values: NDArray[np.float64]) -> str:
+    """Whether numbers go up or down from row to row, by small steps: `"up"`, `"down"` or nothing.
 
-    At least 50 numbers must each exceed the number before, or at least 500 never fall. No step may exceed a tenth of
+    At least 50 numbers must each be beyond the number before, or at least 500 never turn. No step may exceed a tenth of
     the range, unless all numbers are times since 1970. Missing values are left out.
 
     Examples
     --------
-    >>> counts_up(np.arange(100.0)), counts_up(np.sin(np.arange(100.0)))
-    (True, False)
+    >>> direction(np.arange(100.0)), direction(-np.arange(100.0)), direction(np.sin(np.arange(100.0)))
+    ('up', 'down', '')
     """
     values = values[~np.isnan(values)]
-    if len(values) < _FEWEST or not values[0] < values[-1] or not np.isfinite(values).all():
-        return False
-    steps = np.diff(values)
+    if len(values) < _FEWEST or values[0] == values[-1] or not np.isfinite(values).all():
+        return ""
+    is_up = bool(values[0] < values[-1])
+    steps = np.diff(values if is_up else -values)
     if steps.min() < 0 or (steps.min() == 0 and len(values) < _FEWEST_WITH_TIES):
-        return False
-    return bool(steps.max() <= _MOST_STEP * (values[-1] - values[0])) or _are_times(values)
+        return ""
+    is_small = steps.max() <= _MOST_STEP * abs(values[-1] - values[0])
+    return ("up" if is_up else "down") if is_small or _are_times(values) else ""
 
 
 def _are_times(values: NDArray[np.float64]) -> bool:
@@ -42,18 +44,44 @@ def _are_times(values: NDArray[np.float64]) -> bool:
     return unit is not None and unit == unit_of(float(values[-1]))
 
 
+def form_of_dates(values: NDArray[np.float64]) -> str:
+    """The format of numbers that are all dates such as 20231114, and not all the same; nothing where they are others.
+
+    Examples
+    --------
+    >>> form_of_dates(np.repeat([20231130.0, 20231201.0], 30)), form_of_dates(np.arange(20231130.0, 20231190.0))
+    ('%Y%m%d', '')
+    """
+    values = values[~np.isnan(values)]
+    numbers = np.unique(values)
+    if len(values) < _FEWEST or len(numbers) < 2:
+        return ""
+    forms = {form_of_date(number) for number in (numbers[0], numbers[-1])}
+    if len(forms) > 1 or None in forms:
+        return ""
+    return str(forms.pop()) if all(form_of_date(number) in forms for number in numbers.tolist()) else ""
+
+
 def warn_if_counter(name: str, values: NDArray[Any], notices: Notices) -> None:
-    """Warn of a feature that only counts up."""
-    if not counts_up(values):
-        return
+    """Warn of a feature that only counts up or down, or has dates that are written as numbers."""
+    details = {"option": shlex.quote(name), "kept": shlex.quote(f"{name}:number")}
     remedy = "--ignore {option} leaves it out"
-    if _are_times(values[~np.isnan(values)]):
-        remedy = f"--time {{option}} takes it as the time of the event, {remedy}"
+    if form := form_of_dates(values):
+        what = f"has dates written as numbers, such as {values[~np.isnan(values)][0]:.0f}"
+        details["times"] = shlex.quote(f"{name}:time")
+        remedy = f"--types {{times}} --time-format {form} makes features of their hour and weekday, {remedy}"
+    elif way := direction(values):
+        what = f"only counts {way} in the first {len(values)} rows, as row numbers and times do"
+        if _are_times(values[~np.isnan(values)]):
+            order = " (the newest come first: sort the rows by it)" if way == "down" else ""
+            remedy = f"--time {{option}} takes it as the time of the event{order}, {remedy}"
+    else:
+        return
     form = (
-        f"column {{name!r}} only counts up in the first {len(values)} rows, as row numbers and times do, and is "
-        f"learned as a feature: {remedy} (--types {{kept}} keeps it without this warning)"
+        f"column {{name!r}} {what}, and is learned as a feature: {remedy} (--types {{kept}} keeps it without this "
+        "warning)"
     )
-    notices.say(Notice.of(form, name, option=shlex.quote(name), kept=shlex.quote(f"{name}:number")))
+    notices.say(Notice.of(form, name, **details))
 
 
 def is_index(cells: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from connectors.cells import Bad, shown
 from connectors.columns import Events, Labels
-from connectors.counters import counts_up
+from connectors.counters import direction
 from connectors.events import ConnectorError, SparseRows
 from connectors.files import register_text
 from connectors.formats import Records, TypedValues, line_records
@@ -60,9 +60,9 @@ class LibsvmFormat(TypedValues):
         found = []
         for k in np.flatnonzero(counts >= _FEWEST):
             name, values = int(names[k]), features.values[order[starts[k] : starts[k] + counts[k]]]
-            if counts_up(values):
+            if way := direction(values):
                 counting = (
-                    f"feature {{name}} only counts up in the first {len(rows)} lines, as row numbers and times do, "
+                    f"feature {{name}} only counts {way} in the first {len(rows)} lines, as row numbers and times do, "
                     "and is learned: leave its pairs out"
                 )
                 found.append(Notice.of(counting, name))

@@ -494,9 +494,9 @@ def _moment(text: str, form: str | None) -> int:
         return milliseconds_of(datetime.fromisoformat(_SPACED_OFFSET.sub("", _NAMED_UTC.sub("", text))))
 
 
-def _date_in_digits(name: str, number: float) -> str | None:
-    """Why a number may be a date without marks between its parts; None where it is none."""
-    text = str(number)
+def form_of_date(number: float) -> str | None:
+    """The format of a number that may be a date without marks between its parts; None where it is none."""
+    text = str(number).removesuffix(".0")
     form = _DIGITS.get(len(text)) if text[:2] in ("19", "20") and text.isdigit() else None
     if form is None:
         return None
@@ -504,8 +504,16 @@ def _date_in_digits(name: str, number: float) -> str | None:
         datetime.strptime(text, form)
     except ValueError:
         return None
+    return form
+
+
+def _date_in_digits(name: str, number: float) -> str | None:
+    """Why a number may be a date without marks between its parts; None where it is none."""
+    form = form_of_date(number)
+    if form is None:
+        return None
     return (
-        f"the time {text} in '{name}' may be a date or a number: say time_format={form} (--time-format), or "
+        f"the time {number:.0f} in '{name}' may be a date or a number: say time_format={form} (--time-format), or "
         f"time_unit= one of {', '.join(TIME_UNITS)} (--time-unit)"
     )
 

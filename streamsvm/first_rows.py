@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.counters import counts_up
+from connectors.counters import direction, form_of_dates
 from connectors.notices import Notice
 from connectors.spelling import sentinels
 
@@ -94,21 +94,23 @@ class FirstRows:
             return
         steps = np.diff(values, append=values[-1:])
         steps[starts[1:] - 1] = 0.0  # from one column to the next
-        rises = np.minimum.reduceat(steps, starts) >= 0.0
+        is_ordered = (np.minimum.reduceat(steps, starts) >= 0.0) | (np.maximum.reduceat(steps, starts) <= 0.0)
         least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
         is_far = np.maximum(np.abs(least), np.abs(most)) >= 99.0
         ends = [*starts[1:].tolist(), len(values)]
-        for k in np.flatnonzero((least < most) & (rises | is_far)).tolist():
+        for k in np.flatnonzero((least < most) & (is_ordered | is_far)).tolist():
             yield int(columns[starts[k]]), values[starts[k] : ends[k]]
 
+    def _what_looks_like_time(self, values: Floats) -> str:
+        if form := form_of_dates(values):
+            return f"has dates written as numbers, such as {values[0]:.0f} ({form})"
+        way = direction(values)
+        return f"only counts {way} in the first {self._n} events, as row numbers and times do" if way else ""
+
     def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
-        if ("counter", column) not in self._told and counts_up(values):
+        if ("counter", column) not in self._told and (what := self._what_looks_like_time(values)):
             self._told.add(("counter", column))
-            counting = (
-                f"feature {{name!r}} only counts up in the first {self._n} events, as row numbers and times do: leave "
-                "it out, or give a datetime where it is a time"
-            )
-            yield Notice.of(counting, name)
+            yield Notice.of(f"feature {{name!r}} {what}: leave it out, or give a datetime where it is a time", name)
         for text, share in sentinels(values.tolist()).items():
             if (text, column) not in self._told:
                 self._told.add((text, column))

@@ -94,6 +94,16 @@ def test_wrappers_tell_what_the_classifier_noticed(wrap):
     assert wrapped.notices == model.notices != []
 
 
+@pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once])
+def test_counting_down_and_dates_as_numbers_are_told_once(monkeypatch, learn):
+    events = [{"left": 900 - i, "day": 20231101 + i * 7 % 28, "b": x["b"]} for i, x in enumerate(EVENTS)]
+    monkeypatch.setattr(f"{__name__}.EVENTS", events)
+    model = learned_one_by_one(CPMClassifier(), events) if learn is learned_one_by_one else learn(CPMClassifier())
+    down, dates = sorted(model.notices, reverse=True)
+    assert down.startswith("feature 'left' only counts down")
+    assert dates.startswith("feature 'day' has dates written as numbers, such as 20231101 (%Y%m%d): leave it out, or")
+
+
 def texts(n: int, **columns):
     space = FeatureSpace(max_features=10_000)
     for i in range(n):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from connectors import ConnectorError, open_source
-from connectors.counters import counts_up
+from connectors.counters import direction
 from connectors.kafka.values import CsvValues
 from connectors.options import Options
 from tests.commands import completed
@@ -164,19 +164,19 @@ def test_repeated_texts_are_missing_after_a_resume_too(tmp_path: Path) -> None:
 def test_numbers_that_count_up() -> None:
     random_state = np.random.default_rng(3)
     up = np.arange(100.0)
-    assert counts_up(up)
-    assert counts_up(np.where(random_state.random(100) < 0.1, math.nan, up))
-    assert counts_up(np.repeat(np.arange(21.0), 48))  # days
-    assert counts_up(1.7e9 + np.cumsum(random_state.exponential(5, 100) + (np.arange(100) == 50) * 1e6))
-    assert not counts_up(up[:40])
-    assert not counts_up(np.repeat(up[:50], 2))
-    assert not counts_up(np.zeros(1000))
-    assert not counts_up(-up)
-    assert not counts_up(np.sort(random_state.integers(0, 3, 1000)).astype(float))
+    assert direction(up) == "up"
+    assert direction(np.where(random_state.random(100) < 0.1, math.nan, up)) == "up"
+    assert direction(np.repeat(np.arange(21.0), 48)) == "up"  # days
+    assert direction(1.7e9 + np.cumsum(random_state.exponential(5, 100) + (np.arange(100) == 50) * 1e6)) == "up"
+    assert not direction(up[:40])
+    assert not direction(np.repeat(up[:50], 2))
+    assert not direction(np.zeros(1000))
+    assert direction(-up) == direction(1e9 - up) == "down"
+    assert not direction(np.sort(random_state.integers(0, 3, 1000)).astype(float))
     with np.errstate(invalid="raise"):
-        assert not counts_up(np.append(up, math.inf))
-        assert not counts_up(np.concatenate([up, [math.inf, math.inf], 1000 + up]))
-    assert not counts_up(np.cumsum(random_state.normal(0.1, 1, 1000)))
+        assert not direction(np.append(up, math.inf))
+        assert not direction(np.concatenate([up, [math.inf, math.inf], 1000 + up]))
+    assert not direction(np.cumsum(random_state.normal(0.1, 1, 1000)))
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arff"])
@@ -208,6 +208,46 @@ def test_features_that_count_up_are_warned_about(tmp_path: Path, caplog: pytest.
     list(open_source(url, ignore="id", time="at", **options))
     list(open_source(url, types="id:number,at:time", **options))
     assert not any("counts up" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_features_that_count_down_and_dates_written_as_numbers_are_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    n = 300
+    days = [int(f"2023{1 + i * 7 % 12:02}{1 + i * 11 % 28:02}") for i in range(n)]
+    columns = {
+        "left": [5000 - 3 * i for i in range(n)],
+        "at": [1_700_000_000 - 60 * i for i in range(n)],
+        "day": days,
+        "hour": [day * 100 + i % 24 for i, day in enumerate(days)],
+        "x": [20230000 + i * 37 % 4000 for i in range(n)],  # most of which are no dates
+        "year": [2000 + i * 7 % 20 for i in range(n)],
+    }
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        table(path, **{name: list(map(str, cells)) for name, cells in columns.items()})
+    elif kind == "jsonl":
+        write(path, "".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(columns), path)
+    source = open_source(str(path))
+    list(source)
+    said = {notice.split("'")[1]: notice for notice in source.notices}
+    assert list(said) == ["left", "at", "day", "hour"]
+    assert "counts down" in said["left"]
+    assert "--ignore left" in said["left"]
+    assert "--time at" in said["at"]
+    assert "sort the rows" in said["at"]
+    assert "--types day:time --time-format %Y%m%d makes" in said["day"]
+    assert "--types hour:time --time-format %Y%m%d%H makes" in said["hour"]
+    caplog.clear()
+    known = open_source(str(path), types="left:number,at:number,day:time,hour:ignore", time_format="%Y%m%d")
+    [features] = [batch.rows()[0] for batch in itertools.islice(known, 1)]
+    assert "day weekday sin" in features
+    assert known.notices == []
 
 
 def test_libsvm_features_that_count_up_or_have_sentinels_are_warned_about(tmp_path: Path, caplog) -> None:
