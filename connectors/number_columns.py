@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 from connectors.cells import Bad, Cells, is_missing, shown
 from connectors.notices import Notice, Notices
 from connectors.options import MISSING_NUMBERS, Roles
-from connectors.spelling import LONGEST, SPELLINGS, SpelledNumbers, Spelling, guess, warn_of_texts
+from connectors.spelling import (
+    CURRENCIES,
+    LONGEST,
+    SPELLINGS,
+    SpelledNumbers,
+    Spelling,
+    guess,
+    unit_of,
+    warn_of_texts,
+)
 
 _MOST_MARKERS, _LEAST_REPEATS, _LEAST_NUMBERS = 2, 5, 10
 _MOST_TEXTS = 20
+_SPELLED = "0"  # under which numbers in another spelling are counted
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*")
 
 
@@ -208,11 +218,22 @@ class NumberColumns:
                 self.notices.say(Notice.of(form, name, example=shown(pointed[0])))
 
     def spelling_of(self, name: str, cell: str) -> str:
-        """How options read a cell as a number that its column does not, nothing where none does."""
-        own = self.spelled[name].spelling.options(name) if name in self.spelled else Spelling().options(name)
-        ways = dict.fromkeys(spelling.options(name) for spelling in SPELLINGS if spelling.reads(cell))
-        others = [way for way in ways if way != own and "--types" not in way]
-        return f"{' or '.join(others)} reads such numbers" if others else ""
+        """How a cell is read as a number that its column does not read, nothing where it is none."""
+        own = self.spelled[name].spelling if name in self.spelled else Spelling(unit="")
+        readings: dict[str, Spelling] = {}
+        for spelling in sorted(SPELLINGS, key=lambda each: each.decimal != own.decimal):
+            if spelling.reads(cell):
+                readings.setdefault(spelling.plain(cell), spelling)
+        unit = unit_of(cell)
+        if readings and unit != own.unit and (unit or (own.unit or "") not in CURRENCIES):
+            return "their unit is not that of the numbers before: convert them to one in the file"
+        ways = {
+            value: each.options(name) if each.thousands or each.decimal != "." else "--decimal ."
+            for value, each in readings.items()
+        }
+        if len(ways) > 1:
+            return f"{' or '.join(f'{way} (as {value})' for value, way in ways.items())} reads such numbers"
+        return "".join(f"{way} reads such numbers" for way in ways.values())
 
     def find_markers(self, name: str, cells: Cells) -> None:
         """Look for texts that stand for missing values among the cells of a column that may be of both."""
@@ -281,11 +302,14 @@ class NumberColumns:
         return None if math.isnan(number) else number
 
     def count_text(self, name: str, cell: str) -> None:
-        """Say once of a text that is rejected among numbers, and comes again, how it is read as missing."""
+        """Say once of a text that is rejected among numbers, and comes again, how it is read as missing or a number."""
         text = cell.strip()
         texts = self._rejected.setdefault(name, Counter())
+        if any(map(str.isdigit, text)):
+            self._count_spelled(name, text, texts)
+            return
         is_new = text not in texts
-        if any(map(str.isdigit, text)) or (is_new and (len(texts) >= _MOST_TEXTS or len(text) > LONGEST)):
+        if is_new and (len(texts) >= _MOST_TEXTS or len(text) > LONGEST):
             return
         texts[text] += 1
         if texts[text] == _LEAST_REPEATS:
@@ -294,6 +318,17 @@ class NumberColumns:
                 "it as missing (with other markers, if there are: --missing replaces the default ones)"
             )
             self.notices.say(Notice.of(form, name, text=shown(text), marker=shlex.quote(text)))
+
+    def _count_spelled(self, name: str, text: str, texts: Counter[str]) -> None:
+        """Say once of numbers in another spelling, which are rejected, how they are read."""
+        way = self.spelling_of(name, text) if texts[_SPELLED] < _LEAST_REPEATS else ""
+        texts[_SPELLED] += bool(way)
+        if way and texts[_SPELLED] == _LEAST_REPEATS:
+            form = (
+                "column {name!r}: numbers such as {text} are written otherwise than those before, and their events are "
+                "rejected: {way}"
+            )
+            self.notices.say(Notice.of(form, name, text=shown(text), way=way))
 
     def is_open(self, name: str) -> bool:
         """Whether no value of a column that is declared as numbers was seen."""

@@ -99,6 +99,46 @@ def test_thousands_that_come_late_are_reported_with_the_option_that_reads_them(t
     assert (found, rejected) == ([12.5] * 1100 + [1234.5] * 40, [])
 
 
+@pytest.mark.parametrize(
+    ("early", "late", "options"),
+    [
+        ("12", "1,234.5", {"decimal": ".", "thousands": ","}),
+        ("12", "1,5", {"decimal": ","}),
+        ("12,5", "1 234,5", {"decimal": ",", "thousands": "space"}),
+        ("12", "(12)", {"decimal": "."}),
+        ("12", "−12", {"decimal": "."}),  # the minus sign of typography
+    ],
+)
+@pytest.mark.parametrize("declared", [False, True])
+def test_few_numbers_in_another_spelling_that_come_late_are_reported_once(
+    tmp_path, caplog, early, late, options, declared
+):
+    cells = [late if i > 1000 and i % 17 == 0 else early for i in range(3000)]
+    types = {"types": "a:number"} if declared else {}
+    _, rejected = column(tmp_path / "a.csv", csv(cells), delimiter=";", **types)
+    assert len(rejected) == cells.count(late)
+    said = [record.getMessage() for record in caplog.records if "their events are rejected" in record.getMessage()]
+    way = " ".join(f"--{name} {value}" for name, value in options.items())
+    assert len(said) == 1
+    assert f"{way} reads such numbers" in said[0]
+    assert column(tmp_path / "a.csv", csv(cells), delimiter=";", **types, **options)[1] == []
+
+
+def test_late_numbers_of_two_meanings_and_of_another_unit_are_reported_as_such(tmp_path, caplog):
+    for late, said in (
+        ("1,234", "--decimal . --thousands , (as 1234) or --decimal , (as 1.234) reads such numbers"),
+        ("$12", "their unit is not that of the numbers before"),
+        ("5 %", "their unit is not that of the numbers before"),
+    ):
+        cells = [late if i > 1000 and i % 17 == 0 else "12" for i in range(3000)]
+        column(tmp_path / "a.csv", csv(cells), delimiter=";")
+        assert caplog.text.count(said) == 1
+        caplog.clear()
+    cells = ["N12" if i > 1000 and i % 17 == 0 else "12" for i in range(3000)]
+    column(tmp_path / "a.csv", csv(cells), delimiter=";")
+    assert "N12" not in caplog.text
+
+
 def test_points_of_fractions_are_not_reported(tmp_path, caplog):
     column(tmp_path / "a.csv", "a;b;y\n" + "1.234;0,5;u\n9.5;1,5;d\n" * 8, delimiter=";")
     assert "'a'" not in caplog.text
