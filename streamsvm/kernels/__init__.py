@@ -8,6 +8,6 @@ it makes.
 from __future__ import annotations
 
 from streamsvm.kernels.cache import cache_folder
-from streamsvm.kernels.compiler import apart, brief, call, fused, inlined, kernel, reduction
+from streamsvm.kernels.compiler import allocating, apart, brief, call, fused, inlined, kernel, reduction, view
 
-__all__ = ["apart", "brief", "cache_folder", "call", "fused", "inlined", "kernel", "reduction"]
+__all__ = ["allocating", "apart", "brief", "cache_folder", "call", "fused", "inlined", "kernel", "reduction", "view"]

@@ -25,7 +25,12 @@ else:
     _EXPORTED = {"pipeline_class": Exported}
 
 
+# A function would take from its caller what is not said here: all that an inlined one calls would be inlined, too.
+_OPTIONS: dict[str, Any] = {"_nrt": False, "forceinline": False, "fastmath": False, "error_model": "python"}
+
+
 def _compiled(function: Callable[..., Any], nogil: bool = True, **options: Any) -> Any:
+    options = _OPTIONS | options
     exported = numba.njit(nogil=nogil, **_EXPORTED, **options)(function)
     if numba.config.DISABLE_JIT:
         return exported
@@ -59,6 +64,16 @@ def fused(function: Callable[..., Any]) -> Any:
     A division by zero gives an infinity, not an error: loops with divisions vectorise.
     """
     return _compiled(function, forceinline=True, error_model="numpy", fastmath={"contract"})
+
+
+def view(function: Callable[..., Any]) -> Any:
+    """Like `inlined`, for a function that gives an array."""
+    return _compiled(function, forceinline=True, _nrt=True)
+
+
+def allocating(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for a function that makes arrays, whose references numba counts."""
+    return _compiled(function, _nrt=True)
 
 
 def reduction(function: Callable[..., Any]) -> Any:

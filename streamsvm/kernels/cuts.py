@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from streamsvm.kernels import fused, inlined, kernel, reduction
+from streamsvm.kernels import allocating, fused, inlined, kernel, reduction
 from streamsvm.kernels.exponential import exp32
 from streamsvm.kernels.merging import degradation, ratio_of, refine
 
@@ -80,7 +80,7 @@ def subtract_absolute(values, vector, columns, j, first):
         values[u(i)] -= abs(c[u(first + i)] - v)
 
 
-@kernel
+@allocating
 def add_near(vectors, columns, is_absolute, coefs, owners, out):
     """The same with exp(-distance) where rows are given by column, shape (d, m), and d is small.
 
@@ -271,7 +271,7 @@ def product(coefs, a, b):
     return total
 
 
-@kernel
+@allocating
 def merge_down(vectors, coefs, n, budget, most_partners):
     """Merge Gaussian vectors (gamma = 1), the smallest with its best partner, until `budget` of n are left.
 
@@ -330,7 +330,7 @@ NEAR, MORE = np.float32(0.05), 4
 LANES = 128
 
 
-@kernel
+@allocating
 def ascend(gram, share, codes, costs, rescaled, most, n_steps, tol, weights, scores):
     """Ascend the dual of the whole problem: each step moves weight from label to label at two rows.
 
@@ -441,9 +441,8 @@ def highest(losses, weights, high, up, back):
 @reduction
 def lowest(losses, weights, high, up, low, down, room):
     """The same with the least loss, among labels with weight; that of the largest where no other is."""
-    low[:] = high
-    down[:] = up
-    room[:] = ZERO
+    for i in range(low.size):
+        low[u(i)], down[u(i)], room[u(i)] = high[u(i)], up[u(i)], ZERO
     for c in range(len(losses)):
         loss, weight, label = losses[u(c)], weights[u(c)], np.int32(c)
         for i in range(low.size):
@@ -537,7 +536,8 @@ def gain_beside(high, low, room, back, squares, shared, alone, inverse, gains):
 @reduction
 def largest(values, lanes):
     """The place of the largest value, where there are a multiple of `lanes`."""
-    lanes[:] = values[:LANES]
+    for k in range(LANES):
+        lanes[u(k)] = values[u(k)]
     for first in range(LANES, values.size, LANES):
         part = values[first : first + LANES]
         for k in range(LANES):

@@ -6,7 +6,7 @@ from numba import types
 
 from streamsvm.kernels import inlined, kernel
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.rows import borrow, u
+from streamsvm.kernels.rows import u
 
 # So few entries are sorted by insertion; more by digits of so many bits.
 INSERTED_MOST = 32
@@ -20,8 +20,6 @@ def meet(names, values, indptr, learn, table, rows, counts):
 
     Row i has names[indptr[i]:indptr[i + 1]], which are indices into `table`; what is NaN is no value.
     """
-    names, values, indptr, learn = borrow(names), borrow(values), borrow(indptr), borrow(learn)
-    table, rows, counts = borrow(table), borrow(rows), borrow(counts)
     for i in range(indptr.size - 1):
         if not learn[i]:
             continue
@@ -39,9 +37,6 @@ def order(columns, values, indptr, out_columns, out_values, out_indptr, spare_co
 
     There is room in `spare_columns` and `spare_values` for the longest row.
     """
-    columns, values, indptr = borrow(columns), borrow(values), borrow(indptr)
-    out_columns, out_values, out_indptr = borrow(out_columns), borrow(out_values), borrow(out_indptr)
-    spare_columns, spare_values, counts = borrow(spare_columns), borrow(spare_values), borrow(counts)
     at = out_indptr[0] = 0
     for i in range(indptr.size - 1):
         first, largest, ascending = at, -1, True

@@ -18,7 +18,7 @@ import numpy as np
 from numba import config, types
 from numba.extending import intrinsic
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import inlined, kernel, view
 from streamsvm.kernels.access import state_at
 from streamsvm.kernels.calibration import CALIBRATION
 from streamsvm.kernels.exponential import exp32
@@ -364,7 +364,7 @@ def evaluate_seats(state, row, averaging):
                 means[u(c)] = head.mean_v * s + head.mean_u * means[u(c)] + state.mean_biases[u(c)]
 
 
-@inlined
+@view
 def deciding(state):
     """The scores that predictions rest on."""
     return state.mean_scores if state.average > 0.0 else state.scores

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamsvm.kernels import kernel
 from streamsvm.kernels.entries import Entry
-from streamsvm.kernels.rows import borrow, u
+from streamsvm.kernels.rows import u
 from streamsvm.kernels.state import Array, Declaration, Number, State, array_address, f32, f64, i64, u64
 
 Words = NDArray[np.uint64]
@@ -35,15 +35,6 @@ def put_words(block, fresh, addresses, saved, kinds, low, high, there, words, at
     Of these, the next is words[at[1]] where bit at[0] is set in `there`, and else zero; `at` moves on. Returns how many
     values are beyond their bounds, or not finite; less than zero where there are not so many words.
     """
-    block, fresh, addresses, saved = borrow(block), borrow(fresh), borrow(addresses), borrow(saved)
-    kinds, low, high, there, words, at = (
-        borrow(kinds),
-        borrow(low),
-        borrow(high),
-        borrow(there),
-        borrow(words),
-        borrow(at),
-    )
     reals, wholes, singles = words.view(np.float64), words.view(np.int64), words.view(np.float32)
     i = 0
     for k in range(addresses.size):

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from streamsvm.kernels import inlined, kernel, reduction
+from streamsvm.kernels import allocating, inlined, kernel, reduction
 
 # Indices are unsigned: numba then leaves out its handling of negative ones.
 u = np.uint64
@@ -169,7 +169,7 @@ def choose(h, c, cutoff, share, start, rows, weights):
 # Passes over rows ------------------------------------------------------------------------------------------------
 
 
-@kernel
+@allocating
 def scores_sparse(data, indices, indptr, weights, out):
     """out[:, i] = weights.T @ row i, for weights of shape (d, k) and rows in CSR."""
     n, k = len(indptr) - 1, weights.shape[1]
@@ -192,7 +192,7 @@ def scores_sparse(data, indices, indptr, weights, out):
             out[u(m), u(row)] = sums[u(m)]
 
 
-@kernel
+@allocating
 def adjoint_sparse(data, indices, indptr, r, out):
     """out[j] += r @ column j, for r of shape (k, n), out of shape (d, k), and rows in CSR."""
     n, k = len(indptr) - 1, len(r)
@@ -214,7 +214,7 @@ def adjoint_sparse(data, indices, indptr, r, out):
                 out[j, u(m)] += value * factors[u(m)]
 
 
-@kernel
+@allocating
 def gram_sparse(data, indices, indptr, rows, weights, place, out):
     """Add weights[i] * x x^T of the rows to the lower triangle of out.
 

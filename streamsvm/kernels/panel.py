@@ -25,7 +25,7 @@ import math
 
 from numba import types
 
-from streamsvm.kernels import brief, call, inlined, kernel
+from streamsvm.kernels import brief, call, inlined, kernel, view
 from streamsvm.kernels.access import StateType, address_of
 from streamsvm.kernels.entries import Entry
 from streamsvm.kernels.experts import QUESTION
@@ -207,7 +207,7 @@ def take_votes(panel, ballot, i, n):
             first[c] = second[c] = said[0, c]
 
 
-@inlined
+@view
 def heard_vote(panel):
     """The vote that was right more often, of late."""
     return panel.second if panel.second_right > panel.first_right + MARGIN else panel.first

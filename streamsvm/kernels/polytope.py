@@ -28,7 +28,6 @@ from streamsvm.kernels.rows import (
     PREDICT,
     PROBA,
     ROWS,
-    borrow,
     follow,
     in_hand,
     is_followed,
@@ -549,8 +548,6 @@ def fit_rows(state, rows, values, starts, labels, weights, unadjusted, rng, n_st
 
     Event i has the pairs starts[i]:starts[i + 1] of `rows` and `values`, scaled and headed by the bias.
     """
-    rows, values, starts = borrow(rows), borrow(values), borrow(starts)
-    labels, weights, unadjusted = borrow(labels), borrow(weights), borrow(unadjusted)
     n = starts.size - 1
     growth = state.count_growth
     state.count_growth = 1.0

@@ -13,7 +13,7 @@ import numpy as np
 from numba import carray, config, types
 from numba.extending import intrinsic
 
-from streamsvm.kernels import call, inlined, kernel
+from streamsvm.kernels import call, inlined, kernel, view
 from streamsvm.kernels.ranks import (
     count_below,
     count_below_in_four,
@@ -142,27 +142,16 @@ def _pointer(_, address):
     return types.voidptr(types.intp), codegen
 
 
-@inlined
-def borrow(array):
-    """A view that is not reference counted.
-
-    Every compiled function counts the references to its arrays, with atomic operations that cost more than a short
-    function does. An entry point holds its arrays as long as it runs, so what it calls may do without.
-    """
-    return carray(_pointer(array.ctypes.data), array.shape, array.dtype)
-
-
-@inlined
-def packed_values(packed):
-    """The values of an event that a call has packed."""
+def _typed_values(packed):
     return carray(_pointer(packed.start), (packed.size >> 3,), np.float64)
 
 
-if config.DISABLE_JIT:  # to follow the steps in a debugger, or count the lines that tests reach
-    borrow = np.asarray
+def _plain_values(packed):
+    return np.frombuffer(packed) if packed else np.zeros(0)
 
-    def packed_values(packed):
-        return np.frombuffer(packed) if packed else np.zeros(0)
+
+# The values of an event that a call has packed.
+packed_values = _plain_values if config.DISABLE_JIT else view(_typed_values)
 
 
 @inlined
@@ -365,8 +354,6 @@ def in_hand(rows):
 @kernel
 def load_all(rows, values, columns, indptr, shared, out_rows, out_values, out_starts):
     """Scale all rows, one behind the other: row i becomes the pairs out_starts[i]:out_starts[i + 1]."""
-    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
-    out_rows, out_values, out_starts = borrow(out_rows), borrow(out_values), borrow(out_starts)
     at = 0
     for i in range(indptr.size - 1):
         m = load_pairs(rows, rows, values, columns, indptr[i], indptr[i + 1], shared)
@@ -683,7 +670,6 @@ def find_places(rows, by, values, columns, start, end, skip):
 @kernel
 def observe_rows(rows, values, columns, indptr, shared):
     """Take all rows into the statistics, and bring these fully up to date."""
-    values, columns, indptr = borrow(values), borrow(columns), borrow(indptr)
     for i in range(indptr.size - 1):
         observe(rows, values, columns, indptr[i], indptr[i + 1], shared)
     if rows.scaling != NONE:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from streamsvm.kernels import inlined, kernel
+from streamsvm.kernels import inlined, kernel, view
 from streamsvm.kernels.exponential import logs_of
 from streamsvm.kernels.losses import best_class, fast_softmax_terms, scale_terms
 from streamsvm.kernels.state import Array, Declaration, Number
@@ -52,7 +52,7 @@ STACK = Declaration(
 )
 
 
-@inlined
+@view
 def first_logs(state):
     """The logarithms of the probabilities of the first vote."""
     return state.logs[state.weights.size - 1]
