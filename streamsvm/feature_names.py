@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -26,8 +27,18 @@ class FeatureMismatchError(ValueError):
         super().__init__(message)
 
 
-def compare(known: Collection[Any], given: Sequence[Any], *, complete: bool = True, open_ended: bool = False) -> str:
-    """A warning where less than half of the names are in common, empty where more are.
+def compare(
+    known: Collection[Any],
+    given: Sequence[Any],
+    *,
+    complete: bool = True,
+    open_ended: bool = False,
+    table: bool = False,
+) -> tuple[int, str]:
+    """What to say of names that are not in common, and how loud: a level of `logging`, and a text or nothing.
+
+    Less than half in common is a warning. So are names of a table where some are missing and others new, as they have
+    been renamed perhaps. Either of these by itself is an information.
 
     Parameters
     ----------
@@ -39,6 +50,8 @@ def compare(known: Collection[Any], given: Sequence[Any], *, complete: bool = Tr
         Whether rows are expected to have all names, as those of a table do and sparse ones do not.
     open_ended
         Whether names that the model does not know are expected.
+    table
+        Whether each row has all of the names, so that every difference means something.
 
     Raises
     ------
@@ -48,10 +61,12 @@ def compare(known: Collection[Any], given: Sequence[Any], *, complete: bool = Tr
     Examples
     --------
     >>> compare(["a", "b", "c"], ["a", "x"])
-    '1 of the 3 features that the model has learned is given: missing are b, c; new are x'
+    (30, '1 of the 3 features that the model has learned is given: missing are b, c; new are x')
+    >>> compare(["a", "b", "c"], ["a", "b"], table=True)
+    (20, '2 of the 3 features that the model has learned are given: missing are c')
     """
     if not known:
-        return ""
+        return logging.INFO, ""
     new = [name for name in given if name not in known]
     n_common = len(given) - len(new)
     there = set(given)
@@ -64,11 +79,13 @@ def compare(known: Collection[Any], given: Sequence[Any], *, complete: bool = Tr
             missing,
             new,
         )
-    if not ((complete and 2 * n_common < len(known)) or (not open_ended and 2 * n_common < len(given))):
-        return ""
+    are_few = (complete and 2 * n_common < len(known)) or (not open_ended and 2 * n_common < len(given))
+    if not are_few and not (table and (missing or (new and not open_ended))):
+        return logging.INFO, ""
     verb = "is" if n_common == 1 else "are"
     parts = [f"{word} are {_listed(names)}" for word, names in (("missing", missing), ("new", new)) if names]
-    return f"{n_common} of the {len(known)} features that the model has learned {verb} given: {'; '.join(parts)}"
+    text = f"{n_common} of the {len(known)} features that the model has learned {verb} given: {'; '.join(parts)}"
+    return logging.WARNING if are_few or (missing and new) else logging.INFO, text
 
 
 def check_width(learned: int | None, given: int) -> None:

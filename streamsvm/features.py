@@ -9,6 +9,7 @@ import struct
 import sys
 import warnings
 from array import array
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -188,7 +189,7 @@ class FeatureSpace:
         self.timed: dict[Hashable, None] = {}  # names of datetimes that were learned
         self.width: int | None = None
         self._accepted: Any = None  # the names, or the width, of the last rows whose names were compared
-        self._doubts = ""
+        self._doubts, self._differs = "", False  # what was told of names that do not fit, and whether of few of them
         self._strangers = Strangers()
         # How many values to predict were texts where numbers were learned, or numbers where texts were.
         self._of_other_kind: dict[Hashable, int] = {}
@@ -238,25 +239,28 @@ class FeatureSpace:
         """The names that were learned, in order of arrival."""
         return dict.fromkeys((*self._numbers, *self._strings, *self.left_out))
 
-    def compare(self, given: Sequence[Any], *, complete: bool = True, open_ended: bool = False) -> None:
-        """Compare the names of rows with those known, as `feature_names.compare` has it; warn once.
+    def compare(self, given: Sequence[Any], *, open_ended: bool = False, **how: bool) -> None:
+        """Compare the names of rows with those known, as `feature_names.compare` has it; tell once.
 
         Parameters
         ----------
         given
             The names of the rows.
-        complete, open_ended
-            Whether they are expected to have all names, and names that are not known.
+        open_ended, **how
+            What is expected of them.
 
         Raises
         ------
         FeatureMismatchError
             Where none of them is known.
         """
-        doubts = compare(self.known, given, complete=complete, open_ended=open_ended or self.n_refused > 0)
-        if doubts and not self._doubts:
+        level, doubts = compare(self.known, given, open_ended=open_ended or self.n_refused > 0, **how)
+        if doubts and level >= logging.WARNING and not self._doubts:
             self._doubts = doubts
             logger.warning("%s", doubts)
+        elif doubts and not self._doubts and not self._differs:
+            self._differs = True
+            logger.info("%s", doubts)
         if self.names:
             self._accepted = given
 
@@ -275,8 +279,15 @@ class FeatureSpace:
         """
         if isinstance(X, SparseRows):
             self.compare(np.unique(X.indices).tolist(), complete=False)
+        elif isinstance(X, Mapping):
+            self.compare(_names_with_values(X), table=True)
         else:
-            self.compare(list(X) if isinstance(X, Mapping) else list(dict.fromkeys(chain.from_iterable(X))))
+            counts = Counter(chain.from_iterable(X))
+            # Rows of which most have most names are as a table, unless names that most of them have are all known.
+            is_dense = 2 * counts.total() >= len(X) * len(counts)
+            usual = [name for name, n in counts.items() if self.knows(name) or 2 * n >= len(X)]
+            is_table = is_dense and not all(map(self.knows, usual))
+            self.compare(usual if is_table else list(counts), table=is_table)
 
     @contextlib.contextmanager
     def _bad_rows_first(self, encode: Callable[..., EncodedRows], *given: Any) -> Iterator[None]:
@@ -294,7 +305,7 @@ class FeatureSpace:
             return
         check_width(self.width, width)
         if self.width is None and self.names and self._accepted != width:
-            self.compare(range(width), complete=not sparse, open_ended=sparse)
+            self.compare(range(width), complete=not sparse, open_ended=sparse, table=not sparse)
             self._accepted = width
 
     def _take_width(self, width: int, learn: Any) -> None:
@@ -724,7 +735,9 @@ class FeatureSpace:
         given = list(columns)
         if complete and given != self._accepted and len(next(iter(columns.values()), ())):
             with self._bad_rows_first(self._encode_columns, columns):
-                self.compare(given)
+                self.compare(_names_with_values(columns), table=True)
+                if self.names:
+                    self._accepted = given
         rows = self._encode_columns(columns, learn)
         if not (complete or _learns(learn)):
             self._look_for_strangers(rows, given)
@@ -1040,6 +1053,17 @@ def _learns(learn: Any) -> bool:
 
 def _starts(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def _names_with_values(table: Mapping[Any, NDArray[Any]]) -> list[Any]:
+    """The names of a table, without columns of which every value is missing, unless all are."""
+    return [name for name, column in table.items() if _has_values(column)] or list(table)
+
+
+def _has_values(column: NDArray[Any]) -> bool:
+    if column.dtype.kind == "f":
+        return not np.isnan(column).all()
+    return column.dtype.kind != "O" or any(value is not None for value in column)
 
 
 def _column(name: Any, values: Any) -> NDArray[Any]:

@@ -93,6 +93,85 @@ def test_few_known_features_are_told_once(caplog):
     assert "A, B, C" in model.notices[0]
 
 
+RENAMED = {"a": "A", "b": "B"}
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+@pytest.mark.parametrize("way", ["predict_many", "predict_proba_many", "learn_many"])
+def test_a_few_renamed_columns_of_a_frame_are_told_once(way, library, caplog):
+    wide = library.DataFrame({name: X[:, k % 4] for k, name in enumerate("abcdefghij")})
+    model = CPMClassifier()
+    model.learn_many(wide, Y)
+    rows = [wide.rename(columns=RENAMED) if library is pd else wide.rename(RENAMED)] * 3
+    for each in rows:
+        model.learn_many(each, Y) if way == "learn_many" else getattr(model, way)(each)
+    (notice,) = model.notices
+    assert notice == "8 of the 10 features that the model has learned are given: missing are a, b; new are A, B"
+    assert [record.getMessage() for record in caplog.records] == [notice]
+
+
+def test_columns_that_are_only_missing_or_only_new_are_an_information(caplog):
+    caplog.set_level(logging.INFO)
+    for rows, part in ((FRAME.drop(columns="b"), "missing are b"), (FRAME.assign(e=1.0), "new are e")):
+        model = CPMClassifier()
+        model.learn_many(FRAME, Y)
+        for _ in range(3):
+            model.predict_many(rows)
+        assert model.notices == []
+        (record,) = caplog.records
+        assert record.levelno == logging.INFO
+        assert part in record.getMessage()
+        caplog.clear()
+    model = CPMClassifier()
+    model.learn_many(FRAME.assign(e=math.nan), Y)  # what never has a value is not learned
+    model.predict_many(FRAME.assign(e=math.nan))
+    model.predict_many(FRAME[list("dcba")])
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_few_renamed_columns_of_a_stream_are_told_once(suffix, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    wide = pd.DataFrame({name: np.tile(X[:, k % 4], 5) for k, name in enumerate("abcdefghij")}).assign(y=Y * 5)
+    for name, frame in (("one", wide), ("two", wide.rename(columns=RENAMED))):
+        match suffix:
+            case "csv":
+                frame.to_csv(f"{name}.csv", index=False)
+            case "jsonl":
+                frame.to_json(f"{name}.jsonl", orient="records", lines=True)
+            case _:
+                frame.to_parquet(f"{name}.parquet")
+    run = ["--label", "y", "--summary", "s.json"]
+    assert cli.main(["run", f"one.{suffix}", *run, "--model", "cpm", "--save", "m.svm"]) == 0
+    capsys.readouterr()
+    for more in (["--no-learn"], ["--overwrite"]):
+        assert cli.main(["run", f"two.{suffix}", *run, "--load", "m.svm", *more]) == 0
+        (notice,) = json.loads(Path("s.json").read_text())["notices"]
+        assert notice == "8 of the 10 features that the model has learned are given: missing are a, b; new are A, B"
+        out, err = capsys.readouterr()
+        assert out.count(notice) == err.count(notice) == 1
+    assert cli.main(["run", f"one.{suffix}", *run, "--load", "m.svm", "--no-learn"]) == 0
+    assert json.loads(Path("s.json").read_text())["notices"] == []
+
+
+def test_sparse_rows_and_rare_fields_that_differ_are_no_mistake(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(4)
+    for name, first in (("one", 0), ("two", 10)):
+        words = [sorted({int(w) for w in rng.integers(first, first + 100, 8)}) for _ in range(500)]
+        pairs = (f"{i % 2} " + " ".join(f"{w + 1}:1" for w in row) + "\n" for i, row in enumerate(words))
+        Path(f"{name}.libsvm").write_text("".join(pairs))
+        rows = ({"y": i % 2} | {f"w{w}": 1 for w in row} for i, row in enumerate(words))
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        dense = ({"y": i % 2, "a": i % 7, "b": i % 3} | ({name: 1} if i % 99 == 7 else {}) for i in range(500))
+        Path(f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in dense))
+    for suffix in ("libsvm", "jsonl", "ndjson"):
+        label = [] if suffix == "libsvm" else ["--label", "y"]
+        assert cli.main(["run", f"one.{suffix}", *label, "--model", "cpm", "--save", "m.svm", "--overwrite"]) == 0
+        assert cli.main(["run", f"two.{suffix}", *label, "--load", "m.svm"]) == 0
+    assert "that the model has learned" not in "".join(capsys.readouterr())
+
+
 def test_features_that_come_and_go_are_no_mistake():
     model = CPMClassifier()
     for i in range(50):
