@@ -107,7 +107,10 @@ class TextSource(AheadSource):
             last = reader.is_last(len(lines))
             if last and not lines and reader.damage:
                 raise ConnectorError(f"{self.name}: {reader.damage}: nothing can be read")
-            size = self._format.header(texts, last) if lines or last else None
+            try:
+                size = self._format.header(texts, last) if lines or last else None
+            except ConnectorError as error:
+                raise (ConnectorError(f"{error}; the header is {bad[0]}") if 0 in bad else error) from None
             if size is not None:
                 break
             if len(lines) < most:

@@ -255,7 +255,7 @@ class JsonFormat(TypedValues):
         name = next((name for name, value in row.items() if type(value) in _NESTED), None)
         if name is None:
             return row
-        bad.setdefault(i, f"field '{name}' is nested: {shown(row[name])}")
+        bad.setdefault(i, f"field '{name}' is nested: {shown(row[name])}; leave it out (--ignore), or flatten it first")
         return {}
 
     def _convert_one(self, row: dict[str, Any], name: str, kind: str, i: int, bad: Bad) -> None:

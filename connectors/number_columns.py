@@ -246,7 +246,8 @@ class NumberColumns:
                 "read as missing: --types {name}:category keeps all as texts, --missing names such texts for all "
                 "columns"
             )
-            self.notices.say(Notice.of(form, name, share=100 * share, text=shown(text)))
+            notice = Notice.of(form, name, share=100 * share, text=shown(text))
+            self.notices.say(notice._replace(kind=form + text))
         if shares:
             self.markers[name] = list(shares)
 

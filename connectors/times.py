@@ -19,6 +19,7 @@ from connectors.arrow_cells import FURTHEST_MS
 from connectors.cells import Bad, is_missing, shown
 from connectors.events import ConnectorError
 from connectors.options import MISSING_NUMBERS, TIME_UNITS
+from connectors.time_formats import options_of
 
 EARLIEST_S, LATEST_S = 100_000_000, 1 << 31
 """A number of seconds since 1970 is taken for one between these, which are in March 1973 and January 2038; in a smaller
@@ -86,6 +87,7 @@ class Times:
         self.unit, self.form = unit, form
         self.guesses: dict[str, Any] = {}
         self._said: set[str] = set()
+        self._ways: dict[str, str] = {}
 
     def restore(self, guesses: Mapping[str, Any]) -> None:
         """Go back to what was decided before."""
@@ -277,7 +279,9 @@ class Times:
     def _no_time(self, name: str, value: Any) -> str:
         if self.form:
             return f"'{name}' is not a time of the format {self.form!r}: {shown(value)}"
-        way = "a number since 1970, ISO 8601 or RFC 2822; --time-format reads others"
+        if name not in self._ways:  # for all of a column by its first, since this takes a while
+            self._ways[name] = options_of(str(value))
+        way = f"a number since 1970, ISO 8601 or RFC 2822; {self._ways[name]} reads others"
         return f"'{name}' is not a time ({way}): {shown(value)}"
 
 

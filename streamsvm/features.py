@@ -26,6 +26,7 @@ from connectors.cells import is_missing, shown
 from connectors.events import SparseRows
 from connectors.notices import Notice, Notices, grouped
 from connectors.spelling import are_numbers, conversions
+from connectors.time_formats import formats_of
 from connectors.times import is_spelled_out
 from streamsvm import datetimes
 from streamsvm.feature_names import FeatureMismatchError, Strangers, check_width, compare
@@ -462,7 +463,7 @@ class FeatureSpace:
             if recurrence.seen == FIRST and name not in self.quoted and (remedy := _remedy_of_numbers(strings)):
                 self.quoted[name] = remedy
                 found.append(_quoted_notice(name, remedy))
-            if recurrence.seen == FIRST and all(map(is_spelled_out, strings)):
+            if recurrence.seen == FIRST and (all(map(is_spelled_out, strings)) or formats_of(strings)):
                 self._leave_out(name, TIMES)
             elif recurrence.seen == FIRST and len(strings) - recurrence.before >= DOUBTFUL:
                 self._closed.add(name)
@@ -991,7 +992,10 @@ def _no_feature(name: Any, value: Any) -> str:
 
 def _too_large(name: Any, value: float) -> str:
     kind = "infinite" if math.isinf(value) else "too large"
-    return f"feature {name!r} is {kind} ({value}): the largest magnitude taken is {LARGEST:g}; clip it, or give None"
+    return (
+        f"feature {name!r} is {kind} ({value}): the largest magnitude taken is {LARGEST:g}; clip it, or give None "
+        f"(--missing {value:g})"
+    )
 
 
 def unusable_rows(X: Any) -> dict[int, str]:

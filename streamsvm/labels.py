@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum
@@ -202,6 +203,25 @@ def stranger_notices(labels: Sequence[Any], classes: Sequence[Any]) -> list[Noti
             )
             found.append(Notice.of(form, label, twin=twin))
     return found
+
+
+def are_measured(labels: Sequence[Any]) -> bool:
+    """Whether most labels are numbers with a fraction, as measured ones are.
+
+    Examples
+    --------
+    >>> are_measured(["3.467", 2.5, "12"]), are_measured([1, 2, 3.0, "a"])
+    (True, False)
+    """
+    return 2 * sum(map(_has_fraction, labels)) > len(labels)
+
+
+def _has_fraction(label: Any) -> bool:
+    try:
+        number = float(label)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return math.isfinite(number) and not number.is_integer()
 
 
 def _bare(label: Any) -> str:

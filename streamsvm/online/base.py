@@ -31,6 +31,7 @@ from streamsvm.kernels.requests import REQUEST
 from streamsvm.kernels.state import State, at_most
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import (
+    are_measured,
     as_label,
     check_label,
     coded_labels,
@@ -426,7 +427,7 @@ class OnlineClassifier(
         """Warn where with these labels, the next to be learned, very many classes have come: there were n_before."""
         if n_before < MANY_CLASSES <= len(self._codes):
             n_learned = self.n_events_learned + 1 + labels.index(self._answers[MANY_CLASSES - 1])
-            if n_learned < 2 * MANY_CLASSES:
+            if n_learned < 2 * MANY_CLASSES or are_measured(self._answers):
                 self._many_classes_at = n_learned
                 logger.warning("%s", _label_notice(n_learned))
 

@@ -361,3 +361,15 @@ def test_the_command_line_names_the_options_once(tmp_path: Path) -> None:
         for said in (ended.stdout, ended.stderr):  # the report and the log
             for part in ("--types :number", "--ignore count", "'unknown'", "5, 6"):
                 assert said.count(part) == 1, said
+
+
+def test_markers_of_several_columns_are_told_with_each_text(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    cells = {
+        f"{name}{k}": [name if rng.random() < 0.2 else f"{rng.random():.3f}" for _ in range(200)]
+        for name in ("absent", "unknown")
+        for k in range(3)
+    }
+    notices = open_source(table(tmp_path / "a.csv", **cells)).notices
+    assert [notice.split("the text ")[1].split(",")[0] for notice in notices] == ["'absent'", "'unknown'"]
+    assert all("3 in all" in notice for notice in notices)

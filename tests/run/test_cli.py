@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,37 @@ def test_values_that_arff_declares_are_categories(in_process: Any, tmp_path: Pat
     for events in (60, 700):  # before and after there is doubt
         in_process("in.arff", *CPM, "--save", "part.svm", *kept, "--max-events", events)
     assert (tmp_path / "whole.svm").read_bytes() == (tmp_path / "part.svm").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("form", "ways"),
+    [
+        ("%d.%m.%Y %H:%M", ["'%d.%m.%Y %H:%M'"]),
+        ("%d/%m/%Y %I:%M %p", ["'%d/%m/%Y %I:%M %p'", "'%m/%d/%Y %I:%M %p'"]),
+        ("%b %d, %Y", ["'%b %d, %Y'"]),
+    ],
+)
+def test_times_of_other_formats_are_left_out_and_their_formats_named(
+    streamsvm: Streamsvm, tmp_path: Path, form: str, ways: list[str]
+) -> None:
+    first = datetime(2021, 1, 1)
+    rows = [f'"{first + timedelta(hours=11 * i):{form}}",{i % 7},{"ab"[i % 7 < 3]}' for i in range(600)]
+    (tmp_path / "in.csv").write_text("\n".join(["when,x,y", *rows]) + "\n")
+    run = ("run", "in.csv", "--label", "y", *CPM)
+    left_out = streamsvm(*run)
+    assert "feature 'when' is left out: its values are times; --types when:time makes features" in left_out.stderr
+    for more in (("--types", "when:time"), ("--time", "when")):
+        assert f"{' or '.join(f'--time-format {way}' for way in ways)} reads others" in streamsvm(*run, *more).stderr
+        read = streamsvm(*run, *more, "--time-format", form)
+        assert read.returncode == 0, read.stderr
+        assert "set aside" not in read.stdout
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_header_of_another_encoding_is_told(streamsvm: Streamsvm, tmp_path: Path, delimiter: str) -> None:
+    (tmp_path / "in.csv").write_bytes("größe;käufer\n1;ja\n2;nein\n".encode("cp1252"))
+    said = error(streamsvm("run", f"in.csv?delimiter={delimiter}", "--label", "käufer"))
+    assert "the header is not valid utf-8: say encoding= (--encoding)" in said
 
 
 def test_a_label_that_looks_like_an_identifier_is_told(in_process: Any, tmp_path: Path) -> None:

@@ -79,6 +79,16 @@ def test_labels_that_a_model_which_does_not_learn_has_not_are_told(
     assert summary("unlabelled.csv", *run[1:])["notices"] == []
 
 
+def test_labels_that_are_measured_are_told_however_late_they_vary(capsys: Any) -> None:
+    labels = ["0.25"] * 2000 + [f"{i * 37 % 300 + 0.5:.2f}" for i in range(1000)]
+    Path("in.csv").write_text("x,y\n" + "".join(f"{i % 7},{y}\n" for i, y in enumerate(labels)))
+    (notice,) = summary("in.csv", "--label", "y", "--model", "cpm")["notices"]
+    assert notice.startswith("the label looks like an identifier or a measured number: 250 classes")
+    codes = ["7"] * 2000 + [f"{i * 37 % 300}" for i in range(1000)]
+    Path("in.csv").write_text("x,y\n" + "".join(f"{i % 7},{y}\n" for i, y in enumerate(codes)))
+    assert summary("in.csv", "--label", "y", "--model", "cpm")["notices"] == []
+
+
 def write_late(n: int, of_event: Callable[[int], Any], of_label: Callable[[int], Any]) -> list[str]:
     events, labels = (["k,t,x"], ["k,t,y"])
     events += [f"{of_event(i)},{i},{i % 2}" for i in range(n)]
