@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Any
 
-from connectors.events import (
-    Batch,
-    ConnectorError,
-    Features,
-    Origins,
-    Position,
-    Rejected,
-    Sink,
-    Source,
-    SparseRows,
-    Table,
-    UnreachableError,
-)
-from connectors.opening import open_sink, open_source
+if TYPE_CHECKING:
+    from connectors.errors import ConnectorError, UnreachableError
+    from connectors.events import Batch, Features, Origins, Position, Rejected, Sink, Source, SparseRows, Table
+    from connectors.opening import open_sink, open_source
 
 __all__ = [
     "Batch",
@@ -35,6 +26,16 @@ __all__ = [
     "open_source",
 ]
 
-# Each registers what it knows, in the order in which messages and help name it.
-for _module in ("format_csv", "format_json", "format_libsvm", "format_arff", "parquet", "synthetic", "kafka", "sinks"):
-    importlib.import_module(f"connectors.{_module}")
+_HOMES = {
+    "ConnectorError": "errors",
+    "UnreachableError": "errors",
+    "open_sink": "opening",
+    "open_source": "opening",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names are found when they are asked for, or help would wait for numpy."""
+    if name in __all__:
+        return getattr(importlib.import_module(f"connectors.{_HOMES.get(name, 'events')}"), name)
+    raise AttributeError(f"module 'connectors' has no attribute {name!r}")

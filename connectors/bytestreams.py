@@ -12,7 +12,7 @@ import weakref
 import zlib
 from typing import Protocol
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 
 _CHUNK = 1 << 18
 _GZIP = b"\x1f\x8b"

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from connectors.arrow_cells import APART, CODED, LISTED, NUMBERS, TIMES
 from connectors.cells import Bad, Cells, shown
 from connectors.counters import is_index, warn_if_counter
-from connectors.events import ConnectorError, Features, Table
+from connectors.errors import ConnectorError
+from connectors.events import Features, Table
 from connectors.held import Coded, Texts
 from connectors.notices import Notice, Notices
 from connectors.number_columns import NumberColumns

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.options import Options
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 
 from connectors.bytestreams import ByteStream
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 
 _DAMAGED = "streamsvm-damaged"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

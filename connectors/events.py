@@ -30,14 +30,6 @@ BATCH_EVENTS, BATCH_BYTES = 4096, 1 << 19
 """What a batch of a file has at most, unless more is asked for: enough that what a batch costs is shared by many."""
 
 
-class ConnectorError(Exception):
-    """A stream that cannot be opened, read or written as asked: the message says what, where and what to do."""
-
-
-class UnreachableError(ConnectorError):
-    """A stream that cannot be reached now, which may pass: nothing need be wrong with what was asked."""
-
-
 @dataclass(slots=True)
 class SparseRows:
     """Rows of which only the stored entries are present, as in scipy's CSR; feature names are the integer indices.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,35 +13,15 @@ from connectors.arrays import ArrayLines
 from connectors.bytestreams import ByteStream, is_packed, open_bytes
 from connectors.columns import Events
 from connectors.encodings import Transcoded, codec_of
-from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, ConnectorError, Origins, Position, Rejected
+from connectors.errors import ConnectorError
+from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Rejected
 from connectors.formats import SAMPLE, Apart, Records, TextFormat
 from connectors.lines import MAX_LINE_BYTES, LineReader
 from connectors.options import Options, printable
-from connectors.registry import Connector, register
-from connectors.sinks import LineWriter, open_lines
 
 MakeFormat: TypeAlias = "Callable[[Options], TextFormat]"
 
 logger = logging.getLogger("connectors")
-
-
-def register_text(
-    name: str,
-    suffixes: Sequence[str],
-    make: MakeFormat,
-    lines: LineWriter | None = None,
-    *,
-    aliases: Sequence[str] = (),
-    labelled: bool = False,
-    elements: bool = False,
-) -> None:
-    """Make a text format known, as `Connector` and `TextSource` have it; `lines` writes results in it."""
-
-    source = functools.partial(TextSource, make=make, elements=elements)
-    sink = None if lines is None else functools.partial(open_lines, lines)
-    register(
-        Connector(name, source, sink, suffixes=suffixes, aliases=aliases, labelled=labelled, piped=sink is not None)
-    )
 
 
 class TextSource(AheadSource):

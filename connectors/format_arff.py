@@ -7,13 +7,14 @@ alone, so that ``New York`` need not be quoted there.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.columns import TextColumns
-from connectors.events import ConnectorError
-from connectors.files import register_text
+from connectors.errors import ConnectorError
+from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns, line_records
 from connectors.options import Options, Roles
 
@@ -187,4 +188,4 @@ def _text(match: re.Match[str], first: int) -> str:
     return match[first + 2] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
 
 
-register_text("arff", (".arff",), ArffFormat, labelled=True)
+open_arff = functools.partial(TextSource, make=ArffFormat)

@@ -15,12 +15,12 @@ from typing import Any
 from connectors.arrow_cells import ArrowCells
 from connectors.columns import Events, TextColumns
 from connectors.dialect import Dialect
-from connectors.events import ConnectorError
-from connectors.files import register_text
+from connectors.errors import ConnectorError
+from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns
 from connectors.lines import MAX_LINE_BYTES
 from connectors.options import Options, Roles
-from connectors.sinks import CsvLines
+from connectors.sinks import CsvLines, open_lines
 
 # The module's own limit for a field is 128 KiB. It is kept for the whole process, so it is never lowered.
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
@@ -252,5 +252,7 @@ class _Feed:
         return line + "\n"
 
 
-register_text("csv", (".csv",), functools.partial(CsvFormat, delimiter=","), CsvLines(","))
-register_text("tsv", (".tsv",), functools.partial(CsvFormat, delimiter="\t"), CsvLines("\t"))
+open_csv = functools.partial(TextSource, make=functools.partial(CsvFormat, delimiter=","))
+open_tsv = functools.partial(TextSource, make=functools.partial(CsvFormat, delimiter="\t"))
+write_csv = functools.partial(open_lines, CsvLines(","))
+write_tsv = functools.partial(open_lines, CsvLines("\t"))

@@ -7,6 +7,7 @@ something: as label, key or declared category. ``NaN``, which Python writes thou
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -22,12 +23,12 @@ import orjson
 from connectors.cells import Bad, shown
 from connectors.columns import Events, Labels
 from connectors.counters import warn_if_counter
-from connectors.events import ConnectorError
-from connectors.files import register_text
+from connectors.errors import ConnectorError
+from connectors.files import TextSource
 from connectors.formats import SAMPLE, Records, TypedValues, line_records
 from connectors.number_columns import NumberColumns, number_of
 from connectors.options import Options, Roles
-from connectors.sinks import JsonLines
+from connectors.sinks import JsonLines, open_lines
 from connectors.spelling import LONGEST, warn_of_sentinels
 from connectors.times import Times
 
@@ -295,4 +296,5 @@ def _slow_loads(line: str) -> Any:
     return json.loads(line, parse_constant=_CONSTANTS.get)
 
 
-register_text("jsonl", (".jsonl", ".ndjson", ".json"), JsonFormat, JsonLines(), aliases=("json",), elements=True)
+open_json = functools.partial(TextSource, make=JsonFormat, elements=True)
+write_json = functools.partial(open_lines, JsonLines())

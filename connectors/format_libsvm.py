@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 from connectors.cells import Bad, shown
 from connectors.columns import Events, Labels
 from connectors.counters import direction
-from connectors.events import ConnectorError, SparseRows
-from connectors.files import register_text
+from connectors.errors import ConnectorError
+from connectors.events import SparseRows
+from connectors.files import TextSource
 from connectors.formats import Records, TypedValues, line_records
 from connectors.notices import Notice, Notices
 from connectors.number_columns import number_of
@@ -151,4 +153,4 @@ def _float(text: str) -> float | None:
         return None
 
 
-register_text("libsvm", (".libsvm", ".svmlight", ".svm"), LibsvmFormat, aliases=("svmlight",), labelled=True)
+open_libsvm = functools.partial(TextSource, make=LibsvmFormat)

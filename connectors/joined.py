@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.begun import Begun, place_of
+from connectors.errors import ConnectorError
 from connectors.events import (
     Acknowledged,
     Batch,
-    ConnectorError,
     Declaring,
     Ending,
     Lagging,

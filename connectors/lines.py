@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from connectors.bytestreams import ByteStream
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 
 MAX_LINE_BYTES = 1 << 24
 _KEPT_BYTES = 1 << 10

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Sink, Source
+from connectors.errors import ConnectorError
+from connectors.events import Sink, Source
 from connectors.options import Options, split_url
-from connectors.registry import Setting, connector_of, file_formats
+from connectors.registry import Setting, connector_of, file_formats, opener
 
 
 def open_source(url: str, **options: Any) -> Source:
@@ -48,7 +49,8 @@ def open_source(url: str, **options: Any) -> Source:
     connector = connector_of(path, asked)
     if connector.source is None:
         raise ConnectorError(f"{path}: no events can be read from there")
-    return connector.source(path, asked)
+    source: Source = opener(connector.source)(path, asked)
+    return source
 
 
 def open_sink(
@@ -99,4 +101,6 @@ def open_sink(
     if connector.sink is None or (path == "-" and not connector.piped):
         lines = ", ".join(each.name for each in file_formats() if each.piped)
         raise ConnectorError(f"{path}: results cannot be written as {connector.name}; use one of {lines}")
-    return connector.sink(path, asked, Setting(resume, fresh, source, beside, distinct, overwrite))
+    setting = Setting(resume, fresh, source, beside, distinct, overwrite)
+    sink: Sink = opener(connector.sink)(path, asked, setting)
+    return sink

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 from urllib.parse import parse_qsl
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.spelling import Spelling, declared
 
 _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -125,7 +125,7 @@ class Options:
     (True, None)
     >>> options.finish()
     Traceback (most recent call last):
-    connectors.events.ConnectorError: a.csv: unknown option `lable`; allowed are `follow`, `label`
+    connectors.errors.ConnectorError: a.csv: unknown option `lable`; allowed are `follow`, `label`
     """
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:

@@ -19,20 +19,11 @@ from connectors.arrow_cells import floats_of
 from connectors.cells import Bad
 from connectors.columns import Labels, TextColumns, categories
 from connectors.counters import warn_if_counter
-from connectors.events import (
-    BATCH_BYTES,
-    BATCH_EVENTS,
-    Batch,
-    ConnectorError,
-    Origins,
-    Position,
-    Results,
-    Sink,
-    Table,
-)
+from connectors.errors import ConnectorError
+from connectors.events import BATCH_BYTES, BATCH_EVENTS, Batch, Origins, Position, Results, Sink, Table
 from connectors.notices import Notice
 from connectors.options import Options, Roles, printable
-from connectors.registry import Connector, Setting, register
+from connectors.registry import Setting
 from connectors.results import check_link, check_replaced
 from connectors.sinks import flat_columns, sync_directory, writing
 from connectors.spelling import warn_of_sentinels
@@ -418,10 +409,3 @@ class ParquetSink(Sink):
         elif self._made:
             os.rmdir(self.name)
             self._made = False
-
-
-def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
-    return ParquetSink(path, options, setting)
-
-
-register(Connector("parquet", ParquetSource, _open_sink, suffixes=(".parquet", ".pq")))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from connectors.bytestreams import is_packed, refuse_unknown_packing
-from connectors.events import ConnectorError, Sink, Source
+from connectors.errors import ConnectorError
 from connectors.options import Options
+
+if TYPE_CHECKING:
+    from connectors.events import Sink, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,8 @@ class Connector:
     name
         What it is called; of files, the value of `format`.
     source, sink
-        Open one, given its URL without the query, and its options; None where there is none.
+        Open one, given its URL without the query, and its options; None where there is none. A text names the module
+        and the function in it, which is imported when such a stream is opened.
     suffixes
         Of files: the ends of their names, the usual one first.
     aliases
@@ -77,8 +82,8 @@ class Connector:
     """
 
     name: str
-    source: OpenSource | None = None
-    sink: OpenSink | None = None
+    source: OpenSource | str | None = None
+    sink: OpenSink | str | None = None
     suffixes: Sequence[str] = ()
     aliases: Sequence[str] = ()
     scheme: str = ""
@@ -90,7 +95,66 @@ class Connector:
     piped: bool = False
 
 
-_table: list[Connector] = []
+def opener(found: Any) -> Any:
+    """What `Connector.source` or `Connector.sink` names, imported if need be.
+
+    Parameters
+    ----------
+    found
+        One of the two.
+    """
+    if not isinstance(found, str):
+        return found
+    module, _, name = found.partition(":")
+    return getattr(importlib.import_module(f"connectors.{module}"), name)
+
+
+_MEANING = (
+    *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
+    *("time_unit", "time_format", "decimal", "thousands", "quote", "escape", "framed", "order", "max_value_bytes"),
+    "isolation_level",
+)
+
+# In the order in which messages and help name them.
+_table = [
+    Connector("csv", "format_csv:open_csv", "format_csv:write_csv", suffixes=(".csv",), piped=True),
+    Connector("tsv", "format_csv:open_tsv", "format_csv:write_tsv", suffixes=(".tsv",), piped=True),
+    Connector(
+        "jsonl",
+        "format_json:open_json",
+        "format_json:write_json",
+        suffixes=(".jsonl", ".ndjson", ".json"),
+        aliases=("json",),
+        piped=True,
+    ),
+    Connector(
+        "libsvm",
+        "format_libsvm:open_libsvm",
+        suffixes=(".libsvm", ".svmlight", ".svm"),
+        aliases=("svmlight",),
+        labelled=True,
+    ),
+    Connector("arff", "format_arff:open_arff", suffixes=(".arff",), labelled=True),
+    Connector("parquet", "parquet:ParquetSource", "parquet:ParquetSink", suffixes=(".parquet", ".pq")),
+    Connector(
+        "synthetic",
+        "synthetic.source:open_synthetic",
+        scheme="synthetic:",
+        shown="synthetic:NAME",
+        labelled=True,
+    ),
+    Connector(
+        "kafka",
+        "kafka:open_source",
+        "kafka:open_sink",
+        scheme="kafka://",
+        shown="kafka://HOST:PORT/TOPIC",
+        note="where partitions that are ahead in time wait for the others in about ?max_held_bytes=67108864 of memory",
+        meaning=_MEANING,
+        sink_options=("patience",),
+    ),
+    Connector("null:", sink="sinks:open_null", scheme="null:"),
+]
 
 
 def register(connector: Connector) -> None:

@@ -13,7 +13,7 @@ import zlib
 from typing import Any
 
 from connectors.bytestreams import is_packed
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 
 _PLACES = frozenset(("stream", "part", "number", "partition", "offset", "line", "row", "element", "event", "key"))
 _MOST_BYTES = 1 << 28  # of a first line

@@ -20,10 +20,11 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.bytestreams import is_packed
-from connectors.events import ConnectorError, Position, Results, Sink
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results, Sink
 from connectors.held import Coded, Texts
 from connectors.options import Options
-from connectors.registry import Connector, Setting, is_pipe, register
+from connectors.registry import Setting, is_pipe
 from connectors.results import check_link, check_replaced, names_in
 
 _TEXT_OR_NONE = frozenset({str, NoneType})
@@ -386,11 +387,9 @@ def open_lines(lines: LineWriter, path: str, options: Options, setting: Setting)
     return OutputPipe(path, lines, options) if is_pipe(path) else TextSink(path, lines, options, setting)
 
 
-def _open_null(path: str, options: Options, _: Setting) -> Sink:
+def open_null(path: str, options: Options, _: Setting) -> Sink:
+    """A sink of nothing."""
     if path != NullSink.name:
         raise ConnectorError(f"{path}: say {NullSink.name} alone")
     options.finish()
     return NullSink()
-
-
-register(Connector(NullSink.name, sink=_open_null, scheme=NullSink.name))

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from connectors.arrow_cells import FURTHEST_MS
 from connectors.cells import Bad, is_missing, shown
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.options import MISSING_NUMBERS, TIME_UNITS
 from connectors.time_formats import options_of
 
@@ -494,6 +493,8 @@ def _moment(text: str, form: str | None) -> int:
         return milliseconds_of(datetime.fromisoformat(text))
     except ValueError:
         if _RFC_2822.fullmatch(text):
+            from email.utils import parsedate_to_datetime  # seldom met, and long to import
+
             return milliseconds_of(parsedate_to_datetime(text))
         return milliseconds_of(datetime.fromisoformat(_SPACED_OFFSET.sub("", _NAMED_UTC.sub("", text))))
 

@@ -53,11 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _guarded(arguments: list[str], started: float) -> int:
     try:
-        from connectors import ConnectorError, UnreachableError
-        from streamsvm.run.errors import RunError, SetupError
+        return _told(arguments, started)
     except ImportError as error:
         message = f"a package that streamsvm needs is missing, or another was installed over it: {error}"
         return _complain(f"{message}: install streamsvm again, in an environment of its own", 2)
+
+
+def _told(arguments: list[str], started: float) -> int:
+    """Do what is asked for; what goes wrong is one line on standard error."""
+    from connectors import ConnectorError, UnreachableError
+    from streamsvm.run.errors import RunError, SetupError
 
     try:
         args = _parse(arguments)
@@ -232,7 +237,7 @@ def build_parser() -> _Parser:
 def _add_stream(run: argparse.ArgumentParser) -> None:
     from connectors.options import TIME_UNITS
     from connectors.registry import file_formats, schemes
-    from streamsvm.run.settings import DEFAULT_SOURCE
+    from streamsvm.run import DEFAULT_SOURCE
 
     files = " ".join(each.suffixes[0] for each in file_formats())
     *others, last = [each.shown + (f" ({each.note})" if each.note else "") for each in schemes() if each.shown]
@@ -459,7 +464,7 @@ def _add_per_key(run: argparse.ArgumentParser) -> None:
 
 
 def _add_model(run: argparse.ArgumentParser) -> None:
-    from streamsvm.run.settings import DEFAULT_MODEL
+    from streamsvm.run import DEFAULT_MODEL
 
     group = run.add_argument_group("model")
     group.add_argument(
@@ -688,7 +693,7 @@ def _text(text: str) -> str:
 
 
 def _names(text: str) -> list[str]:
-    from connectors.events import ConnectorError
+    from connectors.errors import ConnectorError
     from connectors.options import split_names
 
     try:
@@ -760,8 +765,7 @@ _count.__name__, _seconds.__name__, _share.__name__ = (
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     """The settings, those of a configuration file first, so that the command line wins."""
-    from streamsvm.run.configuration import Configuration, read_configuration
-    from streamsvm.run.settings import DEFAULT_SOURCE
+    from streamsvm.run import DEFAULT_SOURCE
 
     parser = build_parser()
     # Standard input with options, as in '-?delimiter=;', looks like an option itself.
@@ -778,6 +782,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if args.command != "run":
         return args
     options = set(vars(args)) - {"command", "version", "config", "param"}
+    from streamsvm.run.configuration import Configuration, read_configuration
+
     configured = read_configuration(args.config, options) if args.config else Configuration(None, {}, [])
     if configured.arguments:
         repeated = {f"--{name}" for name in ("types", "missing", "ignore") if getattr(args, name) is not None}
@@ -899,11 +905,12 @@ def _page_token(args: argparse.Namespace) -> str | None:
 
 def _observer(args: argparse.Namespace, stack: contextlib.ExitStack) -> Observer | None:
     """Whoever wants to know how the run goes on."""
-    from streamsvm.run.prometheus import Exporter
     from streamsvm.run.runner import observe_all
 
     observers: list[Observer] = []
     if args.metrics_port is not None:
+        from streamsvm.run.prometheus import Exporter
+
         observers.append(stack.enter_context(contextlib.closing(Exporter(args.metrics_port))))
     if args.page is not None:
         from streamsvm.run.page import Page

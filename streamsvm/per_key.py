@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.events import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import Options, split_url
 from streamsvm.clock import compile_seconds
 from streamsvm.run.errors import SetupError

@@ -8,32 +8,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from connectors.events import Sink, Source
-from connectors.options import Options
-from connectors.registry import Connector, Setting, register
-
 if TYPE_CHECKING:
+    from connectors.events import Sink, Source
     from connectors.kafka.sink import KafkaSink
     from connectors.kafka.source import KafkaSource
+    from connectors.options import Options
+    from connectors.registry import Setting
 
 __all__ = ["KafkaSink", "KafkaSource"]
 
 _HOMES = {"KafkaSink": "connectors.kafka.sink", "KafkaSource": "connectors.kafka.source"}
-_MEANING = (
-    *("label", "key", "time", "ignore", "types", "missing", "format", "late_label", "names", "delimiter", "schema"),
-    *(
-        "time_unit",
-        "time_format",
-        "decimal",
-        "thousands",
-        "quote",
-        "escape",
-        "framed",
-        "order",
-        "max_value_bytes",
-        "isolation_level",
-    ),
-)
 
 
 def __getattr__(name: str) -> Any:
@@ -43,7 +27,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _open_source(path: str, options: Options) -> Source:
+def open_source(path: str, options: Options) -> Source:
+    """A topic as a source."""
     from connectors.kafka.clients import split_address
     from connectors.kafka.source import KafkaSource
 
@@ -51,7 +36,8 @@ def _open_source(path: str, options: Options) -> Source:
     return KafkaSource(servers=servers, topic=topic, **options.rest())
 
 
-def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
+def open_sink(path: str, options: Options, setting: Setting) -> Sink:
+    """A topic as a sink."""
     from connectors.kafka.clients import split_address
     from connectors.kafka.sink import KafkaSink
     from connectors.kafka.source import KafkaSource
@@ -68,17 +54,3 @@ def _open_sink(path: str, options: Options, setting: Setting) -> Sink:
         fresh=setting.fresh,
         **options.rest(),
     )
-
-
-register(
-    Connector(
-        "kafka",
-        _open_source,
-        _open_sink,
-        scheme="kafka://",
-        shown="kafka://HOST:PORT/TOPIC",
-        note="where partitions that are ahead in time wait for the others in about ?max_held_bytes=67108864 of memory",
-        meaning=_MEANING,
-        sink_options=("patience",),
-    )
-)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.events import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.failures import kinds, passes
 from connectors.kafka.security import check_settings, check_welcome
 from connectors.options import Options

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from connectors.events import UnreachableError
+from connectors.errors import UnreachableError
 
 T = TypeVar("T")
 

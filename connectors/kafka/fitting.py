@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.sinks import json_bytes
 
 _LEAST = 1000  # bytes that are left for a value, whatever its key

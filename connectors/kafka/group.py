@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.kafka.clients import ANSWER_S, admin, describe, logger
 from connectors.kafka.failures import passes
 

@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position, Results, Sink
+from connectors.errors import ConnectorError
+from connectors.events import Position, Results, Sink
 from connectors.kafka.clients import (
     Topic,
     admin,

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Source, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
+from connectors.events import Batch, Origins, Position, Rejected, Source
 from connectors.kafka.clients import (
     ANSWER_S,
     Topic,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.events import UnreachableError
+from connectors.errors import UnreachableError
 from connectors.kafka.clients import connect, import_kafka, talking
 
 _MOST_S = 60.0  # without a record, while there are some

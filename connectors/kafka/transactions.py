@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.events import ConnectorError, Position, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
+from connectors.events import Position
 from connectors.kafka.clients import (
     Watch,
     admin,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from connectors.cells import Bad, shown
 from connectors.columns import Events, TextColumns
 from connectors.dialect import Dialect
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.format_json import FEWEST_EVENTS, JsonFormat
 from connectors.number_columns import NumberColumns
 from connectors.options import Options, Roles

@@ -7,12 +7,9 @@ in `connectors.synthetic.scenario`.
 
 from __future__ import annotations
 
-from connectors.registry import Connector, register
 from connectors.synthetic.disturbances import Event
 from connectors.synthetic.generators import FAMILIES
 from connectors.synthetic.scenario import Drift, Scenario, Stage, find, names
-from connectors.synthetic.source import SCHEME, SyntheticSource, open_synthetic
+from connectors.synthetic.source import SyntheticSource
 
 __all__ = ["FAMILIES", "Drift", "Event", "Scenario", "Stage", "SyntheticSource", "find", "names"]
-
-register(Connector("synthetic", open_synthetic, scheme=SCHEME, shown=f"{SCHEME}NAME", labelled=True))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import cycle, islice
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 
 
 class Event(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 
 Rows: TypeAlias = "Iterator[tuple[dict[Any, Any], Any]]"
 

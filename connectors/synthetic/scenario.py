@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.synthetic import disturbances
 from connectors.synthetic.disturbances import Disturbance, Draw, Event, UndrawableError, share
 from connectors.synthetic.generators import FAMILIES, Family

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from connectors.events import Batch, ConnectorError, Features, Origins, Position, Source
+from connectors.errors import ConnectorError
+from connectors.events import Batch, Features, Origins, Position, Source
 from connectors.options import Options
 from connectors.synthetic.disturbances import Event, Late
 from connectors.synthetic.scenario import Scenario, find, in_turn

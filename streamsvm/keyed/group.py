@@ -10,7 +10,7 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connectors.events import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.packing import MAGIC, KeyStateError
 

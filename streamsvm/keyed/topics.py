@@ -15,7 +15,7 @@ from streamsvm.keyed.quix import LARGEST_BYTES, Application
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from connectors.events import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
 
 ANSWER_S = 10.0
 _LOOK_S = 0.5

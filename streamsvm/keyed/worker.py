@@ -21,7 +21,7 @@ from quixstreams import message_context
 from quixstreams.exceptions import QuixException
 
 from connectors.cells import shown
-from connectors.events import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
 from streamsvm.clock import working_time
 from streamsvm.feature_names import FeatureMismatchError

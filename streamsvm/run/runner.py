@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.begun import Begun
+from connectors.errors import ConnectorError, UnreachableError
 from connectors.events import (
     Acknowledged,
     Advancing,
     Batch,
-    ConnectorError,
     Declaring,
     Lagging,
     Noticing,
@@ -29,7 +29,6 @@ from connectors.events import (
     Replacing,
     Sink,
     Source,
-    UnreachableError,
 )
 from connectors.joined import JoinedSource
 from connectors.notices import Notices

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from connectors.columns import label_of
-from connectors.events import ConnectorError, Source
+from connectors.errors import ConnectorError
+from connectors.events import Source
 from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
 from streamsvm.decide.checks import check_alarms, check_costs
+from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
 from streamsvm.run.errors import SetupError
@@ -25,8 +27,6 @@ from streamsvm.run.overwriting import check_overwriting
 from streamsvm.run.plot import check_plot
 from streamsvm.run.wanted import LateSettings, Wanted
 
-DEFAULT_SOURCE = "synthetic:demo"
-DEFAULT_MODEL = "blend"
 REJECTED = "rejected.jsonl"
 """Where events set aside go, beside no --out that is a file."""
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from connectors import open_sink, open_source
-from connectors.events import ConnectorError, Sink, Source, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
+from connectors.events import Sink, Source
 from connectors.joined import JoinedSource
 from connectors.options import split_url
 from connectors.registry import by_scheme

@@ -15,7 +15,8 @@ import pytest
 
 from connectors import ahead, arrow_cells, open_source
 from connectors.ahead import LEAST_EVENTS, AheadSource
-from connectors.events import Batch, ConnectorError, Origins, Position
+from connectors.errors import ConnectorError
+from connectors.events import Batch, Origins, Position
 from tests.connectors.streams import write
 
 MANY = LEAST_EVENTS

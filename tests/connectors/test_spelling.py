@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.kafka.values import CsvValues, JsonValues
 from connectors.opening import open_source
 from connectors.options import Options

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from connectors.events import ConnectorError, UnreachableError
+from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka import failures
 from connectors.kafka.failures import Patience, passes, passes_anew
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.kafka.clients import client_options, server_list, split_address
 from connectors.kafka.values import AvroValues, CsvValues, JsonValues
 from connectors.options import Options

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from streamsvm import CPMClassifier, clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live

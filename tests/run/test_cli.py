@@ -540,7 +540,7 @@ def test_a_foreign_package_in_the_way(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "/home/me/connectors/__init__.py stands in the way of the package `connectors`" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["orjson", "connectors.files"])
+@pytest.mark.parametrize("name", ["orjson", "connectors.events"])
 def test_a_package_that_is_missing_is_named_and_is_no_foreign_one(tmp_path: Path, name: str) -> None:
     code = f"import sys; sys.modules[{name!r}] = None; from streamsvm import cli; sys.exit(cli.main(['run']))"
     done = subprocess.run(

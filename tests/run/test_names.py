@@ -10,7 +10,7 @@ import pytest
 
 import streamsvm
 from connectors import open_source
-from connectors.events import ConnectorError
+from connectors.errors import ConnectorError
 from connectors.options import joined_names, split_names
 from streamsvm import cli
 

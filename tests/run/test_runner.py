@@ -10,7 +10,8 @@ from river import dummy, linear_model, multiclass, naive_bayes
 from river.base import Classifier
 
 from connectors import open_sink
-from connectors.events import Batch, ConnectorError, Origins, Position, Rejected, Sink, Source
+from connectors.errors import ConnectorError
+from connectors.events import Batch, Origins, Position, Rejected, Sink, Source
 from streamsvm import BSGDClassifier, CPMClassifier, load
 from streamsvm.models import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
