@@ -145,7 +145,14 @@ def conversions(name: str, cells: Sequence[str]) -> dict[str, str]:
     """
     read = [spelling for spelling in reversed(SPELLINGS) if all(map(spelling.reads, cells))]
     found = list({tuple(map(spelling.plain, cells)): spelling for spelling in read}.values())[::-1]
+    found = _as_python_reads(found, cells)
     return {expression: each.options(name) for each in found if (expression := each.expression(cells))}
+
+
+def _as_python_reads(found: list[Spelling], cells: Sequence[str]) -> list[Spelling]:
+    """The plain spelling alone where it is one of those that read cells without units: 1.234 has a decimal point."""
+    is_plain = found[:1] == [Spelling()] and not any(map(unit_of, cells))
+    return found[:1] if is_plain else found
 
 
 def _signed(cell: str) -> str:
@@ -230,7 +237,7 @@ def guess(
     if not _nearly_all(most, cells):
         return None
     readings = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
-    found = list(readings.values())[::-1]
+    found = _as_python_reads(list(readings.values())[::-1], cells)
     example = repr(next(cell for cell in cells if found[0].reads(cell)))
     if len(found) > 1:
         options = " or ".join(spelling.options("{name}") for spelling in found)

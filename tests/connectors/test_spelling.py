@@ -64,6 +64,16 @@ def test_numbers_of_two_meanings_are_reported_and_not_guessed(tmp_path, caplog):
     assert "--thousands ," in caplog.text
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
+    cells = ["1.234", "52.500", "0.100"] * 8
+    rows = "".join(json.dumps({"a": cell}) + "\n" for cell in cells)
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(rows if suffix == "jsonl" else csv(cells))
+    found = [row["a"] for batch in open_source(str(path)) for row in batch.rows()]
+    assert found == [1.234, 52.5, 0.1] * 8
+
+
 def test_declared_numbers_of_two_meanings_are_refused(tmp_path):
     with pytest.raises(ConnectorError, match="--thousands ,"):
         column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";", types="a:number")
