@@ -70,7 +70,8 @@ def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     rows = "".join(json.dumps({"a": cell}) + "\n" for cell in cells)
     path = tmp_path / f"a.{suffix}"
     path.write_text(rows if suffix == "jsonl" else csv(cells))
-    found = [row["a"] for batch in open_source(str(path)) for row in batch.rows()]
+    options = {} if suffix == "jsonl" else {"delimiter": ";"}
+    found = [row["a"] for batch in open_source(str(path), **options) for row in batch.rows()]
     assert found == [1.234, 52.5, 0.1] * 8
 
 
