@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import chain, repeat, starmap
+from itertools import chain, islice, repeat, starmap
 from operator import itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from streamsvm.feature_names import FeatureMismatchError, Strangers, check_width
 from streamsvm.first_use import prepare
 from streamsvm.kernels.encoding import DIGITS, ENTRIES
 from streamsvm.kernels.rows import LARGEST
-from streamsvm.labels import is_nan
+from streamsvm.labels import is_nan, twin_of
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -53,6 +53,8 @@ FIRST, DOUBTFUL, AGAIN, LAST = 40, 37, 3, 500
 LONG = 32
 # So many values of another kind than was learned raise a warning.
 MOST_OF_OTHER_KIND = 10
+# So many texts under a name that were not learned are compared with so many that were.
+MOST_ASKED = 100
 IDENTIFIERS, TIMES = "identifiers", "times"
 # Numbers from here on are looked at one by one: datetimes of numpy may be among them, as nanoseconds.
 _LARGE = 1e17
@@ -194,6 +196,7 @@ class FeatureSpace:
         self._strangers = Strangers()
         # How many values to predict were texts where numbers were learned, or numbers where texts were.
         self._of_other_kind: dict[Hashable, int] = {}
+        self._n_asked: dict[Hashable, int] = {}  # how many texts that were not learned were looked at
         self._other_kinds: dict[Hashable, Notice] = {}  # what was said of such names
         self._warned = False
         self._of_integers, self._n_tabled = np.zeros(0, np.int64), 0  # see `_table`
@@ -231,6 +234,7 @@ class FeatureSpace:
         twin._of_integers, twin._n_tabled = np.zeros(0, np.int64), 0
         twin._strangers = copy(self._strangers)
         twin._of_other_kind, twin._other_kinds = self._of_other_kind.copy(), self._other_kinds.copy()
+        twin._n_asked = self._n_asked.copy()
         return twin
 
     # Names given and names known ---------------------------------------------------------------------------------
@@ -333,14 +337,37 @@ class FeatureSpace:
             return
         self._of_other_kind[name] = self._of_other_kind.get(name, 0) + n
         if self._of_other_kind[name] >= MOST_OF_OTHER_KIND:
-            learned, given = ("numbers", "texts") if is_text else ("texts", "numbers")
-            remedy = _conversion(value) if is_text else "str(x)"
-            form = (
-                f"feature {{name!r}} was learned as {learned} and is given as {given} such as {{example}}, which are "
-                f"ignored: convert each x by {remedy}"
-            )
-            self._other_kinds[name] = Notice.of(form, name, example=shown(value))
-            self.said.say(self._other_kinds[name])
+            if is_text:
+                learned, given, remedy = "numbers", "texts", f"convert each x by {_conversion(value)}"
+            else:
+                strings, given = self._strings[name], "numbers"
+                learned = f"texts such as {shown(next(iter(strings), ''))}"
+                ways = {"str(x)": str(value), "str(int(x))": f"{value:.0f}"}
+                way = next((way for way, text in ways.items() if text in strings), None)
+                remedy = f"convert each x by {way}" if way else "give such texts"
+            what = "was learned as {learned} and is given as {given} such as {example}, which are ignored: {remedy}"
+            self._say_other_kind(name, what, learned=learned, given=given, example=shown(value), remedy=remedy)
+
+    def _say_other_kind(self, name: Hashable, what: str, **details: str) -> None:
+        self._other_kinds[name] = Notice.of(f"feature {{name!r}} {what}", name, **details)
+        self.said.say(self._other_kinds[name])
+
+    def _meet_unknown_texts(self, name: Hashable, texts: Iterable[str]) -> None:
+        """Count texts to predict that differ from one learned only in how they are written; warn once."""
+        n_asked = self._n_asked.get(name, 0)
+        if name in self._other_kinds or name in self.left_out or n_asked >= MOST_ASKED:
+            return
+        for text, n in islice(Counter(texts).items(), MOST_ASKED - n_asked):
+            self._n_asked[name] = self._n_asked.get(name, 0) + 1
+            twin = twin_of(text, islice(self._strings[name], MOST_ASKED))
+            self._of_other_kind[name] = self._of_other_kind.get(name, 0) + (0 if twin is None else n)
+            if self._of_other_kind[name] >= MOST_OF_OTHER_KIND and twin is not None:
+                what = (
+                    "is given as texts such as {example}, which differ from those learned, such as {twin}, only in how "
+                    "they are written, and are ignored: write them alike"
+                )
+                self._say_other_kind(name, what, example=shown(text), twin=shown(twin))
+                return
 
     # New columns -------------------------------------------------------------------------------------------------
 
@@ -579,6 +606,8 @@ class FeatureSpace:
                 unseen.append((name, string, number))
             elif not learn:
                 self._meet_other_kind(name, value)
+                if string is not None and name in strings:
+                    self._meet_unknown_texts(name, [string])
         unseen.sort(key=_arrival_key)
         begun = []
         for name, string, number in unseen:
@@ -792,9 +821,12 @@ class FeatureSpace:
                 others = given[~there]
                 if not set(map(type, others)) <= _TEXT_OR_NONE:
                     return None
-                if name not in self._strings and not learned.any():
+                if not learned.any() and len(others):
                     texts = [value for value in others if value is not None]
-                    self._meet_other_kind(name, texts[0] if texts else "", len(texts))
+                    if name in self._strings:
+                        self._meet_unknown_texts(name, texts)
+                    else:
+                        self._meet_other_kind(name, texts[0] if texts else "", len(texts))
                 if name not in self._closed:
                     there[~there] = others != None  # noqa: E711 - of each of them
             if (there & learned & (columns[:, k] < 0)).any():
@@ -930,8 +962,8 @@ def _mixed_notice(name: Hashable, text: str) -> Notice:
 
 
 def _conversion(text: str) -> str:
-    """What makes a number of a text."""
-    return next(iter(conversions("", [text])), "float(x)")
+    """What makes a number of a text: several where it has several meanings."""
+    return " or ".join(conversions("", [text])) or "float(x)"
 
 
 def _quoted_notice(name: Hashable, remedy: str, before: str = "") -> Notice:

@@ -217,8 +217,50 @@ def test_values_of_another_kind_than_was_learned_are_told_once(caplog, way, is_n
                 model.predict_many((pd if way == "frame" else pl).DataFrame({"x": given}))
     (notice,) = model.notices
     assert f"feature {name!r} was learned as" in notice
-    assert ("float(x)" if is_number else "str(x)") in notice
+    assert ("float(x)" if is_number else "str(int(x))") in notice
     assert [record.getMessage() for record in caplog.records] == [notice]
+
+
+@pytest.mark.parametrize("way", ["one", "list", "frame"])
+@pytest.mark.parametrize(
+    ("learned", "given"), [("north", "NORTH"), ("north", "north "), ("1", "1.0"), ("True", "TRUE")]
+)
+def test_texts_that_differ_from_those_learned_in_writing_alone_are_told_once(way, learned, given, caplog):
+    model = CPMClassifier()
+    model.learn_many([{"x": learned, "z": 1.0}, {"x": "other", "z": 2.0}] * 30, ["u", "d"] * 30)
+    rows = [{"x": given, "z": 1.0}, {"x": "new", "z": 2.0}, {"x": None, "z": 1.0}] * 10
+    for _ in range(3):
+        match way:
+            case "one":
+                for row in rows:
+                    model.predict_one(row)
+            case "list":
+                model.predict_many(rows)
+            case _:
+                model.predict_proba_many(pd.DataFrame(rows))
+    (notice,) = model.notices
+    assert f"texts such as {given!r}, which differ from those learned, such as {learned!r}" in notice
+    assert [record.getMessage() for record in caplog.records] == [notice]
+
+
+def test_texts_that_are_new_are_no_mistake(caplog):
+    model = CPMClassifier()
+    model.learn_many([{"x": "north"}, {"x": "a"}] * 30, ["u", "d"] * 30)
+    for i in range(300):
+        model.predict_one({"x": f"place {i % 150}"})
+        model.predict_one({"x": "A"})  # letters may be classes of their own
+    model.predict_many([{"x": "South"}] * 300)
+    assert model.notices == []
+    assert caplog.records == []
+
+
+def test_a_text_that_was_learned_is_named_where_numbers_are_given():
+    model = CPMClassifier()
+    model.learn_many([{"flag": "True"}, {"flag": "False"}] * 30, ["u", "d"] * 30)
+    model.predict_many([{"flag": True}] * 20)
+    (notice,) = model.notices
+    assert "was learned as texts such as 'True' and is given as numbers such as" in notice
+    assert notice.endswith("give such texts")
 
 
 def test_values_of_both_kinds_and_missing_ones_are_no_mistake(caplog):
