@@ -202,20 +202,28 @@ class TextColumns:
     def _decide(self, source: str, rows: Sequence[Cells], whole: bool) -> None:
         self._decide_unnamed(source, rows)
         undecided = [name for name in self._features if name not in self.types]
+        later: list[str] = []
         for name in self._features:
             if name in undecided or self.types[name] == "number":
-                try:
-                    kind = self.numbers.decide(name, [row[self._index[name]] for row in rows])
-                except ValueError as error:
-                    raise ConnectorError(f"{source}: {error}") from None
-                if kind is not None:
-                    self.types.setdefault(name, kind)
+                self._decide_one(source, name, rows, later=later)
         numbers = [name for name in undecided if self.types.get(name) == "number"]
-        self.numbers.warn_of_points({name: [row[self._index[name]] for row in rows] for name in numbers})
+        cells = {name: [row[self._index[name]] for row in rows] for name in numbers}
+        decimal = self.numbers.usual_decimal(cells) if later else None
+        for name in later:
+            self._decide_one(source, name, rows, decimal=decimal)
+        self.numbers.warn_of_points(cells)
         self.warn_of_counters(undecided, rows)
         times = [name for name in self._features if self.types.get(name) == "time"]
         for name in () if not whole else dict.fromkeys(filter(None, [self._roles.time, *times])):
             self.times.decide(source, name, [row[self._index[name]] for row in rows])
+
+    def _decide_one(self, source: str, name: str, rows: Sequence[Cells], **how: Any) -> None:
+        try:
+            kind = self.numbers.decide(name, [row[self._index[name]] for row in rows], **how)
+        except ValueError as error:
+            raise ConnectorError(f"{source}: {error}") from None
+        if kind is not None:
+            self.types.setdefault(name, kind)
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
         """Warn of those features among the columns that are numbers and only count up."""

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -168,7 +169,9 @@ class NumberColumns:
         missing = self._roles.missing_numbers
         return missing.union(self.markers[name]) if name in self.markers else missing
 
-    def decide(self, name: str, cells: Cells) -> str | None:
+    def decide(
+        self, name: str, cells: Cells, *, later: list[str] | None = None, decimal: str | None = None
+    ) -> str | None:
         """Whether a column is of numbers or of categories by its first cells; None where all are missing.
 
         Parameters
@@ -177,6 +180,8 @@ class NumberColumns:
             The column.
         cells
             Its first cells.
+        later, decimal
+            As `guess` has them: the column is not decided where it is noted.
 
         Raises
         ------
@@ -190,12 +195,29 @@ class NumberColumns:
         is_declared = self._roles.types.get(name) == "number"
         shares = {} if is_declared else repeated_texts(name, there)
         numbers = [cell for cell in there if cell not in shares]
-        if not self._are_numbers(name, numbers, is_declared):
+        if not self._are_numbers(name, numbers, is_declared, later, decimal):
+            if later and later[-1] == name:
+                return None
             if not is_declared:
                 warn_of_texts(name, there, self.notices, self._roles.spelling)
             return "category"
         self._take_markers(name, shares)
         return "number"
+
+    def usual_decimal(self, columns: Mapping[str, Cells]) -> str | None:
+        """The decimal separator of those numbers whose meaning is sure; None where there are both, or neither.
+
+        Parameters
+        ----------
+        columns
+            The first cells of columns of numbers.
+        """
+        sure = (one.spelling for one in self.spelled.values())
+        found = {one.decimal for one in sure if one.decimal == "," or one.thousands}
+        cells = chain.from_iterable(columns.values())
+        if any("." in cell and not _THOUSANDS.fullmatch(cell) and is_number(cell) for cell in cells):
+            found.add(".")
+        return found.pop() if len(found) == 1 else None
 
     def warn_of_points(self, columns: Mapping[str, Cells]) -> None:
         """Warn of plain numbers such as 1.234 where other columns have decimal commas: the point may be of thousands.
@@ -251,14 +273,16 @@ class NumberColumns:
         if shares:
             self.markers[name] = list(shares)
 
-    def _are_numbers(self, name: str, cells: Sequence[str], is_declared: bool) -> bool:
+    def _are_numbers(
+        self, name: str, cells: Sequence[str], is_declared: bool, later: list[str] | None, decimal: str | None
+    ) -> bool:
         n_plain, declared, spelling = sum(map(is_number, cells)), self._roles.spelling, None
         are_plain = 10 * n_plain >= 9 * len(cells)
         if declared is not None:
             if sum(map(declared.reads, cells)) >= n_plain:
                 spelling = guess(name, cells, self.notices, declared, is_declared)
         elif not are_plain or (self._are_typed and not is_declared):
-            spelling, are_plain = guess(name, cells, self.notices, None, is_declared), False
+            spelling, are_plain = guess(name, cells, self.notices, None, is_declared, later, decimal), False
         if spelling is not None:
             self.spelled[name] = SpelledNumbers(spelling)
         return are_plain or spelling is not None

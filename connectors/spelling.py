@@ -206,7 +206,13 @@ def declared(decimal: str | None, thousands: str | None) -> Spelling | None:
 
 
 def guess(
-    name: str, cells: Sequence[str], notices: Notices, declared: Spelling | None = None, are_numbers: bool = False
+    name: str,
+    cells: Sequence[str],
+    notices: Notices,
+    declared: Spelling | None = None,
+    are_numbers: bool = False,
+    later: list[str] | None = None,
+    decimal: str | None = None,
 ) -> Spelling | None:
     """The one spelling in which nearly all cells of a column are numbers; it is said once. None where there is none.
 
@@ -222,6 +228,10 @@ def guess(
         The only spelling to try, without a warning.
     are_numbers
         Whether the column is declared as numbers.
+    later
+        Where a column of two meanings is noted in place of a report, to be asked for again with what others tell.
+    decimal
+        The decimal separator of other columns, which tells the meaning.
 
     Raises
     ------
@@ -238,6 +248,11 @@ def guess(
         return None
     readings = {tuple(map(spelling.plain, cells)): spelling for spelling in reversed(tried) if counts[spelling] == most}
     found = _as_python_reads(list(readings.values())[::-1], cells)
+    if len(found) > 1 and later is not None:
+        later.append(name)
+        return None
+    as_others = " with the decimal separator of other columns" if len(found) > 1 and decimal else ""
+    found = [spelling for spelling in found if spelling.decimal == decimal] or found
     example = repr(next(cell for cell in cells if found[0].reads(cell)))
     if len(found) > 1:
         options = " or ".join(spelling.options("{name}") for spelling in found)
@@ -252,7 +267,8 @@ def guess(
         )
     elif declared is None and not (are_numbers and spelling.options(name) == Spelling().options(name)):
         form = (
-            f"column {{name!r}}: texts such as {{example}} are read as numbers ({spelling.options('{name}')} says so); "
+            f"column {{name!r}}: texts such as {{example}} are read as numbers{as_others} "
+            f"({spelling.options('{name}')} says so); "
             "--types {name}:category keeps them as texts"
         )
         notices.say(Notice.of(form, name, example=example))

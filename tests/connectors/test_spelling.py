@@ -75,6 +75,44 @@ def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     assert found == [1.234, 52.5, 0.1] * 8
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("types", [{}, {"types": "a:number"}])
+@pytest.mark.parametrize(
+    ("others", "values"),
+    [
+        ({"b": ["0,5", "12,75"]}, [1.234, 2.5]),
+        ({"b": ["1.234,5", "12,75"]}, [1.234, 2.5]),
+        ({"b": ["0.5", "12.75"]}, [1234.0, 2500.0]),
+        ({"b": ["1,234.5", "12.75"]}, [1234.0, 2500.0]),
+        ({"b": ["0,5", "12,75"], "c": ["0.5", "12.75"]}, None),
+        ({"b": ["7", "12"], "c": ["1.234", "2.500"]}, None),
+    ],
+)
+def test_the_decimal_separator_of_other_columns_tells_which_meaning_numbers_have(
+    tmp_path, caplog, suffix, types, others, values
+):
+    table = {name: cells * 40 for name, cells in ({"a": ["1,234", "2,500"]} | others | {"y": ["u", "d"]}).items()}
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "csv":
+        path.write_text("\n".join([";".join(table), *map(";".join, zip(*table.values(), strict=True))]) + "\n")
+    else:
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(table), path)
+    options = types | ({"delimiter": ";"} if suffix == "csv" else {})
+    if values is None and types:
+        with pytest.raises(ConnectorError, match="two meanings"):
+            [row for batch in open_source(str(path), label="y", **options) for row in batch.rows()]
+        return
+    found = [row["a"] for batch in open_source(str(path), label="y", **options) for row in batch.rows()]
+    assert found == (values or ["1,234", "2,500"]) * 40
+    said = (
+        "'a': numbers such as '1,234' have two meanings"
+        if values is None
+        else ("'a': texts such as '1,234' are read as numbers with the decimal separator of other columns")
+    )
+    assert caplog.text.count(said) == 1
+
+
 def test_declared_numbers_of_two_meanings_are_refused(tmp_path):
     with pytest.raises(ConnectorError, match="--thousands ,"):
         column(tmp_path / "a.csv", csv(["1,234", "2,500"] * 8), delimiter=";", types="a:number")
