@@ -19,6 +19,7 @@ from connectors.errors import ConnectorError
 from connectors.files import TextSource
 from connectors.formats import Records, TypedColumns
 from connectors.lines import MAX_LINE_BYTES
+from connectors.number_columns import is_number
 from connectors.options import Options, Roles
 from connectors.sinks import CsvLines, open_lines
 
@@ -108,6 +109,9 @@ class CsvFormat(TypedColumns):
     def _hint(self, lines: Sequence[str]) -> str:
         """Where the header seems to be, as it is below a title; nothing where no line has the columns asked for."""
         asked = {name for name in (self._roles.label, self._roles.key, self._roles.time) if name}
+        first = next(self._first_rows(lines), [])
+        if 2 * sum(map(is_number, first)) > len(first):
+            return "; the first line looks like values: say header=no if there is no header (columns are f1, f2, ...)"
         for i, row in enumerate(self._first_rows(lines)):
             if asked and asked <= {name.strip() for name in row}:
                 n = self._dialect.skip_rows + i

@@ -131,22 +131,31 @@ class JsonFormat(TypedValues):
             self._look_at_each(rows, is_file)
 
     def _look_at_each(self, rows: Sequence[Any], is_file: bool) -> None:
+        later: list[str] = []
         for name in self._roles.features(dict.fromkeys(chain.from_iterable(rows))):
             values = [row.get(name) for row in rows]
             kinds = set(map(type, values))
             if str in kinds and self._convert.get(name) in (None, "number"):
-                self._find_numbers(name, values, is_file)
+                self._find_numbers(name, values, is_file, later=later)
             elif name not in self._convert and kinds <= _NUMBERS:
                 gone = self._roles.missing_values
                 numbers = np.array([None if value in gone else value for value in values], dtype=np.float64)
                 warn_if_counter(name, numbers, self.numbers.notices)
                 warn_of_sentinels(name, numbers.tolist(), self.numbers.notices)
 
-    def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool) -> None:
+        if later:
+            read = {
+                name: [value for row in rows if type(value := row.get(name)) is str] for name in self.numbers.spelled
+            }
+            decimal = self.numbers.usual_decimal(read)
+            for name in later:
+                self._find_numbers(name, [row.get(name) for row in rows], is_file, decimal=decimal)
+
+    def _find_numbers(self, name: str, values: Sequence[Any], is_file: bool, **how: Any) -> None:
         texts = [value for value in values if type(value) is str]
         numbers = [repr(value) for value in values if type(value) in (int, float)]
         try:
-            if self.numbers.decide(name, texts) == "category" and name not in self._convert:
+            if self.numbers.decide(name, texts, **how) == "category" and name not in self._convert:
                 self.numbers.find_markers(name, texts + numbers)
         except ValueError as error:
             if is_file:

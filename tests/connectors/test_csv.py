@@ -508,3 +508,10 @@ class TestGzip:
     def test_nothing_left(self, tmp_path: Path) -> None:
         with pytest.raises(ConnectorError, match="cut short: nothing can be read"):
             open_source(write(tmp_path / "a.csv.gz", gzip.compress(b"x\n1\n")[:8]))
+
+
+def test_a_first_line_of_values_is_told_where_a_name_is_missing(tmp_path: Path) -> None:
+    url = write(tmp_path / "a.csv", "0.5,1.5,7,up\n0.7,1.1,9,down\n")
+    with pytest.raises(ConnectorError, match=r"no column 'y'.*the first line looks like values: say header=no"):
+        open_source(url, label="y")
+    assert labels(url, header="no", label="f4") == ["up", "down"]

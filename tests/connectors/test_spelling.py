@@ -75,7 +75,7 @@ def test_three_digits_after_a_point_are_a_fraction(tmp_path, suffix):
     assert found == [1.234, 52.5, 0.1] * 8
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
 @pytest.mark.parametrize("types", [{}, {"types": "a:number"}])
 @pytest.mark.parametrize(
     ("others", "values"),
@@ -95,6 +95,9 @@ def test_the_decimal_separator_of_other_columns_tells_which_meaning_numbers_have
     path = tmp_path / f"a.{suffix}"
     if suffix == "csv":
         path.write_text("\n".join([";".join(table), *map(";".join, zip(*table.values(), strict=True))]) + "\n")
+    elif suffix == "jsonl":
+        rows = [json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)]
+        path.write_text("\n".join(rows))
     else:
         pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pa.table(table), path)
