@@ -520,12 +520,6 @@ def _add_refits(run: argparse.ArgumentParser) -> None:
         help="the events solved: the latest N, as 20000; since:TIME, as since:7d; reservoir:N; adaptive:N, which drift "
         "cuts; with +balanced rare classes stay (default adaptive:50000)",
     )
-    group.add_argument(
-        "--hand-over",
-        choices=("vote", "adopt"),
-        help="vote: a solved model votes beside the running one; adopt: its weights enter a cpm or bsgd, where that is "
-        "shown to be better (default vote)",
-    )
 
 
 def _add_results(run: argparse.ArgumentParser) -> None:

@@ -167,7 +167,6 @@ def models() -> list[State]:
         DecidingClassifier(small, cost={0: {1: 2.0}}, class_weight="balanced", abstain=0.4),
         CoveringClassifier(small),
         RefitClassifier(small, "newton", Latest(60), Every(1_000)),
-        RefitClassifier(small, "newton", Latest(60), Every(1_000), hand_over="adopt"),
     ]
     for model in made:
         use(model, 40)

@@ -386,17 +386,6 @@ class OnlineClassifier(
             self._space, self._shares_space = self._space.copy(), False
         return self._space
 
-    def share_lock(self, other: OnlineClassifier) -> None:
-        """Take over the lock of another learner.
-
-        Parameters
-        ----------
-        other
-            The learner whose place this one takes.
-        """
-        self._lock = other._lock
-        self._lock.guard(self._rows)
-
     def _another(self) -> Self:
         """A learner with the same settings, columns and labels, and memory of its own with nothing in it."""
         twin = object.__new__(type(self))
@@ -406,22 +395,6 @@ class OnlineClassifier(
         twin._use(twin._fresh_state())
         twin._share_names(self)
         return twin
-
-    def _branch(self) -> Self:
-        """A learner that knows the same, and goes its own way."""
-        twin = object.__new__(type(self))
-        twin.__setstate__(self._shared_state() | {"_room": scaling.ROOM, "_first": None})
-        twin._codes, twin._answers, twin._sets = dict(self._codes), list(self._answers), AllSets()
-        twin._follow_sets()
-        return twin
-
-    def _follow(self, other: OnlineClassifier) -> None:
-        """Be ready for rows and classes as another learner, of which this is a branch, has numbered them."""
-        self._space, self.categories, self._many_classes_at = other._space, other.categories, other._many_classes_at
-        for label in other.classes_[len(self._codes) :]:
-            self._code(label)
-        self._grow()
-        self._follow_space()
 
     def _doubt_labels(self, n_before: int, labels: Sequence[Any]) -> None:
         """Warn where with these labels, the next to be learned, very many classes have come: there were n_before."""

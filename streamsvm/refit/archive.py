@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from streamsvm.features import EncodedRows
 from streamsvm.models import ArchiveError
-from streamsvm.online import from_state
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Refit
@@ -136,9 +135,6 @@ def task_state(task: Task) -> tuple[dict[str, Any], Arrays]:
         "search": task.search,
         "seed": task.seed,
     }
-    if task.learner is not None:
-        header["learner"], own = task.learner.state()
-        arrays |= under("learner", own)
     return header, arrays
 
 
@@ -168,13 +164,7 @@ def task_of(header: Mapping[str, Any], arrays: Arrays, previous: Any, n_classes:
     if relevance is not None and (relevance.shape != (d,) or not (np.isfinite(relevance) & (relevance >= 0.0)).all()):
         raise ArchiveError(f"there is no relevance for each of {d} columns")
     carried, search, seed = dict(header["carried"]), float(header["search"]), int(header["seed"])
-    learner = None
-    if "learner" in header:
-        own = parts_of({name: array for name, array in arrays.items() if "." in name})
-        learner = from_state(header["learner"], own["learner"])
-        if d > len(learner._space) or int(codes.max(initial=-1)) >= len(learner.classes_):
-            raise ArchiveError("the learner of a refit knows other columns or classes")
-    return Task(window, d, relevance, carried, search, previous, seed, learner)
+    return Task(window, d, relevance, carried, search, previous, seed)
 
 
 def refit_header(refit: Refit) -> dict[str, Any]:

@@ -32,13 +32,12 @@ from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
 from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
-from streamsvm.parameters import check_between, check_choice, check_number
+from streamsvm.parameters import check_between, check_number
 from streamsvm.refit import archive
-from streamsvm.refit.adoption import TRIED, Adoption
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Asked, Job, Refit, get_ready
 from streamsvm.refit.panel import Panel
-from streamsvm.refit.solvers import Solution, Task, solver_of
+from streamsvm.refit.solvers import Task, solver_of
 from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
@@ -54,7 +53,7 @@ MOST_ROWS = 2_048
 # What is compiled with the learner, rather than in the midst of the stream.
 _ENTRIES = [entry for module in (windows, panel, experts) for entry in module.ENTRIES.values()]
 # What is kept of parameters as it is.
-_PLAIN = ("hand_over", "experts", "delay", "search", "timeout", "seed")
+_PLAIN = ("experts", "delay", "search", "timeout", "seed")
 # Between two events so many words of a window are copied, or as many as it takes within a part of the delay.
 COPIED_LEAST, COPIED_WITHIN = 4_096, 0.25
 # So many events before something is due what can be done beforehand is.
@@ -67,17 +66,10 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
     """A learner beside which windows of the stream are solved again, by a batch solver, as it runs.
 
     Online learners follow drift; where a concept stays, a solver that sees a window many times is far ahead. So now and
-    then (`trigger`) the events that are remembered (`window`) are given to a `solver`, and what it finds is heard as
-    far as it is right:
-
-    - handed over by `"vote"`, a model is one more expert beside the learner. It begins with next to no say, is weighted
-      by its recent accuracy, falls asleep when it is of no use, and stays as long as it would be missed: a concept that
-      comes back is met by the model that knew it. Where models are worse than the learner they are not heard.
-    - handed over by `"adopt"`, a model enters a copy of the learner, a `CPMClassifier` (by `"newton"`, `"bcd"`) or a
-      `BSGDClassifier` (by `"cuts"`), which learns on beside it, with smaller or larger steps where the newer part of
-      the window speaks for them, and takes its place if it is better by a test that holds whenever it is looked at: the
-      chance that one ever does that is no better is 1 in 20. One that is found worse, or not found better within 10,000
-      events, is given up. So the learner stays as cheap as it is.
+    then (`trigger`) the events that are remembered (`window`) are given to a `solver`, and the model that it finds
+    votes beside the learner. It begins with next to no weight, is weighted by its recent accuracy, falls asleep when it
+    is of no use, and stays as long as it would be missed: a concept that comes back is met by the model that knew it.
+    Where models are worse than the learner they are not heard.
 
     A model enters at a fixed number of events after its refit began, and is waited for there if it is late: so a run
     gives the same results whenever it is repeated, in whatever batches events come, and also when it is saved and
@@ -101,14 +93,12 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
     trigger
         When a window is solved: `Every`, `Growing`, `EveryTime`, `OnDrift`, `OnDemand` or `FirstOf`. None for
         `Growing(most=25_000)`. A trigger that does not count events alone takes effect at the next multiple of 64.
-    hand_over
-        `"vote"` or `"adopt"`.
     experts
         The most models that vote beside the learner.
     delay
         Labelled events from the beginning of a refit to the entry of its model, at least 64; or, as a float below 1,
         what share they are of those since the refit before. None for a quarter of the window's events, at most 5,000.
-        While a window is being solved, or a model tried, triggers have no effect. A model that enters late is less
+        While a window is being solved, triggers have no effect. A model that enters late is less
         fresh, and less often waited for.
     search
         Settings are chosen by fits on at most so many times the window's events in all.
@@ -148,7 +138,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         solver: Any = "trees",
         window: Window | None = None,
         trigger: Trigger | None = None,
-        hand_over: str = "vote",
         experts: int = 8,
         delay: int | float | None = None,
         search: float = 1.0,
@@ -167,7 +156,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             raise ValueError(f"`window` must hold at least 2 events, for no solver learns from one, got {window!r}")
         if trigger is not None and not isinstance(trigger, Trigger):
             raise TypeError(f"`trigger` must be a trigger of streamsvm.refit, such as Every(5_000), got {trigger!r}")
-        check_choice("hand_over", hand_over, ("vote", "adopt"))
         check_number("experts", experts, 1, 64, whole=True)
         if isinstance(delay, float):
             check_between("delay", delay, 0.0, 1.0)
@@ -177,8 +165,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         if timeout is not None:
             check_number("timeout", timeout, 0.0)
         check_number("seed", seed, 0, 2**32 - 1, whole=True)
-        if hand_over == "adopt":
-            Adoption.check(learner, self._solver)
         get_ready(self._solver)
         prepare(_ENTRIES)
         for entry in _ENTRIES:
@@ -187,7 +173,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         self.solver = solver
         self.window = window
         self.trigger = trigger
-        self.hand_over = hand_over
         self.experts = experts
         self.delay = delay
         self.search = search
@@ -199,15 +184,14 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         self._trigger = trigger.begin()
         # Where what a trigger says depends on more than counts, it takes effect at multiples of 64 only.
         self._waits_for_block = not isinstance(trigger, (Every, Growing, OnDemand))
-        self._panel = Panel(experts if hand_over == "vote" else 0)
-        self._adoption = Adoption(self._solver) if hand_over == "adopt" else None
+        self._panel = Panel(experts)
         self._sets = AllSets()
         self._seen = 0
         self._n_refits = 0
         self._is_due = False
         self._refit: Refit | None = None  # which is under way
         self._asked: Asked | None = None  # as long as its window is being solved
-        self._arrived: tuple[Expert | Solution | None, dict[str, Any]] | None = None  # what came of that
+        self._arrived: tuple[Expert | None, dict[str, Any]] | None = None  # what came of that
         self._carried: dict[str, Any] = {}
         self._at_hand: tuple[Any, OneEvent] | None = None  # and by what the learner takes it
         self._steps: Iterator[None] | None = None  # to be taken between events, before the window is solved
@@ -429,8 +413,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
     def _learn_packed(self, code: int, time: float) -> bool:
         """Learn the event at hand, and remember it; False where that cannot be done."""
         model = self._model
-        if self._adoption is not None and self._adoption.is_running:
-            return False
         if self._steps is not None and next(self._steps, True):  # a step that is not the last gives None
             self._steps = None
         event = self._event_at_hand()
@@ -768,7 +750,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         until = [_NEVER if due is None else due]
         if self._refit is not None:
             until.append(self._refit.due - self._seen)
-        if self._waits_for_block or (self._adoption is not None and self._adoption.is_running):
+        if self._waits_for_block:
             until.append(DELAY_LEAST - self._seen % DELAY_LEAST)
         return max(min(until), 1)
 
@@ -794,8 +776,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             found, scores, proba = self._model._run(
                 rows, codes, weights, predict=predict, score=True, n_proba=n_proba, late=late
             )
-            if self._adoption is not None and codes is not None and weights is not None:
-                self._adoption.compete(self._model, rows, codes, weights, found)
             return found, scores, proba, (found != labels).astype(float)
         found, scores, proba, errors = self._panel.vote(rows, labels, n_classes, learner)
         return found, scores, proba[:, :n_proba], errors
@@ -834,15 +814,12 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         if self._seen < self._due:
             self._look_around()
             return
-        if self._seen % DELAY_LEAST == 0:
-            self._judge()
         if self._refit is not None and self._seen >= self._refit.due:
             self._enter(self._refit)
         if self._is_due and not (self._waits_for_block and self._seen % DELAY_LEAST):
             self._is_due = False
-            if self._refit is None and not (self._adoption is not None and self._adoption.is_running):
-                learner = None if self._adoption is None else self._model._branch()
-                self._steps = self._begin(self._known_to_solver(), learner)
+            if self._refit is None:
+                self._steps = self._begin(self._known_to_solver())
         self._look_ahead()
 
     def _look_ahead(self) -> None:
@@ -871,7 +848,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             deque(self._steps, maxlen=0)
             self._steps = None
 
-    def _begin(self, relevance: Floats | None, learner: OnlineClassifier | None) -> Iterator[None]:
+    def _begin(self, relevance: Floats | None) -> Iterator[None]:
         """Begin to solve the window, by what the learner knows."""
         self._memory.begin_copy()
         self._n_refits += 1
@@ -896,7 +873,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             self.search,
             self._newest_model(),
             self.seed,
-            learner,
         )
         yield
         self._start(refit, task)
@@ -912,7 +888,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             self._known_to_solver()  # code that ran a moment ago runs faster
         yield
 
-    def _wait_for(self, job: Job) -> tuple[Expert | Solution | None, dict[str, Any]]:
+    def _wait_for(self, job: Job) -> tuple[Expert | None, dict[str, Any]]:
         """What a solver found, if anything, and what is noted of it."""
         refit, found = job.refit, None
         note = self._new_note(refit, len(job.task.window))
@@ -966,10 +942,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
 
     def _start(self, refit: Refit, task: Task) -> None:
         self._refit = refit
-        if self._adoption is None:
-            self._asked = Asked(Job(self._solver, refit, task, Expert))
-        else:
-            self._asked = Asked(Job(self._adoption.solver, refit, task))
+        self._asked = Asked(Job(self._solver, refit, task))
 
     def _known_to_solver(self) -> Floats | None:
         """The part of each column in the learner's metric, None where it has none, or the solver does not ask."""
@@ -995,7 +968,10 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         found, note = arrived or self._wait_for(asked.job)
         if found is not None:
             try:
-                note["outcome"] = self._hand_over(found, asked.job.task)
+                if not found.has_arrays:
+                    found.fitted_to(asked.job.task)
+                self._panel.enter(found, int(self._model._n_classes[()]))
+                note["outcome"] = "votes"
                 self._carried = dict(found.settings)
             except Exception as error:
                 note["outcome"] = self._failure(refit, error)
@@ -1006,25 +982,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         self._notes.append(note)
         if len(self._notes) > KEPT:
             self._forgotten = _counted([self._notes.pop(0)], self._forgotten)
-
-    def _hand_over(self, found: Expert | Solution, task: Task) -> str:
-        if isinstance(found, Solution):
-            assert self._adoption is not None
-            self._adoption.challenge(self._model, found)
-            return TRIED
-        if not found.has_arrays:
-            found.fitted_to(task)
-        self._panel.enter(found, int(self._model._n_classes[()]))
-        return "votes"
-
-    def _judge(self) -> None:
-        """Let the challenger take the learner's place if it is better, and end its trial if it is not."""
-        winner, outcome = (None, None) if self._adoption is None else self._adoption.winner()
-        if winner is not None:
-            winner.share_lock(self._model)
-            self._model = winner
-        if outcome is not None:
-            self._notes = [*self._notes[:-1], *(note | {"outcome": outcome} for note in self._notes[-1:])]
 
     # Saving -----------------------------------------------------------------------------------------------------------
 
@@ -1077,9 +1034,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
             "sets": self._sets.header(),
         }
         arrays |= self._sets.arrays()
-        if self._adoption is not None:
-            whole["adoption"], own = self._adoption.state()
-            arrays |= archive.under("adoption", own)
         return whole, arrays
 
     @classmethod
@@ -1106,8 +1060,6 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         self._forgotten = _counted([], header["forgotten"])
         self._sets = AllSets.from_state(header.get("sets", []), archive.under("sets", parts.pop("sets", {})))
         self.refits, self.refit_totals()  # refuses notes that are none
-        if self._adoption is not None:
-            self._adoption.restore(header["adoption"], parts.pop("adoption", {}), model)
         if (job := header["job"]) is not None:
             task = archive.task_of(job["task"], parts.pop("job"), self._newest_model(), n_classes)
             if not self._seen <= job["due"]:

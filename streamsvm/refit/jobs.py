@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.refit.experts import Expert
 from streamsvm.refit.solvers import Solution, Solver, Task
 
 logger = logging.getLogger(__name__)
@@ -57,11 +58,6 @@ class Refit:
     due: int
 
 
-def as_it_is(solution: Solution, number: int) -> Solution:
-    """The solution itself."""
-    return solution
-
-
 class Job:
     """A refit under way.
 
@@ -73,16 +69,12 @@ class Job:
         Which refit it is for.
     task
         What is solved.
-    make
-        Makes what enters of the solution and the number of the refit: here, where no event waits for it.
     """
 
-    def __init__(
-        self, solver: Solver, refit: Refit, task: Task, make: Callable[[Solution, int], Any] = as_it_is
-    ) -> None:
+    def __init__(self, solver: Solver, refit: Refit, task: Task) -> None:
         self.refit, self.task = refit, task
         self.seconds = 0.0
-        self._solver, self._make = solver, make
+        self._solver = solver
         self._found: Any = None
         self._error: BaseException | None = None
         self._begin()
@@ -95,12 +87,12 @@ class Job:
         _run_beside(self._run)
 
     def __reduce__(self) -> Any:
-        return Job, (self._solver, self.refit, self.task, self._make)
+        return Job, (self._solver, self.refit, self.task)
 
     def _run(self) -> None:
         start = time.perf_counter()
         try:
-            self._found = self._make(self._solve(self.task), self.refit.number)
+            self._found = Expert(self._solve(self.task), self.refit.number)  # here, where no event waits for it
         except Exception as error:  # nobody knows what a foreign solver raises: the stream goes on
             self._error = error
         except SystemExit as error:

@@ -67,8 +67,6 @@ class Task:
         The newest model of this solver, to start from, where that is of planes.
     seed
         Of what is drawn.
-    learner
-        Where it is to go on from what is found: the learner as it was.
     """
 
     window: WindowRows
@@ -78,7 +76,6 @@ class Task:
     search: float = 1.0
     previous: Any = None
     seed: int = 0
-    learner: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,7 @@ def build_classifier(name: str, params: Mapping[str, Any]) -> Any:
     return _build(cls, params, name)
 
 
-def with_refits(
-    model: Any, solver: str, trigger: str | None = None, window: str | None = None, hand_over: str | None = None
-) -> Any:
+def with_refits(model: Any, solver: str, trigger: str | None = None, window: str | None = None) -> Any:
     """A classifier of this package with refits around it.
 
     Parameters
@@ -58,8 +56,6 @@ def with_refits(
         A name that `RefitClassifier` knows, or the dotted path of a classifier of scikit-learn's kind.
     trigger, window
         As `trigger_of` and `window_of` read them; None for the defaults.
-    hand_over
-        As `RefitClassifier` has it; None for its default.
 
     Raises
     ------
@@ -86,8 +82,6 @@ def with_refits(
                 given[name] = read(text)
             except ValueError as error:
                 raise SetupError(f"{option} {error}") from error
-    if hand_over is not None:
-        given["hand_over"] = hand_over
     if not _is_ours(model):
         raise SetupError(f"--refit is for the models of this package, {', '.join(SHORT_NAMES)}, not for {_name(model)}")
     try:

@@ -32,7 +32,7 @@ _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 _BANDS = ("#7fa8d1", "#e8b07a", "#8cc3a0", "#c9a0c4", "#b8b8b8", "#d8cf7a")
 _MOST_FEATURES = len(_COLORS)
 # The marks of refits, by what came of them; whatever else may come of one has the last.
-_REFITS = {"votes": ("^", "#009e73"), "adopted": ("D", "#cc79a7"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
+_REFITS = {"votes": ("^", "#009e73"), "failed": ("x", "#b02020"), "": ("|", "#8a8a8a")}
 _LONGEST_NAME = 24
 _LITTLE = 0.1  # label autocorrelation has a panel where it was trusted more than that
 _DIAGRAM = 3.2  # inches, of the diagram of probabilities

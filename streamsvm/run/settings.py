@@ -47,7 +47,7 @@ def check(args: argparse.Namespace) -> None:
         raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
     if args.load and args.refit:
         raise SetupError("--load brings the model, and its refits where it has some: leave out --refit")
-    for name in ("refit_every", "refit_window", "hand_over"):
+    for name in ("refit_every", "refit_window"):
         if getattr(args, name) and not args.refit:
             raise SetupError(f"--{name.replace('_', '-')} needs --refit SOLVER")
     if args.proba and not args.out:
@@ -364,7 +364,7 @@ def _new_model(args: argparse.Namespace) -> Any:
     params = parse_params(args.param, base) | ({"effort": args.effort} if args.effort else {})
     model = build_classifier(name, params)
     if args.refit:
-        model = with_refits(model, args.refit, args.refit_every, args.refit_window, args.hand_over)
+        model = with_refits(model, args.refit, args.refit_every, args.refit_window)
         _check_times(args, model)
     return model
 

@@ -75,7 +75,6 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
         ),
         pytest.param(("--refit-every", "300"), "--refit-every needs --refit SOLVER", id="a trigger alone"),
         pytest.param(("--refit-window", "300"), "--refit-window needs --refit SOLVER", id="a window alone"),
-        pytest.param(("--hand-over", "adopt"), "--hand-over needs --refit SOLVER", id="a way alone"),
         pytest.param(("--load", "m", *REFIT), "leave out --refit", id="a loaded model"),
     ],
 )

@@ -296,10 +296,7 @@ class Marks:
         if len(self._refits) > _MOST_MARKS:
             del self._refits[min(self._refits)]
         name = f"{number} by {refit['solver']}"
-        if outcome == "adopted":
-            at = report.metrics.judged if is_now else event
-            self._add("swap", at, f"refit {name} took the place of the learner", is_now)
-        elif known is None or outcome.startswith("failed"):
+        if known is None or outcome.startswith("failed"):
             self._add("refit", event, f"{name} on {refit['events']:,} events: {shown(outcome, _LONGEST)}", is_now)
 
     def _look_at_classes(self, metrics: Metrics) -> None:
