@@ -16,7 +16,8 @@ from streamsvm.models import encode_label
 
 MANY_LABELS = 1_000  # a warning comes where so many labels find no event
 _KEPT = 1_000  # keys of each side
-_MANY = 10  # hardly any are fewer than one in so many
+_FEW = 4  # few are fewer than one in so many
+_EARLY_MS = 60_000  # times that are rounded may be so much early
 # Most time zones differ by halves of an hour, and by no more than 26 hours; labels may come so much later than that.
 _HALF_HOUR_MS, _FURTHEST_MS, _SLACK_MS = 1_800_000, 26 * 3_600_000, 360_000
 _NEARLY = 0.05
@@ -31,6 +32,9 @@ class KeyExamples:
     ----------
     wait_ms
         How long events wait, None for ever.
+    by_time
+        Whether events and labels are taken in the order of their times, so that a label that seems to come before its
+        event is learned as soon as this has been predicted.
 
     Examples
     --------
@@ -43,8 +47,8 @@ class KeyExamples:
     '0 of 3 labels have come in time: they are 2:05:00 after their events in the median'
     """
 
-    def __init__(self, wait_ms: int | None = None) -> None:
-        self.wait_ms = wait_ms
+    def __init__(self, wait_ms: int | None = None, *, by_time: bool = False) -> None:
+        self.wait_ms, self._by_time = wait_ms, by_time
         self._events: dict[str, int] = {}
         self._labels: dict[str, int] = {}
 
@@ -56,8 +60,8 @@ class KeyExamples:
                 found.setdefault(key, int(time))
 
     def notice(self, counts: Mapping[str, int]) -> str:
-        """What to say where hardly a label has found its event, by the counts of the join; empty for nothing."""
-        if not self._events or not self._labels or _MANY * counts["answered"] >= counts["labels"]:
+        """What to say where few labels find their event in time, or most seem to come before it; empty for nothing."""
+        if not self._events or not self._labels:
             return ""
         if common := self._events.keys() & self._labels.keys():
             times = np.array([(self._events[key], self._labels[key]) for key in common], np.int64)
@@ -73,28 +77,34 @@ class KeyExamples:
         )
 
     def _notice_of_times(self, times: NDArray[np.int64], counts: Mapping[str, int]) -> str:
-        """What to say where the times of events and labels, by row, keep them apart."""
+        """What to say where the times of events and labels, by row, keep them apart or in the wrong order."""
         lags = times[:, 1] - times[:, 0]
-        if self.wait_ms is None or _MANY * np.count_nonzero(np.abs(lags) <= self.wait_ms) >= len(lags):
-            return ""
-        median, least = int(np.median(lags)), int(np.quantile(lags, 1 / _MANY))
-        where = "after" if median > 0 else "before"
-        ratio = float(np.median(times[:, 1] / np.maximum(times[:, 0], 1)))
-        zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
-        if any(abs(ratio * factor - 1) < _NEARLY for factor in (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)):
-            hint = "but the two seem to have different units: say --time-unit, or time_unit= in the URL of one of them"
-        elif zone and abs(zone) <= _FURTHEST_MS and abs(least - zone) <= _SLACK_MS:
-            hint = (
-                f"but their clocks may be {_duration(abs(zone))} apart, as time zones are: give both times in UTC or "
-                "with their offset, such as 2026-01-31T12:00:00+02:00"
-            )
-        else:
-            hint = "else see whether the times of both mean the same (time zone, --time-unit)"
+        median, n = int(np.median(lags)), f"{counts['answered']:,} of {counts['labels']:,} labels have come in time"
+        where = f"{_duration(abs(median))} {'after' if median > 0 else 'before'} their events in the median"
+        if (
+            self.wait_ms is not None
+            and _FEW * max(counts["answered"] / max(counts["labels"], 1), np.mean(np.abs(lags) <= self.wait_ms)) < 1
+        ):
+            wait = f"wait for each other for {_duration(self.wait_ms)} (--wait): wait longer if that is right"
+            return f"{n}: they are {where}, and {wait}; {_hint(times)}"
+        if self._by_time and median <= -_EARLY_MS:
+            return f"labels are {where}, and are learned at once, as if none came later; {_hint(times)}"
+        return ""
+
+
+def _hint(times: NDArray[np.int64]) -> str:
+    """What the distance between times of events and of labels looks like."""
+    ratio = float(np.median(times[:, 1] / np.maximum(times[:, 0], 1)))
+    least = int(np.quantile(times[:, 1] - times[:, 0], 0.1))
+    zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
+    if any(abs(ratio * factor - 1) < _NEARLY for factor in (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)):
+        return "but the two seem to have different units: say --time-unit, or time_unit= in the URL of one of them"
+    if zone and abs(zone) <= _FURTHEST_MS and abs(least - zone) <= _SLACK_MS:
         return (
-            f"{counts['answered']:,} of {counts['labels']:,} labels have come in time: they are "
-            f"{_duration(abs(median))} {where} their events in the median, and wait for each other for "
-            f"{_duration(self.wait_ms)} (--wait): wait longer if that is right; {hint}"
+            f"but their clocks may be {_duration(abs(zone))} apart, as time zones are: give both times in UTC or with "
+            "their offset, such as 2026-01-31T12:00:00+02:00"
         )
+    return "else see whether the times of both mean the same (time zone, --time-unit)"
 
 
 def _duration(ms: int) -> str:

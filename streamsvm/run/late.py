@@ -105,8 +105,8 @@ class LateLearning:
         self.join = Join(self.store, learner, learn=learn, on_timeout=settings.on_timeout, decisions=decisions)
         self.lags, self.estimate = Lags(), Estimate(window)
         self.budget = None if settings.budget is None else LabelBudget(settings.budget)
-        self._keys = KeyExamples(settings.wait_ms)
-        self._warned = False
+        self._keys = KeyExamples(settings.wait_ms, by_time=True)
+        self._warned, self._due = False, MANY_LABELS
         self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
         """Of the events last answered, those whose labels are asked for."""
         self._places: list[str] = []
@@ -121,7 +121,9 @@ class LateLearning:
             answers, joined = self.join.step(self._events(batch), late, key_texts(late.keys))
         event_times = () if batch.times is None else batch.times
         self._keys.add(() if batch.keys is None else batch.keys, event_times, late.keys, late.times)
-        self.warn_of_keys(MANY_LABELS)
+        if self.join.counts.labels >= self._due:
+            self._due = 2 * self.join.counts.labels
+            self.warn_of_keys()
         codes = np.concatenate([np.zeros(0, np.int64), *(answer.codes for answer in answers)])
         scores = np.concatenate([np.zeros(0), *(answer.scores for answer in answers)])
         slots = np.concatenate([np.zeros(0, np.int64), *(answer.slots for answer in answers)])
@@ -141,12 +143,12 @@ class LateLearning:
 
     @property
     def key_notice(self) -> str:
-        """What to say where hardly one of many labels has found its event; empty for nothing."""
+        """What to say where few of many labels find their event, or most seem to come before it; empty for nothing."""
         return self._keys.notice(self.join.totals())
 
-    def warn_of_keys(self, least: int) -> None:
-        """Say once, after at least so many labels, that hardly one has found its event."""
-        if not self._warned and self.join.counts.labels >= least and (notice := self.key_notice):
+    def warn_of_keys(self) -> None:
+        """Say once that few labels find their event, or that most seem to come before it."""
+        if not self._warned and (notice := self.key_notice):
             self._warned = True
             logger.warning("%s", notice)
 

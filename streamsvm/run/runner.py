@@ -375,7 +375,7 @@ class Runner:
         if not self._has_all:
             self._look_at_order(1.0)
         if self._late is not None:
-            self._late.warn_of_keys(1)
+            self._late.warn_of_keys()
 
     def _look_at_order(self, fraction: float) -> None:
         """Say once that labels come sorted, once half of a file says so, or all of another stream.

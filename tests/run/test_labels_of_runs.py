@@ -155,12 +155,24 @@ def test_times_that_keep_labels_from_their_events_are_told(
     out, err = capsys.readouterr()
     assert out.count(notice) == 1
     assert err.count("labels have come in time") == 1
-    assert summary("e.csv", *late, *unit, "--overwrite")["notices"] == []  # they wait for as long as it takes
+    found = summary("e.csv", *late, *unit, "--overwrite")["notices"]  # they wait for as long as it takes
+    assert [text.startswith("labels are 1:59:30 before") for text in found] == ([True] if "before" in parts[0] else [])
+
+
+@pytest.mark.parametrize(("early", "is_told"), [(1, False), (7200, True)])
+def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int, is_told: bool) -> None:
+    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
+    rows = (f"{i},{1_700_000_000 + i - early},{'ud'[i % 2]}\n" for i in range(2000))
+    Path("l.csv").write_text("k,t,y\n" + "".join(rows))
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
+    notices = summary("e.csv", *late)["notices"]
+    told = "labels are 2:00:00 before their events in the median, and are learned at once, as if none came later"
+    assert [notice.startswith(told) for notice in notices] == [True] * is_told
 
 
 def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
     Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
-    labels = sorted((1_700_000_000 + i + (60 if i % 5 == 0 else 9000), i) for i in range(2000))
+    labels = sorted((1_700_000_000 + i + (60 if i % 2 == 0 else 9000), i) for i in range(2000))
     Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t},{'ud'[i % 2]}\n" for t, i in labels))
     late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--wait", "1h"]
     assert summary("e.csv", *late, "--label", "y", "--model", "cpm")["notices"] == []
