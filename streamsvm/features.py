@@ -501,7 +501,8 @@ class FeatureSpace:
                 self._leave_out(name, IDENTIFIERS)
             if name in self.left_out:
                 found.append(self._why_left_out(name))
-        self.said.say(*found)
+        if found:
+            self.said.say(*found)
 
     def _leave_out(self, name: Hashable, kind: str) -> None:
         self.left_out[name] = kind
@@ -618,7 +619,8 @@ class FeatureSpace:
                     begun.append(name)
             else:
                 self.n_refused += 1
-        self._say_mixed(begun)
+        if begun:
+            self._say_mixed(begun)
         if self.watched and learn:
             self._watch(x)
         entries.sort()

@@ -20,6 +20,7 @@ _FEW = 4  # few are fewer than one in so many
 _EARLY_MS = 60_000  # times that are rounded may be so much early
 # Most time zones differ by halves of an hour, and by no more than 26 hours; labels may come so much later than that.
 _HALF_HOUR_MS, _FURTHEST_MS, _SLACK_MS = 1_800_000, 26 * 3_600_000, 360_000
+_DAY_MS = 86_400_000
 _NEARLY = 0.05
 
 _Times: TypeAlias = "Sequence[int] | NDArray[np.int64]"
@@ -95,11 +96,15 @@ class KeyExamples:
 def _hint(times: NDArray[np.int64]) -> str:
     """What the distance between times of events and of labels looks like."""
     ratio = float(np.median(times[:, 1] / np.maximum(times[:, 0], 1)))
-    least = int(np.quantile(times[:, 1] - times[:, 0], 0.1))
+    least, median = map(int, np.quantile(times[:, 1] - times[:, 0], (0.1, 0.5)))
     zone = round(least / _HALF_HOUR_MS) * _HALF_HOUR_MS
     if any(abs(ratio * factor - 1) < _NEARLY for factor in (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)):
         return "but the two seem to have different units: say --time-unit, or time_unit= in the URL of one of them"
-    if zone and abs(zone) <= _FURTHEST_MS and abs(least - zone) <= _SLACK_MS:
+    for side, name in ((1, "labels"), (0, "events")):
+        if not (times[:, side] % _DAY_MS).any():
+            return f"but the times of {name} are whole days: give them with their hour"
+    is_narrow = median - least <= _HALF_HOUR_MS
+    if is_narrow and zone and abs(zone) <= _FURTHEST_MS and abs(least - zone) <= _SLACK_MS:
         return (
             f"but their clocks may be {_duration(abs(zone))} apart, as time zones are: give both times in UTC or with "
             "their offset, such as 2026-01-31T12:00:00+02:00"

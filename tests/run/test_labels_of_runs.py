@@ -170,6 +170,16 @@ def test_labels_whose_times_are_before_those_of_their_events_are_told(early: int
     assert [notice.startswith(told) for notice in notices] == [True] * is_told
 
 
+def test_labels_that_are_dated_by_the_day_are_told() -> None:
+    rows = [(i, 1_700_000_000 + 300 * i) for i in range(2000)]
+    Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{t},{i % 2}\n" for i, t in rows))
+    Path("l.csv").write_text("k,t,y\n" + "".join(f"{i},{t // 86400 * 86400},{'ud'[i % 2]}\n" for i, t in rows))
+    late = ["--label-source", "l.csv", "--join", "k", "--time", "t", "--label", "y", "--model", "cpm"]
+    for more in ([], ["--wait", "1h"]):
+        (notice,) = summary("e.csv", *late, *more, "--overwrite")["notices"]
+        assert "but the times of labels are whole days: give them with their hour" in notice
+
+
 def test_labels_that_mostly_come_in_time_are_no_mistake() -> None:
     Path("e.csv").write_text("k,t,x\n" + "".join(f"{i},{1_700_000_000 + i},{i % 2}\n" for i in range(2000)))
     labels = sorted((1_700_000_000 + i + (60 if i % 2 == 0 else 9000), i) for i in range(2000))
