@@ -133,6 +133,8 @@ class LabelOrder:
             raise ValueError(f"runs of labels {pairs[:5]}")
         if any(not -1 <= code < n_classes for code, _ in pairs) or type(state["strays"]) is not int:
             raise ValueError("runs of labels that are not known")
+        if not 0 <= state["strays"] < 1 << 62 or len(pairs) > _MOST_BLOCKS * n_classes + 2:
+            raise ValueError(f"{len(pairs)} runs of labels and {state['strays']} strays")
         order._segments, order._run = [list(pair) for pair in state["segments"]], list(state["run"])
         order._counts = Counter(code for code, _ in order._segments)
         order._strays, order._is_open = state["strays"], state["open"] is True
