@@ -918,11 +918,11 @@ def decode_label(value: Any) -> Any:
 
 
 def decode_labels(values: Any) -> list[Any]:
-    """The labels of classes: each one only once, and none NaN."""
+    """The labels of classes: each one only once, and none NaN or None."""
     if type(values) is not list:
         raise ArchiveError("the classes are not a list")
     labels = [decode_label(value) for value in values]
-    if len(set(labels)) < len(labels) or any(label != label for label in labels):
+    if len(set(labels)) < len(labels) or any(label is None or label != label for label in labels):
         raise ArchiveError("two classes have the same label, or one has none")
     return labels
 
