@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm import CPMClassifier, DecidingClassifier, StreamSVMClassifier
+from streamsvm import BSGDClassifier, CPMClassifier, DecidingClassifier, StreamSVMClassifier
 from streamsvm.keyed.packing import KeyStateError, Packer, seal, unseal
 from streamsvm.models import ArchiveError
 from tests import fuzz
@@ -44,3 +44,38 @@ def test_counts_that_no_labels_can_have_are_refused(count: int) -> None:
     header, arrays = model.state()
     with pytest.raises(ArchiveError, match="counts of labels"):
         DecidingClassifier.from_state(header, arrays | {"counts": np.array([3, count])})
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [
+        (CPMClassifier, "rows.count", 0.5),
+        (CPMClassifier, "rows.present", 0.5),
+        (CPMClassifier, "rows.began", 1e6),
+        (CPMClassifier, "rows.due", -1.0),
+        (CPMClassifier, "classes.scale", 0.0),
+        (CPMClassifier, "classes.mean_u", 0.0),
+        (CPMClassifier, "classes.next_count", 0.0),
+        (CPMClassifier, "classes.mean_v", 0.5),
+        (BSGDClassifier, "heads.mean_v", 0.5),
+        (StreamSVMClassifier, "rows.began", 1e6),
+        (StreamSVMClassifier, "block.members.dormant", 0.5),
+    ],
+)
+def test_numbers_that_no_stream_can_have_left_are_refused(make, name: str, value: float) -> None:
+    model = make()
+    model.learn_many(*ring(60))
+    header, arrays = model.state()
+    assert make.from_state(header, arrays).n_events_learned == 60
+    changed = arrays[name].copy()
+    changed.flat[0] = value
+    with pytest.raises(ArchiveError, match=r"are not between|for indicators|either are dormant"):
+        make.from_state(header, arrays | {name: changed})
+
+
+def test_a_class_without_a_label_is_refused() -> None:
+    model = CPMClassifier()
+    model.learn_many(*ring(10))
+    header, arrays = model.state()
+    with pytest.raises(ArchiveError, match="one has none"):
+        CPMClassifier.from_state(header | {"classes": [None, *header["classes"][1:]]}, arrays)

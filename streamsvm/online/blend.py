@@ -310,7 +310,8 @@ class StreamSVMClassifier(base.OnlineClassifier):
             kind.check_restored(member)
         labels = state.autocorrelation
         within("autocorrelation.made", labels.made, 0, labels.n_learned)
-        if not np.isin(state.block.members.dormant, (0.0, 1.0)).all():
+        dormant = state.block.members.view(np.ndarray)["dormant"]
+        if ((dormant != 0.0) & (dormant != 1.0)).any():
             raise ArchiveError("members either are dormant or are not")
 
     def _refresh(self, state: State) -> None:

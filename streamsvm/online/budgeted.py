@@ -326,7 +326,7 @@ class BSGDClassifier(base.OnlineClassifier):
 
     def _check_restored(self, state: State) -> None:
         if not self.average:
-            within("heads", state.heads.mean_v, 0.0, 0.0)
+            within("heads", state.heads.view(np.ndarray)["mean_v"], 0.0, 0.0)
 
     def _refresh(self, state: State) -> None:
         n, known, n_columns = int(state.n_vectors), int(state.n_known), len(state.vectors)
