@@ -3,6 +3,7 @@
     python -m simulations.benchmarks.page                 throughput of blend and cpm, in ratios
     python -m simulations.benchmarks.page latency         from an event's line in a followed file to a viewer
     python -m simulations.benchmarks.page memory          what a board holds after ten million events
+    python -m simulations.benchmarks.page hostile         throughput while others ask for all points in a loop
 
 Viewers are a process of their own that reads all that is published, and does not draw it. In one run the page looks on
 for three seconds and then for three seconds not, in turns, and the ratio is that of the events per second of all turns
@@ -17,6 +18,7 @@ import contextlib
 import http.client
 import json
 import multiprocessing
+import os
 import statistics
 import subprocess
 import sys
@@ -41,6 +43,7 @@ from streamsvm.run.runner import Runner
 
 MODELS = {"blend": StreamSVMClassifier, "cpm": CPMClassifier}
 VIEWERS = 10
+ASKING = 16
 BATCH = 1024
 TURN_S = 3.0
 
@@ -115,18 +118,44 @@ def viewers(server: Server) -> Iterator[Any]:
         process.kill()
 
 
-class Turns:
-    """An observer that lets the page look on for some seconds, and then for as long not, in turns."""
+def ask(port: int, n: int, asking: Any, answers: Any) -> None:
+    """Ask for all points over and over, by so many threads, as long as that is wanted."""
 
-    def __init__(self, page: Page, n_turns: int) -> None:
+    def one() -> None:
+        while True:
+            asking.wait()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection.request("GET", "/series.json", headers={"Accept-Encoding": "gzip"})
+                status = connection.getresponse().status
+                connection.close()
+                with answers.get_lock():
+                    answers[status != http.HTTPStatus.OK] += 1
+
+    os.nice(10)
+    threads = [threading.Thread(target=one, daemon=True) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+class Turns:
+    """An observer that lets the page look on for some seconds, and then for as long not, in turns.
+
+    With `asking` the page always looks on, and it is others that ask in turns.
+    """
+
+    def __init__(self, page: Page, n_turns: int, turn_s: float = TURN_S, asking: Any = None) -> None:
         self._page, self._left, self._on = page, n_turns, False
+        self._turn_s, self._asking = turn_s, asking
         self._began: tuple[float, ...] | None = None
         self._looked = 0.0
         self.turns: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
         self.runner: Runner | None = None
 
     def __call__(self, report: Any, fraction: float | None) -> None:
-        if self._on:
+        if self._on or self._asking:
             before = time.thread_time()
             self._page(report, fraction)
             self._looked += time.thread_time() - before
@@ -134,9 +163,11 @@ class Turns:
         now = float(report.events), time.perf_counter(), processor, processor - own, self._looked
         if self._began is None:
             self._began = now
-        elif now[1] - self._began[1] >= TURN_S:
+        elif now[1] - self._began[1] >= self._turn_s:
             self.turns[self._on].append(tuple(new - old for new, old in zip(now, self._began, strict=True)))
             self._began, self._on, self._left = now, not self._on, self._left - 1
+            if self._asking:
+                (self._asking.set if self._on else self._asking.clear)()
             if not self._left and self.runner is not None:
                 self.runner.stop()
 
@@ -149,7 +180,30 @@ def throughput(name: str, n_turns: int) -> dict[str, float]:
         runner = observer.runner = Runner(MODELS[name](), Rows(1 << 40), observer=observer)
         runner.run()
         one.close()
-    on, off = (np.array(observer.turns[watched][1:], float) for watched in (True, False))  # the first compile
+    return compared(observer) | {"messages a viewer": messages.value / VIEWERS}
+
+
+def hostile(name: str, n_turns: int, turn_s: float) -> dict[str, float]:
+    """Events a second while others ask over those while nobody does, from all turns, and how many answers they got."""
+    one, context = Page("0"), multiprocessing.get_context("spawn")
+    asking, answers = context.Event(), context.Array("i", 2)
+    fill(one._board)
+    observer = Turns(one, 2 * n_turns, turn_s, asking)
+    process = context.Process(target=ask, args=(one.server.port, ASKING, asking, answers), daemon=True)
+    process.start()
+    time.sleep(2.0)
+    try:
+        runner = observer.runner = Runner(MODELS[name](), Rows(1 << 40), observer=observer)
+        runner.run()
+        one.close()
+    finally:
+        process.kill()
+    return compared(observer) | {"answers": float(answers[0]), "refusals": float(answers[1])}
+
+
+def compared(observer: Turns) -> dict[str, float]:
+    """Ratios of the turns."""
+    on, off = (np.array(observer.turns[asked][1:], float) for asked in (True, False))  # the first compile
     draws = np.random.default_rng(0).integers(0, len(off), (2, 2_000, len(off)))
     result = {"events/s without": off[:, 0].sum() / off[:, 1].sum(), "events/s with": on[:, 0].sum() / on[:, 1].sum()}
     for k, clock in ((1, "wall time"), (2, "processor time")):
@@ -160,11 +214,19 @@ def throughput(name: str, n_turns: int) -> dict[str, float]:
     others = [each[:, 3].sum() / each[:, 2].sum() for each in (on, off)]
     result["looking, share of the processor's time"] = on[:, 4].sum() / on[:, 2].sum()
     result["serving, share of the processor's time"] = others[0] - others[1]
-    return result | {"turns": float(len(off)), "messages a viewer": messages.value / VIEWERS}
+    return result | {"turns": float(len(off))}
 
 
 def _ratio(on: Any, off: Any, k: int) -> float:
     return float(on[:, 0].sum() / on[:, k].sum() / (off[:, 0].sum() / off[:, k].sum()))
+
+
+def fill(board: Board) -> None:
+    """Let a board have as many points over time, up to now, as after three months."""
+    now, n = time.time(), 3_000_000 // 900
+    for i in range(n):
+        figures = {"time": now + 900.0 * (i - n), "judged": float(i)}
+        board._series.add(figures, "one", {f"x{j}": 1.0 for j in range(8)})
 
 
 def memory(n: int) -> dict[str, float]:
@@ -179,9 +241,8 @@ def memory(n: int) -> dict[str, float]:
     del runner
     whole = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/run/page/*")])
     tracemalloc.stop()
-    now, points = time.time(), sum(most for _, most in TIERS)
-    for i in range(3_000_000 // 900):  # as many points over time as it ever holds
-        board._series.add({"time": now + 900.0 * i, "judged": float(i)}, "one", {f"x{j}": 1.0 for j in range(8)})
+    points = sum(most for _, most in TIERS)
+    fill(board)
     return {
         "events": float(n),
         "MB in all": (after - before) / 1e6,
@@ -250,12 +311,16 @@ def _arrivals(path: Path, port: int, n: int, every: float) -> list[float]:
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", nargs="?", default="throughput", choices=("throughput", "latency", "memory"))
+    parser.add_argument("what", nargs="?", default="throughput", choices=("throughput", "latency", "memory", "hostile"))
     parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--turn-s", type=float, default=60.0, help="seconds of each turn, where others ask")
     parser.add_argument("--only", choices=tuple(MODELS))
     args = parser.parse_args()
     if args.what == "throughput":
         result = {name: rounded(throughput(name, args.turns)) for name in ([args.only] if args.only else MODELS)}
+    elif args.what == "hostile":
+        names = [args.only] if args.only else MODELS
+        result = {f"hostile-{name}": rounded(hostile(name, args.turns, args.turn_s)) for name in names}
     elif args.what == "memory":
         result = {"memory": rounded(memory(10_000_000))}
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import uuid
 from collections import deque
@@ -78,6 +79,7 @@ class Board:
         self._series, self._confusion, self._calibration = Series(), Confusion(), Calibration()
         self._events, self._marks = LastEvents(), Marks()
         self._history: dict[str, Any] = {}
+        self._packing, self._pack_due, self._packed = threading.Lock(), 0.0, b""
         self._questions: deque[Question] = deque()
         self._due = self._look_due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
@@ -164,8 +166,13 @@ class Board:
     # In the threads of those who look on ------------------------------------------------------------------------------
 
     def series(self) -> bytes:
-        """All points over time, and what is known over all events, as JSON."""
-        return packed(self._points())
+        """All points over time, and what is known over all events, as JSON; a few seconds old where many ask."""
+        with self._packing:
+            if time.monotonic() >= self._pack_due:
+                began = time.thread_time()
+                self._packed = packed(self._points())
+                self._pack_due = time.monotonic() + (time.thread_time() - began) / _ANSWERS_SHARE
+            return self._packed
 
     def _points(self) -> dict[str, Any]:
         return {"run": self._run, **self._series.packed(), "history": self._history}

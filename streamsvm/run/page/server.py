@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.resources import files
 from typing import ClassVar, Protocol
@@ -185,8 +185,13 @@ class Server:
 
 def _json(content: bytes, request: Request) -> Answer:
     if len(content) > 1 << 14 and request.packs:
-        return Answer(gzip.compress(content, 1), JSON, headers={"Content-Encoding": "gzip"})
+        return Answer(_gzipped(content), JSON, headers={"Content-Encoding": "gzip"})
     return Answer(content, JSON)
+
+
+@lru_cache(maxsize=2)  # many ask for the same
+def _gzipped(content: bytes) -> bytes:
+    return gzip.compress(content, 1)
 
 
 def _page_for(request: Request) -> Answer:

@@ -29,7 +29,12 @@ _BACKLOG = 256
 _LOOK_S = 0.2
 _CLOSING_S = 1.0
 _SEND_BUFFER = 1 << 16  # bytes: more would hide for long that a client does not read
-_SHARE, _BURST_S = 0.03, 0.25  # of a processor: each of what reads requests, and of both kinds of work
+_SHARE, _BURST_S = 0.01, 0.1  # of a processor: each of what reads requests, and of both kinds of work
+_FOLLOWING_S = 0.01  # seconds of a processor that a viewer may cost others; messages are bounded where they are made
+
+_RETRY = {"Retry-After": "1"}
+_CROWDED = refusal(HTTPStatus.SERVICE_UNAVAILABLE, "others are asking: try again", _RETRY)
+_FOLLOWED = refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_VIEWERS} viewers follow already", _RETRY)
 
 logger = logging.getLogger("streamsvm.run")
 
@@ -249,8 +254,7 @@ class HttpServer:
         connection.since = float("inf")
         leaving = pool.enter(connection)
         if leaving is connection:
-            why = f"{MOST_VIEWERS} viewers follow already" if work.follows else "others are asking: try again"
-            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "1"})
+            return _FOLLOWED if work.follows else _CROWDED
         if leaving is not None:
             leaving.cut()
         try:
@@ -274,16 +278,26 @@ class HttpServer:
         try:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
             connection.block(SEND_S)
-            time.sleep(min(share.spend(0.0), SEND_S))
-            answer = work.answer(connection.send)
+            answer = work.answer(connection.send) if _waited(share) else _CROWDED
             if answer is not None:
                 connection.send(answer.bytes(whole))
         except Exception:  # most often the client left, or does not read
             logger.debug("a client was lost", exc_info=True)
         finally:
-            share.spend(time.thread_time())
+            spent = time.thread_time()
+            share.spend(min(spent, _FOLLOWING_S) if work.follows else spent)
             pool.leave(connection)
             _close(connection.socket)
+
+
+def _waited(share: Share) -> bool:
+    """Wait until there is processor time for further work; return False where that would take too long."""
+    until = time.monotonic() + SEND_S
+    while wait := share.spend(0.0):
+        if time.monotonic() + wait > until:
+            return False
+        time.sleep(wait)
+    return True
 
 
 def _close(connection: socket.socket) -> None:
