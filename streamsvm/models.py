@@ -913,6 +913,7 @@ def decode_label(value: Any) -> Any:
             return float.fromhex(value["float"])
         if set(value) == {"tuple"}:
             return tuple(decode_label(part) for part in value["tuple"])
+    if isinstance(value, dict | list):
         raise ArchiveError(f"{value!r} is not a label")
     return value
 

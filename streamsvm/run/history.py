@@ -205,6 +205,8 @@ class History:
         """What `state` gave."""
         history = cls()
         history._step, history.due = header["step"], header["due"]
+        if arrays["at"].dtype != np.int64 or arrays["at"].ndim != 1 or arrays["trust"].ndim != 1:
+            raise ValueError("a history of events that are not counted")
         history.at, history._leaders = arrays["at"].tolist(), list(header["leaders"])
         history.trust = arrays["trust"].tolist()
         samples = {len(history._leaders), len(history.at), len(history.trust), len(arrays["counts"])}

@@ -246,7 +246,7 @@ class Ranking:
         ranking = cls()
         ranking.events, ranking.width, ranking.n_classes = (header[key] for key in ("events", "width", "n_classes"))
         numbers = (ranking.events, ranking.width, ranking.n_classes)
-        if any(type(number) is not int or number < 0 for number in numbers) or ranking.width < 1:
+        if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers) or ranking.width < 1:
             raise ValueError(f"a ranking of {numbers}")
         n_classes = ranking.n_classes if ranking.n_classes <= _RANKED else 0
         if counts.shape != (-(-ranking.events // ranking.width), n_classes, 2, _STEPS) or len(counts) > _SPANS:

@@ -328,6 +328,8 @@ class Metrics:
             raise ValueError(f"counts of {counts}")
         if not all(((code >= 0) & (code < n)).all() for code in codes) or max(self.last, self.leader) >= n:
             raise ValueError("metrics of labels that are not known")
+        if (pairs[:, 1] < 0).any() or pairs[:, 1].sum(dtype=float) >= 1 << 62:
+            raise ValueError("predictions that no run can have counted")
         if self._seen.dtype != np.int64 or self._seen.ndim != 1 or not self.leader < len(self._seen) <= n:
             raise ValueError("counts of labels that are not known")
         if self._recent.dtype != bool or self._recent.shape[1:] != (len(CURVE_LINES),) or self.n_recent > self.window:
