@@ -1,4 +1,4 @@
-"""Warnings, told once each, and together where they are of one kind."""
+"""Warnings that are logged once each; those of one kind share a line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 logger = logging.getLogger("connectors")
 
-# So many notices of one kind have a line each, more share one, in which so many names stand.
+# Up to `_MOST_ALONE` notices of one kind have a line each. More share a line with the first `_NAMED` names.
 _MOST_ALONE, _NAMED = 2, 4
-# So many lines of one kind are logged as they come, later ones each time twice as many names have come.
+# The first lines of one kind are logged at once. Each later line waits until twice as many names have come.
 _MOST_LINES = 5
 
 
@@ -22,9 +22,9 @@ class Notice(NamedTuple):
     Parameters
     ----------
     text
-        What is told.
+        The message.
     kind
-        The same for all that are told together, empty for a warning by itself.
+        Notices of the same kind share a line. Empty: the notice has a line of its own.
     name
         The column.
 
@@ -45,7 +45,7 @@ class Notice(NamedTuple):
 
 
 def grouped(notices: Iterable[Notice]) -> list[str]:
-    """What is told of notices: those of one kind as one, with the first few names and how many there are.
+    """Return the messages of notices, one for each kind, with the first names and their number.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Notices:
 
     @property
     def texts(self) -> list[str]:
-        """What was told."""
+        """The messages so far."""
         return grouped(self._all)
 
     def say(self, *notices: Notice | str) -> None:
@@ -106,7 +106,7 @@ class Notices:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Log what is said meanwhile at the end, in groups."""
+        """Collect notices within the block and log them at its end, grouped by kind."""
         self._gathering += 1
         try:
             yield

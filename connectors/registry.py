@@ -58,8 +58,8 @@ class Connector:
     name
         What it is called; of files, the value of `format`.
     source, sink
-        Open one, given its URL without the query, and its options; None where there is none. A text names the module
-        and the function in it, which is imported when such a stream is opened.
+        Functions that open one, given its URL without the query and its options; None if there is none. A string
+        `"module:function"` is imported when such a stream is opened.
     suffixes
         Of files: the ends of their names, the usual one first.
     aliases
@@ -96,12 +96,12 @@ class Connector:
 
 
 def opener(found: Any) -> Any:
-    """What `Connector.source` or `Connector.sink` names, imported if need be.
+    """Return the function that a connector opens streams with, and import it if it is given by name.
 
     Parameters
     ----------
     found
-        One of the two.
+        `Connector.source` or `Connector.sink`.
     """
     if not isinstance(found, str):
         return found

@@ -119,7 +119,7 @@ def viewers(server: Server) -> Iterator[Any]:
 
 
 def ask(port: int, n: int, asking: Any, answers: Any) -> None:
-    """Ask for all points over and over, by so many threads, as long as that is wanted."""
+    """Request all points in a loop from n threads while `asking` is set."""
 
     def one() -> None:
         while True:

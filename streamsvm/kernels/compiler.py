@@ -25,7 +25,8 @@ else:
     _EXPORTED = {"pipeline_class": Exported}
 
 
-# A function would take from its caller what is not said here: all that an inlined one calls would be inlined, too.
+# Numba passes options that are not given from a caller to the functions it calls: everything below an inlined function
+# would be inlined as well.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "forceinline": False, "fastmath": False, "error_model": "python"}
 
 

@@ -262,7 +262,7 @@ class Board:
 
 
 class Marks:
-    """What happened to a run and when: drift noticed, refits, swaps, and classes that are new."""
+    """What happened to a run and when: detected drift, refits and new classes."""
 
     def __init__(self) -> None:
         self._marks: deque[dict[str, Any]] = deque(maxlen=_MOST_MARKS)
