@@ -125,7 +125,7 @@ def test_a_classifier_inside_another_is_changed_in_its_place():
             {"n_faces": 2},
             r"'n_faces' of a CPMClassifier cannot change while it runs \(horizon, l2, max_classes can\)",
         ),
-        (StreamSVMClassifier, {"effort": "low"}, "budget, max_classes, threads, vote_window can"),
+        (StreamSVMClassifier, {"effort": "low"}, "budget, max_classes, vote_window can"),
         (StreamSVMClassifier, {"effrot": "low"}, "'effrot'"),
         (lambda: BSGDClassifier(heads=(("log", 0.1), ("log", 0.2))), {"learning_rate": 0.1}, "'learning_rate'"),
         (MODELS["refit"], {"delay": 100}, r"\(model can\)"),

@@ -315,7 +315,6 @@ def test_headers_that_do_not_fit_their_arrays_are_refused(saved, case):
         ("blend", {"members": {"tuple": ["standard"] * 50}}),
         ("blend", {"members": {"tuple": [[]]}}),
         ("blend", {"effort": "high"}),
-        ("blend", {"threads": 10**9}),
     ],
 )
 def test_settings_that_ask_for_more_memory_than_there_are_values_are_refused(tmp_path, name, params):

@@ -21,7 +21,7 @@ It wakes when it has come nearer, or when the blend is wrong more often than it 
 What an event looks like to the members follows from the events before it, and what a member learns from it does not
 depend on the others, nor on the votes. So rows go through in blocks: all are scaled, then each member runs over the
 block, then the votes are taken. Who is dormant changes only between blocks, after every BLOCK events learned. A member
-is called by the address of its `run_member`, whatever its kind. Several threads do so in a `pipeline`.
+is called by the address of its `run_member`, whatever its kind.
 """
 
 from __future__ import annotations

@@ -40,8 +40,6 @@ MAGIC = b"svmk"
 VERSION = 1
 _HEAD = struct.Struct("<4sHHI")
 
-# Parameters that change neither what is learned nor how it is kept.
-_WITHOUT_CONSEQUENCE = frozenset({"threads"})
 # Of so many schemas the latest are remembered, fewer where learners are so large that they would take more memory.
 MOST_SCHEMAS, MOST_BYTES = 1024, 64 << 20
 # Learners at rest, of one capacity, that the next keys take: to make one takes ten times as long as to load a state;
@@ -284,7 +282,7 @@ class Packer:
                 "that has learned nothing, and what all keys begin from as `parent`"
             )
         self._class, self._params, self._more = type(model), model._get_params(), dict(more or {})
-        own = {k: encode_param(v) for k, v in self._params.items() if k not in _WITHOUT_CONSEQUENCE}
+        own = {k: encode_param(v) for k, v in self._params.items()}
         what = {"class": self._class.__name__, "state tables": _tables(model._state)}
         self.settings: dict[str, Any] = what | own | self._more
         self._settings = Settings(self.settings)

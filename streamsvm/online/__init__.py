@@ -23,7 +23,7 @@ __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state
 # package have some of these names too.
 _LEARNERS = ("blend", "budgeted", "maintenance", "linear", "polytope")
 _KERNELS = ("encoding", *_LEARNERS, "windows", "panel", "experts", "images")
-_ASKED_FOR = ("sets", "costs", "reasons", "pending", "pipeline")
+_ASKED_FOR = ("sets", "costs", "reasons", "pending")
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -91,8 +91,8 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     jobs
         In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
     everything
-        Whether also what is compiled when it is asked for: sets of labels, decisions by cost, reasons, labels that
-        come later, and several threads.
+        Whether also what is compiled when it is asked for: sets of labels, decisions by cost, reasons, and labels
+        that come later.
 
     Returns
     -------

@@ -43,8 +43,6 @@ LARGE = 5
 KERNEL_COLUMNS = 2_048
 # So many numbers of events a block of rows may hold (or one row), and so many scores (or those of one row).
 BLOCK_PAIRS, BLOCK_SCORES = 8_192, 65_536
-# Fewer rows are not worth another thread.
-SHARED_ROWS = 128
 # Ranks are among so many values, one in so many of those that came last.
 RANKS_WINDOW, RANKS_SPACING = 250, 4
 # What an effort stands for: members, and the budget.
@@ -106,11 +104,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         Settles which events dormant members learn from: all else is determined.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
-    threads
-        On how many threads rows are worked on that come in batches (`learn_many`, `predict_many`, `test_then_train`,
-        `run_batch`) of 128 or more, better of a thousand; the results are the same, to the bit. Two take two thirds of
-        the time of one (mostly .5 to .9), and up to a fifth more of the processor's. Beside other work that
-        keeps all cores busy they may take longer than one. More threads than members and two are of no use.
     categories
         Features whose strings are taken in however many are new. Others, such as identifiers and timestamps, are left
         out with a warning (see `FeatureSpace`).
@@ -142,7 +135,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
 
     _kernels: ClassVar[ModuleType] = kernels
 
-    budget, vote_window, threads = Setting(), Setting(), Setting()
+    budget, vote_window = Setting(), Setting()
 
     def __init__(
         self,
@@ -153,7 +146,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         label_autocorrelation: bool = True,
         seed: int = 0,
         max_features: int = 65_536,
-        threads: int = 1,
         categories: tuple[Hashable, ...] | None = None,
         max_classes: int = 1_000,
         *,
@@ -179,9 +171,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.vote_window = vote_window
         self.label_autocorrelation = label_autocorrelation
         self.seed = seed
-        check_number("threads", threads, 1, 64, whole=True)
         self.max_features = max_features
-        self.threads = threads
         self.max_classes = max_classes
         self.categories = base.check_categories(categories)
         # None, or it would have been another class.
@@ -211,7 +201,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         yield {"budget": 20}
         yield {"effort": "low"}
         yield {"effort": "high", "budget": 5, "vote_window": 50.0, "label_autocorrelation": False}
-        yield {"members": ("ranks", "linear"), "budget": 10, "threads": 2}
+        yield {"members": ("ranks", "linear"), "budget": 10}
 
     # Memory ------------------------------------------------------------------------------------------------------
 
@@ -383,18 +373,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
         best = int(self._proba[: len(self._codes)].argmax())
         return best if self._proba[best] > 0.0 else -1
 
-    # Threads -----------------------------------------------------------------------------------------------------
-
     def _run_request(self, request: State) -> None:
         if self._explainer is not None and self._explainer.is_telling:
             self._explainer.run(request)
-            return
-        if self.threads == 1 or request.indptr.size <= SHARED_ROWS:
+        else:
             kernels.run_rows(self._state, request)
-            return
-        from streamsvm.online import threads  # what is compiled for them is, where they are asked for
-
-        threads.run_rows(self._state, request, [kind.cost for kind in self._kinds()], self.threads)
 
     # What it knows -----------------------------------------------------------------------------------------------
 
@@ -579,7 +562,6 @@ class _Member(Protocol):
     inverse_temperature: list[float]
     on_ranks: bool
     has_metric: bool
-    cost: float  # about, in support vectors
 
     def n_columns(self, n: int) -> int:
         """How many of n columns it sees."""
@@ -627,7 +609,7 @@ class _KernelMember:
         self.heads = [f"{loss} {rate:g}" for loss, rate in HEADS]
         self.inverse_temperature = [losses.HINGE_INVERSE_TEMPERATURE if loss == "hinge" else 1.0 for loss, _ in HEADS]
         self.on_ranks = on_ranks
-        self.cost, self.most_events = float(budget), budget
+        self.most_events = budget
 
     def n_columns(self, n: int) -> int:
         return min(n, KERNEL_COLUMNS)
@@ -651,7 +633,7 @@ class _PolytopeMember:
     heads: ClassVar[list[str]] = ["hinge"]
     inverse_temperature: ClassVar[list[float]] = [2.0]
     on_ranks = has_metric = False
-    cost, most_events = 20.0, 0
+    most_events = 0
 
     def __init__(self) -> None:
         self._settings = _PolytopeSettings(scaling="none", max_features=1)
@@ -678,7 +660,7 @@ class _LinearMember:
     heads: ClassVar[list[str]] = [f"log {rate:g}" for rate in LINEAR_RATES]
     inverse_temperature: ClassVar[list[float]] = [1.0] * len(LINEAR_RATES)
     on_ranks = has_metric = False
-    cost, most_events = 10.0, 0
+    most_events = 0
 
     def n_columns(self, n: int) -> int:
         return n

@@ -245,11 +245,6 @@ def test_another_model_is_refused_by_name():
         Packer(BSGDClassifier()).unpack(sections)
 
 
-def test_threads_are_no_setting():
-    _, _, sections = packed(LEARNERS["low"])
-    Packer(StreamSVMClassifier(effort="low", budget=10, threads=2)).unpack(sections)
-
-
 @pytest.mark.parametrize("model", [RefitClassifier(CPMClassifier()), DecidingClassifier(CPMClassifier()), object()])
 def test_other_models_are_refused(model):
     with pytest.raises(TypeError, match="the model of each key must be a CPMClassifier, BSGDClassifier"):

@@ -203,7 +203,7 @@ def test_dormant_members_learn_from_one_event_in_eight(seed):
     assert (abs(np.corrcoef(drawn)[np.triu_indices(3, 1)]) < 0.05).all()
 
 
-# Threads ----------------------------------------------------------------------------------------------------------
+# Batches ----------------------------------------------------------------------------------------------------------
 
 
 def awkward(n=700):
@@ -217,82 +217,33 @@ def awkward(n=700):
     return X, y.tolist()
 
 
-def assert_same_but_threads(one, other):
-    other = copy.deepcopy(other)
-    other.threads = one.threads
-    assert_same_knowledge(one, other)
-
-
-def assert_threads_change_nothing(plain, threaded, X, y, cuts, ahead=0):
-    """Both models come to the same answers and the same knowledge; some rows are only predicted, so many `ahead`."""
-    for start, stop in itertools.pairwise(cuts):
-        part, later = slice(start, stop), slice(stop, stop + ahead)
-        one, proba = plain.test_then_train(X[part], y[part], proba=True)
-        two, same = threaded.test_then_train(X[part], y[part], proba=True)
-        assert list(one) == list(two)
-        np.testing.assert_array_equal(proba, same)
-        np.testing.assert_array_equal(plain.predict_proba_many(X[later]), threaded.predict_proba_many(X[later]))
-        assert_same_but_threads(plain, threaded)
-
-
-@pytest.mark.parametrize("threads", [2, 64])
 @pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-def test_threads_change_nothing(settings, threads):
+def test_batches_are_a_loop(settings):
     X, y = awkward()
-    plain, threaded = (StreamSVMClassifier(**settings | {"threads": n}) for n in (1, threads))
-    assert_threads_change_nothing(plain, threaded, X, y, (0, 1, 150, 151, 500, len(X)), ahead=200)
-
-
-@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-def test_batches_on_threads_are_a_loop(settings):
-    X, y = awkward()
-    looped, threaded = (StreamSVMClassifier(**settings | {"threads": n}) for n in (1, 2))
+    looped, batched = StreamSVMClassifier(**settings), StreamSVMClassifier(**settings)
     expected = []
     for x, label in zip(dicts(X), y, strict=True):
         expected.append(looped.predict_one(x))
         if label is not None:
             looped.learn_one(x, label)
-    assert list(threaded.test_then_train(X, y)) == expected
-    assert_same_but_threads(looped, threaded)
+    assert list(batched.test_then_train(X, y)) == expected
+    assert_same_knowledge(looped, batched)
     known = [label is not None for label in y]
     looped.learn_many(X[:99][known[:99]], [label for label in y[:99] if label is not None])
     for x, label in zip(dicts(X[:99]), y[:99], strict=True):
         if label is not None:
-            threaded.learn_one(x, label)
-    assert_same_but_threads(looped, threaded)
+            batched.learn_one(x, label)
+    assert_same_knowledge(looped, batched)
 
 
-def test_threads_change_nothing_while_members_sleep_and_wake():
-    X, y = ring(4_000)
-    plain, threaded = (StreamSVMClassifier(threads=n) for n in (1, 2))
-    assert_threads_change_nothing(plain, threaded, X, y.tolist(), range(0, 4_001, 500), ahead=100)
-    assert dormant(threaded)
-    linear = (X[:, 0] - X[:, 1] > 0.0).tolist()
-    assert_threads_change_nothing(plain, threaded, X, linear, (0, 333, 700))
-    assert not dormant(threaded)
-
-
-def test_threads_change_nothing_on_wide_sparse_rows_and_many_classes():
+def test_wide_sparse_rows_of_many_classes_may_come_in_any_batches():
     X = scipy.sparse.random(300, 12_000, density=0.02, random_state=np.random.default_rng(6), format="csr")
     y = (np.arange(300) ** 2 % 97).tolist()
-    plain, threaded, cut = (StreamSVMClassifier(budget=5, threads=n) for n in (1, 2, 1))
-    assert_threads_change_nothing(plain, threaded, X, y, (0, 200, 300))
+    whole, cut = (StreamSVMClassifier(budget=5) for _ in range(2))
+    whole.test_then_train(X, y)
     for i, label in enumerate(y):
         cut.test_then_train(X[[i]], [label])
-    assert_same_knowledge(plain, cut)
-
-
-def test_a_model_on_threads_is_saved_cloned_and_copied(tmp_path):
-    X, y = blobs(600, 4)
-    model = StreamSVMClassifier(budget=20, threads=2)
-    model.learn_many(X[:300], y[:300])
-    model.save(tmp_path / "model")
-    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
-    assert {other.threads for other in (*others, model.clone())} == {2}
-    model.learn_many(X[300:], y[300:])
-    for other in others:
-        other.learn_many(X[300:], y[300:])
-        assert_same_knowledge(other, model)
+    assert_same_knowledge(whole, cut)
 
 
 # Label autocorrelation --------------------------------------------------------------------------------------------
@@ -344,12 +295,12 @@ def remembered(model, X, y, delay, cut):
 
 def test_many_classes_are_learned_late_by_what_is_remembered():
     X, y = np.random.default_rng(7).normal(size=(1_500, 2)), [i % 100 for i in range(1_500)]
-    at_once, by_memory, late_ones, cut_ones = (StreamSVMClassifier(effort="low", threads=n) for n in (1, 2, 2, 1))
+    at_once, by_memory, late_ones, cut_ones = (StreamSVMClassifier(effort="low") for _ in range(4))
     expected, _ = at_once.run_batch(X, y)
     np.testing.assert_array_equal(remembered(by_memory, X, y, 0, 3_000), expected)
     found = remembered(late_ones, X, y, 7, 3_000)
     np.testing.assert_array_equal(remembered(cut_ones, X, y, 7, 113), found)
-    assert_same_but_threads(cut_ones, late_ones)
+    assert_same_knowledge(cut_ones, late_ones)
     for predicted in (expected, found):
         assert np.mean(predicted[1_000:] == y[1_000:]) > 0.9
 
@@ -720,7 +671,6 @@ def learned_by_all():
         ({"label_autocorrelation": 1}, TypeError, "`label_autocorrelation`"),
         ({"seed": -1}, ValueError, "`seed`"),
         ({"max_features": 1.5}, TypeError, "`max_features`"),
-        ({"threads": 0}, ValueError, "`threads`"),
     ],
 )
 def test_refuses_bad_parameters(settings, error, text):

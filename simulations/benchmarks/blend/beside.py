@@ -19,7 +19,7 @@ from simulations.benchmarks.peers import Stream
 from simulations.benchmarks.versions import HERE
 from simulations.keeping import keep, rounded
 
-WAYS = ("rows", "threads", "events")
+WAYS = ("rows", "events")
 # Images, beside the streams.
 DIGITS, N_DIGITS = "MNIST", 20_000
 # So many events come one by one; so many compile what is timed.

@@ -1,7 +1,7 @@
 """A process that times the default learner of whichever version it finds: it gets a stream, then is asked about it.
 
 Messages are pickles on standard input and output: a stream (`X`, `y`, and `rows`, the first as dicts), then `rows`,
-`threads` or `events`, until the next stream. It is started by `beside`, and imports nothing but the package it is to
+`events`, until the next stream. It is started by `beside`, and imports nothing but the package it is to
 measure.
 """
 
@@ -27,15 +27,6 @@ def by_rows(stream: Stream) -> dict[str, float]:
     return {"us": 1e6 * spent / len(predicted), "accuracy": sum(right) / len(predicted)}
 
 
-def on_threads(stream: Stream) -> dict[str, float]:
-    """Microseconds that pass for an event, where all come at once and two threads share the members."""
-    from streamsvm import StreamSVMClassifier
-
-    model, start = StreamSVMClassifier(threads=2), time.perf_counter()
-    model.test_then_train(stream["X"], stream["y"])
-    return {"us": 1e6 * (time.perf_counter() - start) / len(stream["y"])}
-
-
 def by_event(stream: Stream) -> dict[str, float]:
     """Microseconds of the processor for each of the first events by River's protocol, predicted, then learned."""
     from streamsvm import StreamSVMClassifier
@@ -49,7 +40,7 @@ def by_event(stream: Stream) -> dict[str, float]:
     return {"us": 1e6 * (time.process_time() - start) / len(rows)}
 
 
-WAYS = {"rows": by_rows, "threads": on_threads, "events": by_event}
+WAYS = {"rows": by_rows, "events": by_event}
 
 
 def main() -> None:
