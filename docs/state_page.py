@@ -6,56 +6,53 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.kernels import (
-    autocorrelation,
-    blend,
-    blocks,
-    calibration,
-    costs,
-    expansion,
-    experts,
-    linear,
-    panel,
-    pending,
-    polytope,
-    requests,
-    rows,
-    sets,
-    stacking,
-    windows,
-)
-from streamsvm.kernels.state import Array, Declaration, Entry, Number
+from streamsvm.budgeted import expansion
+from streamsvm.core.state import Array, Declaration, Entry, Number
+from streamsvm.decide import conformal_kernels as sets
+from streamsvm.decide import cost_kernels as costs
+from streamsvm.delayed import label_join as pending
+from streamsvm.ensemble import label_autocorrelation as autocorrelation
+from streamsvm.ensemble import linear
+from streamsvm.ensemble import stacked_vote as stacking
+from streamsvm.ensemble import vote as blend
+from streamsvm.features import scaler as rows
+from streamsvm.online import calibration, requests
+from streamsvm.online import minibatch as blocks
+from streamsvm.polytope import kernels as polytope
+from streamsvm.refit import expert_vote as panel
+from streamsvm.refit import frozen_models as experts
+from streamsvm.refit import window_kernels as windows
 
 PAGE = Path(__file__).with_name("state.md")
 TABLES = {
-    rows.ROWS: "Rows on their way to a learner, and running scaling: part of every learner (`kernels/rows.py`)",
-    polytope.CPM: "The convex polytope machine (`kernels/polytope.py`)",
-    expansion.BSGD: "The budgeted kernel machine (`kernels/expansion.py`)",
-    linear.LINEAR: "The linear member of the blend (`kernels/linear.py`)",
-    blend.BLEND: "The blend (`kernels/blend.py`)",
-    blocks.BLOCK: "Rows that the members of a blend see (`kernels/blocks.py`)",
-    stacking.STACK: "The second vote (`kernels/stacking.py`)",
-    autocorrelation.AUTOCORRELATION: "Label autocorrelation (`kernels/autocorrelation.py`)",
-    calibration.CALIBRATION: "What probabilities are worth where labels are noisy (`kernels/calibration.py`)",
-    windows.WINDOW: "A window of a stream (`kernels/windows.py`)",
-    panel.PANEL: "The vote of a learner and the models of its refits (`kernels/panel.py`)",
-    panel.BALLOT: "What that vote is asked (`kernels/panel.py`)",
-    experts.PLANES: "A linear model of a refit (`kernels/experts.py`)",
-    experts.EXPANSION: "A kernel machine of a refit (`kernels/experts.py`)",
-    experts.TREES: "The trees of a refit (`kernels/experts.py`)",
-    experts.MASKED_TREES: "Such trees by masks of their leaves (`kernels/experts.py`)",
-    experts.QUESTION: "Rows that models of refits are asked about (`kernels/experts.py`)",
-    sets.SETS: "Sets of labels of one coverage (`kernels/sets.py`)",
-    sets.COVERING: "Events for which there are to be sets (`kernels/sets.py`)",
-    costs.COSTS: "What decisions cost (`kernels/costs.py`)",
-    costs.DECIDING: "Events for which there are to be decisions (`kernels/costs.py`)",
-    pending.LEDGER: "Events and labels that wait for each other (`kernels/pending.py`)",
-    requests.REQUEST: "What is asked of many rows (`kernels/requests.py`)",
+    rows.ROWS: "Rows on their way to a learner, and running scaling: part of every learner (`features/scaler.py`)",
+    polytope.CPM: "The convex polytope machine (`polytope/kernels.py`)",
+    expansion.BSGD: "The budgeted kernel machine (`budgeted/expansion.py`)",
+    linear.LINEAR: "The linear member of the blend (`ensemble/linear.py`)",
+    blend.BLEND: "The blend (`ensemble/vote.py`)",
+    blocks.BLOCK: "Rows that the members of a blend see (`online/minibatch.py`)",
+    stacking.STACK: "The second vote (`ensemble/stacked_vote.py`)",
+    autocorrelation.AUTOCORRELATION: "Label autocorrelation (`ensemble/label_autocorrelation.py`)",
+    calibration.CALIBRATION: "What probabilities are worth where labels are noisy (`online/calibration.py`)",
+    windows.WINDOW: "A window of a stream (`refit/window_kernels.py`)",
+    panel.PANEL: "The vote of a learner and the models of its refits (`refit/expert_vote.py`)",
+    panel.BALLOT: "What that vote is asked (`refit/expert_vote.py`)",
+    experts.PLANES: "A linear model of a refit (`refit/frozen_models.py`)",
+    experts.EXPANSION: "A kernel machine of a refit (`refit/frozen_models.py`)",
+    experts.TREES: "The trees of a refit (`refit/frozen_models.py`)",
+    experts.MASKED_TREES: "Such trees by masks of their leaves (`refit/frozen_models.py`)",
+    experts.QUESTION: "Rows that models of refits are asked about (`refit/frozen_models.py`)",
+    sets.SETS: "Sets of labels of one coverage (`decide/conformal_kernels.py`)",
+    sets.COVERING: "Events for which there are to be sets (`decide/conformal_kernels.py`)",
+    costs.COSTS: "What decisions cost (`decide/cost_kernels.py`)",
+    costs.DECIDING: "Events for which there are to be decisions (`decide/cost_kernels.py`)",
+    pending.LEDGER: "Events and labels that wait for each other (`delayed/label_join.py`)",
+    requests.REQUEST: "What is asked of many rows (`online/requests.py`)",
 }
 
 HEAD = """# What learners hold
 
-Made from the declarations in `streamsvm/kernels` by `python docs/state_page.py`; a test says when it is behind. What is
+Made from the declarations beside the kernels by `python docs/state_page.py`; a test says when it is behind. What is
 *saved* is learned, and stands in archives and checkpoints under the name given, behind the names of the parts it is in
 (`1.rows.seen` is the first member's); all else follows from the settings, or passes with the event in hand. An array's
 dimensions are named; those with `*` between are one for compiled code.

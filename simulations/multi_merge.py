@@ -27,8 +27,11 @@ from numpy.typing import NDArray
 from simulations import data
 from simulations.keeping import PICTURES, keep, kept
 from streamsvm import BSGDClassifier
-from streamsvm.kernels import budgeted, call, expansion, kernel, rows
-from streamsvm.kernels.access import address_of
+from streamsvm.budgeted import expansion
+from streamsvm.budgeted import kernels as budgeted
+from streamsvm.core.access import address_of
+from streamsvm.core.jit import call, kernel
+from streamsvm.features import scaler as rows
 
 NAME = "multi-merge"
 

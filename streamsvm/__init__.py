@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
+    from streamsvm.budgeted.classifier import BSGDClassifier
     from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.decide.wrapper import CoveringClassifier
+    from streamsvm.delayed.budget import LabelBudget
+    from streamsvm.delayed.classifier import DelayedClassifier
+    from streamsvm.ensemble.classifier import StreamSVMClassifier
     from streamsvm.keyed.classifier import KeyedClassifier
-    from streamsvm.online import load, warmup
-    from streamsvm.online.blend import StreamSVMClassifier
-    from streamsvm.online.budgeted import BSGDClassifier
-    from streamsvm.online.polytope import CPMClassifier
-    from streamsvm.pending.budget import LabelBudget
-    from streamsvm.pending.classifier import DelayedClassifier
+    from streamsvm.loading import load, warmup
+    from streamsvm.polytope.classifier import CPMClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
     __all__ = [
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 # The public names are found when they are asked for: river and numba take a third of a second to import.
 _HOMES = {
-    "BSGDClassifier": "streamsvm.online.budgeted",
-    "CPMClassifier": "streamsvm.online.polytope",
+    "BSGDClassifier": "streamsvm.budgeted.classifier",
+    "CPMClassifier": "streamsvm.polytope.classifier",
     "CoveringClassifier": "streamsvm.decide.wrapper",
     "DecidingClassifier": "streamsvm.decide.deciding",
-    "DelayedClassifier": "streamsvm.pending.classifier",
+    "DelayedClassifier": "streamsvm.delayed.classifier",
     "IndexedBCD": "streamsvm.batch",
     "KeyedClassifier": "streamsvm.keyed.classifier",
-    "LabelBudget": "streamsvm.pending.budget",
+    "LabelBudget": "streamsvm.delayed.budget",
     "RefitClassifier": "streamsvm.refit.classifier",
     "SampledCuts": "streamsvm.batch",
     "SmoothedNewton": "streamsvm.batch",
-    "StreamSVMClassifier": "streamsvm.online.blend",
-    "load": "streamsvm.online",
-    "warmup": "streamsvm.online",
+    "StreamSVMClassifier": "streamsvm.ensemble.classifier",
+    "load": "streamsvm.loading",
+    "warmup": "streamsvm.loading",
 }
 
 

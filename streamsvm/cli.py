@@ -88,8 +88,8 @@ def _told(arguments: list[str], started: float) -> int:
 def _warmup(args: argparse.Namespace) -> int:
     import logging
 
-    from streamsvm.kernels.cache import is_kept, n_bytes, remove_unused
-    from streamsvm.online import warmup
+    from streamsvm.core.cache import is_kept, n_bytes, remove_unused
+    from streamsvm.loading import warmup
 
     began = time.perf_counter()
     folder = warmup(args.jobs, args.all)

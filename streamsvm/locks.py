@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from streamsvm.kernels.state import State
+    from streamsvm.core.state import State
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _LOCKS: WeakSet[Lock] = WeakSet()

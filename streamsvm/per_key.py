@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.options import Options, split_url
-from streamsvm.clock import compile_seconds
+from streamsvm.core.clock import compile_seconds
 from streamsvm.run.errors import SetupError
 from streamsvm.run.settings import model_of
 

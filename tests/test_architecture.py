@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from streamsvm.core.cache import kernel_sources
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,7 +55,7 @@ def test_settings_are_refused_without_learners():
 
 def test_a_file_is_refused_without_learners():
     run_ = "import streamsvm.cli; assert streamsvm.cli.main(['run', 'no.csv', '--label', 'y']) == 2"
-    assert "streamsvm.online" not in loaded(run_)
+    assert "streamsvm.core.jit" not in loaded(run_)
 
 
 def test_interrupts_are_taken_care_of_before_anything_that_takes_time():
@@ -80,6 +83,28 @@ def test_nothing_is_compiled_at_import():
     statement = (
         "import numba.core.dispatcher as d; "
         "d.Dispatcher.compile = lambda *a: (_ for _ in ()).throw(AssertionError('compiled')); "
-        "import streamsvm.online, streamsvm.kernels.rows, streamsvm.kernels.polytope, streamsvm.kernels.budgeted"
+        "import streamsvm.loading, streamsvm.features.scaler, streamsvm.polytope.kernels, streamsvm.budgeted.kernels"
     )
     loaded(statement)
+
+
+def test_modules_with_kernels_import_nothing_whose_content_is_not_in_the_key_of_compiled_code():
+    sources = kernel_sources()
+    for path, source in sources.items():
+        if path.parent.name == "core":
+            continue
+        for node in ast.walk(ast.parse(source)):
+            for name in imported(node):
+                place = ROOT / Path(*name.split(".")).with_suffix(".py")
+                assert name.split(".")[0] in {"__future__", "collections", "math", "numba", "numpy", "typing"} or (
+                    place in sources
+                ), f"{path}: {name}"
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    whole = ROOT / Path(*str(node.module).split("."))
+    return [f"{node.module}.{alias.name}" if whole.is_dir() else str(node.module) for alias in node.names]

@@ -155,10 +155,11 @@ def test_the_member_of_the_how_to_page_takes_part(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = {title or kind: text for kind, title, text in blocks(DOCS / "how-to" / "extend.md") if ">>>" not in text}
     shutil.copytree(ROOT / "streamsvm", "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
-    Path("streamsvm/kernels/perceptron.py").write_text(found["streamsvm/kernels/perceptron.py"], encoding="utf-8")
-    blend = Path("streamsvm/online/blend.py")
+    perceptron = "streamsvm/ensemble/perceptron.py"
+    Path(perceptron).write_text(found[perceptron], encoding="utf-8")
+    blend = Path("streamsvm/ensemble/classifier.py")
     member, line = found["python"].split("\n\n\nMEMBERS: dict[str, Callable[[int], _Member]] = {\n    ...\n")
-    text = blend.read_text(encoding="utf-8").replace("kernels import ", "kernels import perceptron, ", 1)
+    text = blend.read_text(encoding="utf-8").replace("import linear\n", "import linear, perceptron\n", 1)
     text = re.sub(r"^MEMBERS: .*\n", lambda head: f"{member}\n\n\n{head[0]}{line[:-2]}", text, flags=re.MULTILINE)
     blend.write_text(text, encoding="utf-8")
     assert "Accuracy: " in run(found["sh"])

@@ -98,8 +98,8 @@ def profile() -> None:
     from numba.core import event
 
     from streamsvm import StreamSVMClassifier
-    from streamsvm.kernels import linkage
-    from streamsvm.kernels.cache import CodeCache
+    from streamsvm.core import linkage
+    from streamsvm.core.cache import CodeCache
 
     found = Profile()
 

@@ -298,7 +298,7 @@ def _late_probabilities(X: Any, y: list[Any], rare: Any, delay: int) -> NDArray[
     """Of the rare class, as events were predicted."""
     from simulations.benchmarks.delays import joins
     from streamsvm import StreamSVMClassifier
-    from streamsvm.pending.models import OwnModel
+    from streamsvm.delayed.models import OwnModel
 
     own, p = OwnModel(StreamSVMClassifier(), proba=True), np.zeros(len(y))
     for found in joins(own, X, y, delay):

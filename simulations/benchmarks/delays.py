@@ -22,10 +22,10 @@ from connectors.events import LateLabels, SparseRows
 from simulations.data import STREAMS, load_stream, rows_of
 from simulations.keeping import keep, kept
 from streamsvm import StreamSVMClassifier
-from streamsvm.pending.join import Events, Join, Joined
-from streamsvm.pending.models import OwnModel
-from streamsvm.pending.rows import taken
-from streamsvm.pending.store import Store
+from streamsvm.delayed.join import Events, Join, Joined
+from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.rows import taken
+from streamsvm.delayed.store import Store
 
 RESULT, OURS = "delays", "StreamSVM"
 DELAYS = {10: 20_000, 100: 20_000, 1_000: 20_000, 10_000: 50_000}

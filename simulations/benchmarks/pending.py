@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from connectors.events import LateLabels
 from simulations.keeping import keep, kept
 from streamsvm import StreamSVMClassifier
-from streamsvm.pending.join import Events, Join
-from streamsvm.pending.models import OwnModel
-from streamsvm.pending.store import Store
+from streamsvm.delayed.join import Events, Join
+from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.store import Store
 
 COLUMNS, CHUNK = 20, 2_048
 MANY, ANSWERED, SAVED, RUN, ROUNDS = 10_000_000, 100_000, 1_000_000, 100_000, 5

@@ -29,8 +29,8 @@ import numpy as np
 from simulations import data
 from simulations.keeping import keep, kept
 from streamsvm import CPMClassifier
-from streamsvm.kernels import polytope as kernels
-from streamsvm.kernels.rows import load_all
+from streamsvm.features.scaler import load_all
+from streamsvm.polytope import kernels
 
 # One event --------------------------------------------------------------------------------------------------------
 

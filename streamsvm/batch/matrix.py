@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.kernels import newton as kernels
+from streamsvm.batch import newton_kernels as kernels
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

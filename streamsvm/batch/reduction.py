@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
+from streamsvm.batch import cuts_kernels as kernels
 from streamsvm.batch.similarity import Similarity, Singles
-from streamsvm.kernels import cuts as kernels
 
 METHODS = ("project", "fit", "merge")
 # So much, of the landmarks' mean k(x, x), is added to the diagonal of their kernel: single precision tells no finer.

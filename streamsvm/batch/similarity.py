@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.kernels import cuts as kernels
+from streamsvm.batch import cuts_kernels as kernels
 
 Singles = NDArray[np.float32]
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.decide.checks import check_alarms
+from streamsvm.decide.conformal_kernels import MOST
 from streamsvm.decide.sets import LabelSets
-from streamsvm.kernels.sets import MOST
 from streamsvm.models import ArchiveError
 
 # Of wanted precision: bins of the log-odds between these, and how they forget, so many labels at a time.

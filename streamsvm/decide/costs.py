@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.decide import cost_kernels as kernels
 from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.decide.checks import check_costs
-from streamsvm.first_use import prepare
-from streamsvm.kernels import costs as kernels
-from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError
 
 ABSTAINS, UNKNOWN = -1, -2

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.datetimes import with_times
 from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.features.datetimes import with_times
 from streamsvm.locks import locked
 from streamsvm.parameters import check_number
 

@@ -12,10 +12,10 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.arrays import Floats, Ints, Members
-from streamsvm.first_use import prepare
-from streamsvm.kernels import sets as kernels
-from streamsvm.kernels.state import State
 from streamsvm.models import ArchiveError, check_names
 from streamsvm.parameters import check_between
 
@@ -30,10 +30,10 @@ class LabelSets:
 
     A set holds the classes whose probability is at least a threshold that follows the misses, and the most probable
     one in any case: so where the most probable one alone is right more often than is asked for, it stands alone, and
-    the coverage is above what was asked for. How the threshold follows is in `streamsvm.kernels.sets`: however the
-    stream drifts, and whatever the probabilities are worth, thresholds miss no more and no fewer than they may, but for
-    51 events counted from the beginning, and 102 over any stretch of the stream; the sets, which hold the most probable
-    class too, miss no more than that. The first event of a class, which no set could hold, is left out.
+    the coverage is above what was asked for. How the threshold follows is in `streamsvm.decide.conformal_kernels`:
+    however the stream drifts, and whatever the probabilities are worth, thresholds miss no more and no fewer than they
+    may, but for 51 events counted from the beginning, and 102 over any stretch of the stream; the sets, which hold the
+    most probable class too, miss no more than that. The first event of a class, which no set could hold, is left out.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ from typing import Any
 
 from connectors.options import check_times
 from connectors.times import SingleTimes
+from streamsvm.delayed.keys import key_text
 from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
 from streamsvm.keyed.parent import Vote, parent_of
 from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
@@ -18,7 +19,6 @@ from streamsvm.labels import is_label
 from streamsvm.models import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_number
-from streamsvm.pending.keys import key_text
 
 # What is kept by a state that an engine calls us with.
 STATE = "streamsvm"

@@ -28,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.notices import Notices
-from streamsvm.features import Recurrence, logger
-from streamsvm.kernels.images import Image
-from streamsvm.kernels.rows import ROOM
-from streamsvm.kernels.state import State
+from streamsvm.core.state import State
+from streamsvm.features.scaler import ROOM
+from streamsvm.features.space import Recurrence, logger
 from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
+from streamsvm.refit.snapshots import Image
 
 MAGIC = b"svmk"
 VERSION = 1

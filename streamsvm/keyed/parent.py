@@ -17,8 +17,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamsvm.ensemble.classifier import StreamSVMClassifier
+from streamsvm.loading import load
 from streamsvm.models import ArchiveError, innermost
-from streamsvm.online import StreamSVMClassifier, load
 from streamsvm.online.base import OnlineClassifier
 
 # The steps of the exponents and of the biases, how large they may be, and after how many events half of what the key's

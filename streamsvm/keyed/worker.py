@@ -23,8 +23,8 @@ from quixstreams.exceptions import QuixException
 from connectors.cells import shown
 from connectors.errors import ConnectorError, UnreachableError
 from connectors.kafka.fitting import shortened
-from streamsvm.clock import working_time
-from streamsvm.feature_names import FeatureMismatchError
+from streamsvm.core.clock import working_time
+from streamsvm.features.names import FeatureMismatchError
 from streamsvm.keyed.classifier import KeyedClassifier
 from streamsvm.keyed.group import Growth, check_settings, read_growths, write_growth
 from streamsvm.keyed.moved import Drained, MovedStates

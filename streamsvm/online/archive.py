@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import FeatureSpace
-from streamsvm.kernels.rows import MOST_EVENTS
-from streamsvm.kernels.state import State
+from streamsvm.core.state import State
+from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.features.space import FeatureSpace
 from streamsvm.models import ArchiveError, decode_label, encode_label
 
 

@@ -17,18 +17,16 @@ from river import base
 from connectors.held import Coded, numbers_of
 from connectors.notices import Notice, grouped
 from streamsvm.adjusting import Adjustable, Setting, check_mutable
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State, at_most
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
 from streamsvm.decide.reasons import OTHERS, Explains, Reasons
 from streamsvm.decide.sets import AllSets, Key, follow_address
-from streamsvm.features import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
-from streamsvm.first_rows import FirstRows
-from streamsvm.first_use import prepare
-from streamsvm.kernels import rows as scaling
-from streamsvm.kernels.calibration import noise_of
-from streamsvm.kernels.requests import REQUEST
-from streamsvm.kernels.state import State, at_most
+from streamsvm.features import scaler as scaling
+from streamsvm.features.first_rows import FirstRows
+from streamsvm.features.space import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
 from streamsvm.label_order import LabelOrder
 from streamsvm.labels import (
     are_measured,
@@ -52,11 +50,13 @@ from streamsvm.models import (
     encode_label,
 )
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
+from streamsvm.online.calibration import noise_of
 from streamsvm.online.frames import frame_like, like, weight_of, weights_of
+from streamsvm.online.requests import REQUEST
 from streamsvm.online.scaling import adopt_statistics, check_scaler, scaler_for, scaler_of
 
 if TYPE_CHECKING:
-    from streamsvm.online.reasons import Explainer
+    from streamsvm.online.explainer import Explainer
 
 logger = logging.getLogger(__name__)
 
@@ -834,7 +834,7 @@ class OnlineClassifier(
         (codes, scores), with probabilities and with reasons where these are asked for
             For each event the index of the predicted label in `classes_`, -1 where nothing had been learned, and its
             probability, NaN there. If `proba` the probabilities over `classes_`, too, shape (n, n_classes), 0 for
-            classes not known yet. If `reasons` a `streamsvm.online.reasons.Told`.
+            classes not known yet. If `reasons` a `streamsvm.online.explainer.Told`.
 
         Raises
         ------

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.features import FeatureSpace, Floats, Ints
-from streamsvm.kernels import rows as kernels
-from streamsvm.kernels.state import State
+from streamsvm.core.state import State
+from streamsvm.features import scaler as kernels
+from streamsvm.features.space import FeatureSpace, Floats, Ints
 from streamsvm.models import Scaler
 
 SCALINGS = ("none", "standard", "decayed", "rank")

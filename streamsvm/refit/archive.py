@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import EncodedRows
+from streamsvm.features.space import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.refit.experts import Expert

@@ -16,24 +16,26 @@ from river import base
 
 from connectors.times import LATEST_S, seconds_of
 from streamsvm.adjusting import Adjustable
+from streamsvm.core.precompile import prepare
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
 from streamsvm.decide.sets import AllSets, Key
-from streamsvm.features import EncodedRows, Floats, Ints
-from streamsvm.first_use import prepare
-from streamsvm.kernels import experts, panel, windows
+from streamsvm.ensemble.classifier import StreamSVMClassifier
+from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.labels import unhashable
+from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import LearnerLock, locked
 from streamsvm.models import LOADABLE, Archived, ArchiveError, LinearModel
-from streamsvm.online import from_state as learner_from_state
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
-from streamsvm.online.blend import StreamSVMClassifier
 from streamsvm.online.frames import frame_like, like
 from streamsvm.parameters import check_between, check_number
 from streamsvm.refit import archive
+from streamsvm.refit import expert_vote as panel
+from streamsvm.refit import frozen_models as experts
+from streamsvm.refit import window_kernels as windows
 from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Asked, Job, Refit, get_ready
 from streamsvm.refit.panel import Panel

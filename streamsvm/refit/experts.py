@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import EncodedRows
-from streamsvm.first_use import prepare
-from streamsvm.kernels import experts as kernels
-from streamsvm.kernels.state import State
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.features.space import EncodedRows
 from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees, check_names
+from streamsvm.refit import frozen_models as kernels
 from streamsvm.refit.solvers import Solution, Task, allows_nan, is_wide, proba_of
 from streamsvm.refit.windows import csr_of
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import EncodedRows, Floats, Ints
-from streamsvm.first_use import prepare
-from streamsvm.kernels import panel as kernels
-from streamsvm.kernels.experts import QUESTION
-from streamsvm.kernels.state import State
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import ArchiveError
 from streamsvm.online.base import capacity_for
+from streamsvm.refit import expert_vote as kernels
 from streamsvm.refit.experts import Expert, put
+from streamsvm.refit.frozen_models import QUESTION
 
 # Experts are asked on a thread of their own where there are so many rows.
 _THREADED = 16

@@ -19,11 +19,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamsvm.features import EncodedRows
-from streamsvm.first_use import prepare
-from streamsvm.kernels.windows import ENTRIES
+from streamsvm.core.precompile import prepare
+from streamsvm.features.space import EncodedRows
 from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees, cut
 from streamsvm.online.scaling import new_rows
+from streamsvm.refit.window_kernels import ENTRIES
 from streamsvm.refit.windows import WindowRows
 
 Floats = NDArray[np.float64]

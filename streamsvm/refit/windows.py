@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.features import EncodedRows, Floats, Ints
-from streamsvm.first_use import prepare
-from streamsvm.kernels import windows
-from streamsvm.kernels.rows import LARGEST, MOST_EVENTS
-from streamsvm.kernels.state import State
+from streamsvm.core.precompile import prepare
+from streamsvm.core.state import State
+from streamsvm.features.scaler import LARGEST, MOST_EVENTS
+from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.models import DAMAGED, ArchiveError, check_names
 from streamsvm.online.archive import within
 from streamsvm.online.base import capacity_for
 from streamsvm.parameters import ParameterTypeError, check_between, check_number
+from streamsvm.refit import window_kernels as windows
 from streamsvm.refit.triggers import seconds_of
 
 if TYPE_CHECKING:

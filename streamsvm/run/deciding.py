@@ -15,7 +15,7 @@ from streamsvm.decide.deciding import DecidingClassifier
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import LabelSets
-from streamsvm.pending.join import Joined
+from streamsvm.delayed.join import Joined
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import SetupError
 from streamsvm.run.learners import Answers

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from connectors.events import Batch, LateLabels, Rejected
 from connectors.held import numbers_of
 from streamsvm.decide.decisions import Decided, Decisions
+from streamsvm.delayed.budget import LabelBudget
+from streamsvm.delayed.join import Counts, Events, Join, Joined
+from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
+from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError, whole
-from streamsvm.pending.budget import LabelBudget
-from streamsvm.pending.join import Counts, Events, Join, Joined
-from streamsvm.pending.keys import MANY_LABELS, KeyExamples, key_texts
-from streamsvm.pending.models import OwnModel
-from streamsvm.pending.store import Store, TooSmall
 from streamsvm.run.abilities import State
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.errors import RunError, SetupError

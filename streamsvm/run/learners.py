@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, rows_of
 from streamsvm.decide.reasons import NO_COLUMN
+from streamsvm.delayed.join import Answer, Asked
+from streamsvm.delayed.models import OwnModel
 from streamsvm.labels import new_label_notice
 from streamsvm.names import feature
-from streamsvm.pending.join import Answer, Asked
-from streamsvm.pending.models import OwnModel
 from streamsvm.run.abilities import Batched, Peeked
 from streamsvm.run.errors import RunError
 
@@ -116,7 +116,7 @@ class BatchLearner(OwnModel):
     keeps_objects = False
 
     def __init__(self, model: Batched, *, proba: bool = False) -> None:
-        from streamsvm.features import BadRows
+        from streamsvm.features.space import BadRows
 
         super().__init__(model, proba=proba)
         self._bad_rows = BadRows
@@ -129,7 +129,7 @@ class BatchLearner(OwnModel):
 
     def unusable(self, batch: Batch) -> dict[int, str]:
         """The events that cannot be predicted, and why, by their numbers."""
-        from streamsvm.features import unusable_rows
+        from streamsvm.features.space import unusable_rows
 
         return unusable_rows(batch.features)
 
@@ -174,7 +174,7 @@ class Explained(Sequence[list[dict[str, Any]] | None]):
     model
         What predicted them.
     told
-        What it tells: `streamsvm.online.reasons.Told`.
+        What it tells: `streamsvm.online.explainer.Told`.
     """
 
     def __init__(self, batch: Batch, model: Any, told: Any) -> None:

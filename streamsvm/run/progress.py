@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any, TextIO
 
-from streamsvm.clock import working_time
+from streamsvm.core.clock import working_time
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import LateLearning
 from streamsvm.run.names import span

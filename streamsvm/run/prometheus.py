@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from streamsvm.clock import working_time
+from streamsvm.core.clock import working_time
 from streamsvm.run.errors import SetupError
 from streamsvm.run.late import QUANTILES, LateLearning
 from streamsvm.run.measures import Ranked

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from connectors.events import Batch, LateLabels
 from streamsvm.decide.decisions import Decided
 from streamsvm.decide.reasons import Explains, Reasons, explain
+from streamsvm.delayed.join import Joined
 from streamsvm.names import feature
-from streamsvm.pending.join import Joined
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.late import N_ORIGINS, LateLearning
 from streamsvm.run.learners import Answers, BatchLearner, Inspected, Learner

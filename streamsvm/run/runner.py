@@ -32,10 +32,10 @@ from connectors.events import (
 )
 from connectors.joined import JoinedSource
 from connectors.notices import Notices
-from streamsvm.clock import compile_seconds, working_time
+from streamsvm.core.clock import compile_seconds, working_time
+from streamsvm.delayed.join import Joined
 from streamsvm.labels import stranger_notices, twin_notices
 from streamsvm.models import DAMAGED, check_replaced
-from streamsvm.pending.join import Joined
 from streamsvm.run.abilities import Categorical, Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions, of_two
@@ -741,7 +741,7 @@ def check_names(model: Any, batch: Batch) -> None:
     RunError
         Where none is known.
     """
-    from streamsvm.feature_names import FeatureMismatchError
+    from streamsvm.features.names import FeatureMismatchError
     from streamsvm.models import innermost
 
     try:

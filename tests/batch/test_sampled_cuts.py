@@ -16,11 +16,11 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import BSGDClassifier, SampledCuts
+from streamsvm.batch import cuts_kernels as kernels
 from streamsvm.batch.reduction import reduce
 from streamsvm.batch.sampled_cuts.cuts import Cuts
 from streamsvm.batch.sampled_cuts.losses import differences, most_violated
 from streamsvm.batch.similarity import Similarity
-from streamsvm.kernels import cuts as kernels
 from streamsvm.models import ArchiveError, KernelExpansion
 
 # A test below has C and gamma given, and the precision that there is.

@@ -15,9 +15,9 @@ from river import linear_model
 
 import streamsvm
 from streamsvm import BSGDClassifier, CoveringClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.decide import conformal_kernels as kernels
+from streamsvm.decide.conformal_kernels import MOST, SLACK
 from streamsvm.decide.sets import LabelSets
-from streamsvm.kernels import sets as kernels
-from streamsvm.kernels.sets import MOST, SLACK
 from streamsvm.models import ArchiveError
 from streamsvm.refit import Every
 from tests.learners import dicts, ring

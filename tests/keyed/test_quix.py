@@ -24,7 +24,8 @@ from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
 
 from connectors.errors import ConnectorError
-from streamsvm import CPMClassifier, clock
+from streamsvm import CPMClassifier
+from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
 from streamsvm.keyed.topics import partitions

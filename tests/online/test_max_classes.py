@@ -16,7 +16,7 @@ from streamsvm import (
     RefitClassifier,
     StreamSVMClassifier,
 )
-from streamsvm.features import BadRows
+from streamsvm.features.space import BadRows
 from tests.learners import knowledge
 
 MAKE = {

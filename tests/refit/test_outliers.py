@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from streamsvm import BSGDClassifier, CPMClassifier
-from streamsvm.features import EncodedRows
+from streamsvm.features.space import EncodedRows
 from streamsvm.refit.experts import Expert, question
 from streamsvm.refit.solvers import SOLVERS, Solution, Task
 from streamsvm.refit.windows import WindowRows

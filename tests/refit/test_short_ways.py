@@ -110,14 +110,14 @@ def test_an_archive_may_not_have_refits_around_refits(tmp_path):
     nested = header | {"learner": header}
     arrays = {f"learner.{name}" if name.startswith("learner.") else name: array for name, array in arrays.items()}
     with pytest.raises(ArchiveError):
-        streamsvm.online.from_state(nested, arrays)
+        streamsvm.loading.from_state(nested, arrays)
 
 
 def test_an_archive_of_a_classifier_cannot_say_that_it_has_refits():
     header, arrays = StreamSVMClassifier(effort="low").state()
     header["params"]["refit"] = encode_param("newton")
     with pytest.raises(ArchiveError):
-        streamsvm.online.from_state(header, arrays)
+        streamsvm.loading.from_state(header, arrays)
 
 
 @pytest.mark.parametrize("module", ["sklearn", "threadpoolctl"])

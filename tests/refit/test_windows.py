@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river.drift import ADWIN
 
-from streamsvm.features import EncodedRows
+from streamsvm.features.space import EncodedRows
 from streamsvm.models import ArchiveError
 from streamsvm.refit import windows
 from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since, WindowRows

@@ -20,8 +20,8 @@ from simulations.benchmarks.blend import groups, head, prequential, warm
 from simulations.benchmarks.peers import Stream
 from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
-from streamsvm.first_use import JOBS
-from streamsvm.online import blend
+from streamsvm.core.precompile import JOBS
+from streamsvm.ensemble import classifier as blend
 
 EVENTS = 10_000
 NORMAL = blend.EFFORTS["normal"][0]
@@ -59,9 +59,9 @@ VARIANTS: dict[str, Variant] = {
     "no absorbing": Variant(kernel={"absorb": 1.0}),
     "no large budget": _without("standard-large", "ranks-large"),
     "votes over all events": Variant({"vote_window": 1e15}),
-    "equal votes": Variant(compiled={"streamsvm.kernels.blend.VOTE_INVERSE_TEMPERATURE": 0.0}),
-    "no second vote": Variant(compiled={"streamsvm.kernels.stacking.MARGIN": math.inf}),
-    "none dormant": Variant(compiled={"streamsvm.kernels.blend.DORMANT_GAP": math.inf}),
+    "equal votes": Variant(compiled={"streamsvm.ensemble.vote.VOTE_INVERSE_TEMPERATURE": 0.0}),
+    "no second vote": Variant(compiled={"streamsvm.ensemble.stacked_vote.MARGIN": math.inf}),
+    "none dormant": Variant(compiled={"streamsvm.ensemble.vote.DORMANT_GAP": math.inf}),
     "no linear members": _without("linear"),
     "no label autocorrelation": Variant({"label_autocorrelation": False}),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},

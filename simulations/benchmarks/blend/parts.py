@@ -19,15 +19,14 @@ from simulations.benchmarks.blend.cost import between
 from simulations.benchmarks.peers import Stream
 from simulations.keeping import keep, rounded
 from streamsvm import StreamSVMClassifier
-from streamsvm.kernels import blend as kernels
-from streamsvm.kernels import kernel
-from streamsvm.kernels.expansion import ZERO, distances, evaluate, padded, take_event
-from streamsvm.kernels.exponential import exp32
-from streamsvm.kernels.lanes import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus
-from streamsvm.kernels.maintenance import find_costs, find_smallest
-from streamsvm.kernels.metric import relearn_metric
-from streamsvm.kernels.rows import u
-from streamsvm.kernels.state import State
+from streamsvm.budgeted.expansion import distances, evaluate, padded, take_event
+from streamsvm.budgeted.maintenance import find_costs, find_smallest
+from streamsvm.budgeted.metric import relearn_metric
+from streamsvm.core.jit import kernel
+from streamsvm.core.math import ZERO, exp32
+from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, u
+from streamsvm.core.state import State
+from streamsvm.ensemble import vote as kernels
 
 EVENTS, COUNTED, CALLS, TURNS = 4_000, 400, 100, 30
 # Products with sums that a kernel value and the cost of a merge take, counted in their sources.

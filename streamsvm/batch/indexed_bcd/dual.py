@@ -7,10 +7,10 @@ import math
 import numpy as np
 import scipy.sparse
 
+from streamsvm.batch.indexed_bcd import kernels
 from streamsvm.batch.indexed_bcd.problem import OnRound, Point, Task, chunks, damp, fixed_loss, look_with
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.rows import Rows, squares_of
-from streamsvm.kernels import bcd as kernels
 
 # A round sweeps over its rows so often at first, and so many times as often in the next.
 SWEEPS, SWEEPS_GROW, SWEEPS_MOST = 5.0, 1.2, 100.0

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.batch.indexed_bcd import kernels
 from streamsvm.batch.linear_systems import LARGEST_BOUNDED_SYSTEM
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.rows import Rows
-from streamsvm.kernels import bcd as kernels
 
 # Numbers of rows are gone through so many at a time.
 CHUNK = 1 << 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.batch import cuts_kernels as kernels
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.similarity import Similarity, Singles
-from streamsvm.kernels import cuts as kernels
 
 # Cuts inactive for so many rounds are dropped.
 IDLE = 30

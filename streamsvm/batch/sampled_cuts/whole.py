@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamsvm.batch import cuts_kernels as kernels
 from streamsvm.batch.base import Progress
 from streamsvm.batch.matrix import Floats, Ints
 from streamsvm.batch.sampled_cuts.rounds import Result, Rounds, Settings
 from streamsvm.batch.similarity import Singles
-from streamsvm.kernels import cuts as kernels
 
 # Steps of a round: one for each row, but at least so many.
 STEPS = 1000

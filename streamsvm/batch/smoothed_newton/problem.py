@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.batch import newton_kernels as kernels
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.smoothed_newton.penalties import Penalties
 from streamsvm.batch.smoothed_newton.quadratic import QuadraticModel
-from streamsvm.kernels import newton as kernels
 
 # Smoothing begins here, in units of the margin, and ends at the latest where rounding begins.
 EPS_FIRST, EPS_LAST = 1.0, 1e-11

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse
 
+from streamsvm.batch import newton_kernels as kernels
 from streamsvm.batch.linear_systems import FOR_LINE_SEARCH, LARGEST_SYSTEM, conjugate_gradients, solve_damped
 from streamsvm.batch.matrix import Floats, Ints, Matrix
 from streamsvm.batch.smoothed_newton.penalties import Penalties
-from streamsvm.kernels import newton as kernels
 
 # Rounds of so many sweeps of coordinate descent, and a step on the coordinates not at zero, solve a step with l1; so
 # many sweeps where the coordinates are too many for the second.

@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from connectors.events import Rejected
-from streamsvm.clock import working_time
+from streamsvm.core.clock import working_time
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.learners import Answers

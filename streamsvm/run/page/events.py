@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from connectors.events import Batch, SparseRows
-from streamsvm.clock import working_time
+from streamsvm.core.clock import working_time
 from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance, explain
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Remembering

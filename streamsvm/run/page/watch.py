@@ -116,7 +116,7 @@ class Shelf(Board):
             self._figures(report, None)
 
     def _report(self, snapshot: Snapshot, at: float) -> Report:
-        from streamsvm.online import from_state
+        from streamsvm.loading import from_state
 
         state = snapshot.model
         if state[0].get("job"):  # what is being solved is for the run to solve

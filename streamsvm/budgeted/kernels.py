@@ -1,0 +1,379 @@
+"""The budgeted kernel machine: one step of stochastic gradient descent on a kernel expansion.
+
+An event that violates its margin joins the support vectors of the `expansion`, or is taken in by one near to it; when
+there are more than the budget allows, `maintenance` makes them fewer. Which columns matter is learned by the `metric`.
+
+Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from streamsvm.budgeted.expansion import (
+    BSGD,
+    MOST_CANCELLED,
+    SMALLEST,
+    best_of_head,
+    bsgd_at,
+    deciding,
+    evaluate,
+    first_class,
+    first_of,
+    largest,
+    measure,
+    measure_all,
+    open_classes,
+    write_vector,
+)
+from streamsvm.budgeted.metric import is_due, relearn_metric
+from streamsvm.budgeted.sparse_coefs import find_seat, is_seated, n_seats
+from streamsvm.core.access import PACKED, StateType, address_of, shares_of, state_at
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.losses import best_class, fast_softmax_terms, find_update, inverse_temperature
+from streamsvm.core.math import ONE, ZERO, exp_below
+from streamsvm.core.simd import u
+from streamsvm.core.state import f32
+from streamsvm.features.scaler import PREDICT, PROBA, follow, in_hand, is_followed, load, observe_in_hand, single_event
+from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
+from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
+
+__all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
+
+# Changes of coefficients are cut here, so that their squares do not overflow in float32, whatever an event weighs.
+LARGEST_CHANGE = 1e15
+# Heads weigh exp(VOTE_INVERSE_TEMPERATURE * accuracy) in the vote, the accuracy decayed by VOTE_DECAY.
+VOTE_INVERSE_TEMPERATURE, VOTE_DECAY = 60.0, 0.998
+# Each event learned from brings a vector, for all heads: one that weighs less than this, in equal shares, learns from
+# those events alone that a loss of the others acts on.
+LEAST_WEIGHT = 0.9
+
+block_at = state_at(BLOCK)
+
+
+@inlined
+def find_proba(state):
+    """The probabilities of all classes, from the scores last computed."""
+    if state.n_heads > 1:
+        find_votes(state)
+    else:
+        beta = inverse_temperature(state.heads[0].loss)
+        find_softmax(state.calibration, deciding(state), state.n_classes, beta, state.proba)
+
+
+@kernel
+def find_votes(state):
+    """Those of each head, times its weight."""
+    n, capacity, proba, scores, terms = state.n_classes, state.classes.size, state.proba, deciding(state), state.update
+    for c in range(n):
+        proba[c] = 0.0
+    for h in range(state.n_heads):
+        head, at = state.heads[h], h * capacity
+        share = head.weight / fast_softmax_terms(scores, at, n, inverse_temperature(head.loss), terms, at)
+        for c in range(n):
+            proba[c] += share * terms[at + c]
+    if n > 1:
+        allow_for_noise(state.calibration, n, 1.0, proba)
+
+
+@kernel
+def predict(state, m):
+    """The best class for the event in hand, -1 where there is none."""
+    n = state.n_classes
+    if n == 0:
+        return -1
+    evaluate(state, m, state.average > 0.0)
+    if state.n_heads == 1:
+        return best_class(deciding(state), 0, n)
+    find_votes(state)
+    return best_class(state.proba, 0, n)
+
+
+@inlined
+def calibrates(state, label):
+    """Whether the next event that is learned is one by which probabilities are calibrated."""
+    return is_sampled(state.rows.seen) and label < state.n_classes > 1
+
+
+@kernel
+def calibrate(state, label, has_proba):
+    """Make probabilities better by the label of the event whose scores are at hand."""
+    if state.n_heads == 1:
+        beta = inverse_temperature(state.heads[0].loss)
+        learn_softmax(state.calibration, deciding(state), state.n_classes, beta, label)
+        return
+    if not has_proba:
+        find_votes(state)
+    learn_noise(state.calibration, state.n_classes, label, state.proba)
+
+
+# Learning ---------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def score_to_learn(state, m, label):
+    """The scores of an event that is learned next."""
+    is_calibrating = calibrates(state, label)
+    evaluate(state, m, votes_on_means(state) or (is_calibrating and state.average > 0.0))
+    if is_calibrating:
+        calibrate(state, label, False)
+
+
+@inlined
+def votes_on_means(state):
+    """Whether learning needs the averaged scores."""
+    return state.n_heads > 1 and state.average > 0.0
+
+
+@inlined
+def step(state, m, label, weight):
+    """One step of every head on the event in hand, whose scores and kernel values are at hand.
+
+    There may be one vector more than the budget afterwards.
+    """
+    if label >= state.n_classes:
+        open_classes(state, label + 1)
+    n, capacity, own = state.n_classes, state.classes.size, state.classes[label]
+    own.learned += 1.0
+    weight *= own.weight
+    if state.balanced > 0.0:
+        weight *= (state.rows.seen + 1.0) / (n * own.learned)
+    if state.gamma == 0.0:
+        follow_norms(state, state.pairs[0])
+    rows, _ = in_hand(state.rows)
+    last = m - 1
+    while last > 0 and state.pairs[u(last)] == ZERO:
+        last -= 1
+    state.n_known = max(state.n_known, rows[u(last)] if last > 0 else 0)
+    if n < 2 or weight == 0.0:
+        return
+    if state.n_heads > 1:
+        vote(state, label)
+    acting = False
+    for h in range(state.n_heads):
+        acts = find_update(state.scores, state.update, h * capacity, n, label, state.heads[h].loss)
+        acting |= acts and state.heads[h].weight * state.n_heads >= LEAST_WEIGHT
+    if acting and state.metric_rate > 0.0 and is_due(state):
+        relearn_metric(state, m)
+    for h in range(state.n_heads):
+        shrink(state, h)
+    if acting:
+        slot = find_slot(state, m)
+        add_update(state, slot, weight)
+    if state.average > 0.0:
+        average(state)
+
+
+@inlined
+def learn(state, m, label, weight):
+    """Learn the event in hand, which has been evaluated."""
+    step(state, m, label, weight)
+    if state.n_vectors > state.budget:
+        call(state.maintain, (address_of(state),))
+
+
+@inlined
+def follow_norms(state, square):
+    """gamma = gamma_factor / the mean square norm of the events learned (this one is the seen + 1st)."""
+    state.sum_of_squares += square
+    if state.sum_of_squares > 0.0:
+        state.gamma_now = state.gamma_factor * (state.rows.seen + 1.0) / state.sum_of_squares
+
+
+@kernel
+def vote(state, label):
+    """Take the heads' predictions of the event in hand into their accuracies, and weigh them anew."""
+    heads, scores, n_heads = state.heads, deciding(state), state.n_heads
+    top = 0.0
+    for h in range(n_heads):
+        right = 1.0 if best_of_head(state, scores, h) == label else 0.0
+        heads[h].accuracy += (1.0 - VOTE_DECAY) * (right - heads[h].accuracy)
+        top = max(top, heads[h].accuracy)
+    total = 0.0
+    for h in range(n_heads):
+        heads[h].weight = exp_below(VOTE_INVERSE_TEMPERATURE * (heads[h].accuracy - top))
+        total += heads[h].weight
+    for h in range(n_heads):
+        heads[h].weight /= total
+
+
+@inlined
+def shrink(state, h):
+    """Settle the step of a head, and shrink its coefficients; t begins at 2, because at 1 all would be lost."""
+    head = state.heads[h]
+    head.eta = head.rate
+    if head.rate == 0.0:
+        head.eta = 1.0 / (state.l2 * min(head.steps + 2.0, state.horizon))
+    head.steps += 1.0
+    head.scale *= 1.0 - head.eta * state.l2
+    if head.scale < SMALLEST:
+        rows, coefs, scale = n_seats(state), state.coefs, f32(head.scale)
+        for c in range(h * rows, (h + 1) * rows):
+            for b in range(coefs.shape[1]):
+                coefs[u(c), u(b)] *= scale
+        head.mean_v /= head.scale
+        head.scale = 1.0
+        measure_all(state)
+
+
+@inlined
+def find_slot(state, m):
+    """The slot of the vector that takes the event in: the nearest, if near enough to absorb it, else a new one."""
+    n, row = state.n_vectors, state.kernel
+    if state.absorb < 1.0 and n > 0:
+        nearest = largest(row, n, ONE)
+        if nearest > state.absorb:
+            return first_of(row, n, nearest)
+    write_vector(state, n, m)
+    state.n_vectors = n + 1
+    return n
+
+
+@inlined
+def add_update(state, slot, weight):
+    """Add each head's step times its update to the coefficients of a slot, and to the biases."""
+    capacity, n, update = state.classes.size, state.n_classes, state.update
+    coefs, averaged, biases, seated = state.coefs, state.averaged, state.biases, is_seated(state)
+    for h in range(state.n_heads):
+        head, at = state.heads[h], h * capacity
+        change = weight * head.eta
+        for c in range(at + first_class(state), at + n):
+            if update[c] != 0.0:
+                row = h * n_seats(state) + (find_seat(state, slot, c - at) if seated else c - at)
+                delta = change * update[c] / head.scale
+                delta = min(max(delta, -LARGEST_CHANGE), LARGEST_CHANGE)
+                coefs[row, slot] += f32(delta)
+                if state.average > 0.0:
+                    # mean_v V + mean_u U stays what it was; the new V joins it in `average`.
+                    averaged[row, slot] -= f32(delta * head.mean_v / head.mean_u)
+                biases[c] += state.bias * change * update[c]
+    measure(state, slot)
+
+
+@kernel
+def average(state):
+    """Let mean_v V + mean_u U forget a share, and V join it."""
+    capacity, n, biases, means = state.classes.size, state.n_classes, state.biases, state.mean_biases
+    for h in range(state.n_heads):
+        head, at = state.heads[h], h * capacity
+        share = max(1.0 / (head.steps + 1.0), 1.0 / state.average)
+        head.mean_v *= 1.0 - share
+        head.mean_u *= 1.0 - share
+        head.mean_v += share * head.scale
+        if state.bias > 0.0:
+            for c in range(at + first_class(state), at + n):
+                means[c] += share * (biases[c] - means[c])
+        if head.mean_u < SMALLEST or head.mean_v > MOST_CANCELLED * head.scale:
+            settle_average(state, h)
+
+
+@kernel
+def settle_average(state, h):
+    """Write the average of a head into U alone."""
+    head, rows, coefs, averaged = state.heads[h], n_seats(state), state.coefs, state.averaged
+    p, q = f32(head.mean_v), f32(head.mean_u)
+    for c in range(h * rows, (h + 1) * rows):
+        for b in range(coefs.shape[1]):
+            averaged[u(c), u(b)] = p * coefs[u(c), u(b)] + q * averaged[u(c), u(b)]
+    head.mean_v, head.mean_u = 0.0, 1.0
+
+
+# Entry points -----------------------------------------------------------------------------------------------------
+
+
+@brief
+def event(state, packed, label, weight):
+    """Predict or learn the single event, as `polytope.event` does."""
+    rows = state.rows
+    row, columns, n, shared = single_event(rows, packed)
+    if n < 0:
+        return -2
+    m = load(rows, row, columns, 0, n, shared)
+    if m < 0:
+        return m - 1
+    if label < 0 or rows.follow != 0:
+        best = predict(state, m)
+        if best >= 0 and label != PREDICT:
+            find_proba(state)
+        if is_followed(rows, label):
+            follow(rows, label, 0)
+        if label < 0:
+            return best
+        if best < 0:
+            evaluate(state, m, False)
+        if calibrates(state, label):
+            calibrate(state, label, best >= 0)
+    else:
+        score_to_learn(state, m, label)
+    learn(state, m, label, weight)
+    observe_in_hand(rows, row, columns, 0, n, shared)
+    return 0
+
+
+@brief
+def event_proba(state, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(state, packed, PROBA, 1.0) >= 0
+    return shares_of(state.proba, state.n_classes if known else 0)
+
+
+@kernel
+def run_rows(state, request):
+    """Do what is asked of rows, as `polytope.run_rows` does."""
+    rows, values, columns, indptr = state.rows, request.values, request.columns, request.indptr
+    shared = request.shared > 0
+    for i in range(indptr.size - 1):
+        start, end = indptr[i], indptr[i + 1]
+        m = load(rows, values, columns, start, end, shared)
+        if m < 0:
+            return i
+        learning = is_learned(request, i)
+        if request.answering:
+            best = predict(state, m)
+            request.codes[i] = best
+            has_proba = best >= 0 and needs_proba(request)
+            if has_proba:
+                find_proba(state)
+                answer(request, i, best, state.proba, state.n_classes)
+            elif best < 0 and learning:
+                evaluate(state, m, False)
+            if request.following > 0:
+                follow(rows, request.labels[i] if learning else -1, i)
+            if learning and calibrates(state, request.labels[i]):
+                calibrate(state, request.labels[i], has_proba)
+        elif learning:
+            score_to_learn(state, m, request.labels[i])
+        if learning:
+            learn(state, m, request.labels[i], request.weights[i])
+            observe_in_hand(rows, values, columns, start, end, shared)
+    return indptr.size - 1
+
+
+def run_member(address, block_address, i, at_hand):
+    """Score the rows of a block as its i-th member, and learn those with a label."""
+    state, block = bsgd_at(address), block_at(block_address)
+    rows, member = state.rows, block.members[i]
+    scored = at_hand > 0 and member.dormant == 0.0
+    for k in range(block.n_rows):
+        row = block.rows[k]
+        if not takes_part(block, i, row.label >= 0, row.seen):
+            continue
+        m = hand_over(block, k, member.way, rows)
+        if not scored:
+            evaluate(state, m, False)
+            keep_scores(block, k, i, state.scores)
+        if row.label >= 0:
+            rows.seen = row.seen
+            learn(state, m, row.label, row.weight)
+
+
+_STATE = StateType(BSGD.name)
+
+ENTRIES = {
+    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_STATE, PACKED)),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "run_member": Entry(run_member, (types.int64,) * 4),
+}

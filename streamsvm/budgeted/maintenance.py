@@ -1,0 +1,455 @@
+"""Budget maintenance: one or several support vectors fewer, so that the scores change least.
+
+Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018; removal and
+projection: Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import types
+
+from streamsvm.budgeted.expansion import (
+    INFINITE,
+    bsgd_at,
+    coef_range,
+    distances,
+    is_weighing,
+    log_kernel_between,
+    lowest_bit,
+    measure,
+    padded,
+    smallest_of,
+    take_vector,
+)
+from streamsvm.budgeted.sparse_coefs import (
+    empty_seat,
+    empty_seats,
+    head_weight,
+    is_seated,
+    join_seats,
+    product_of_seats,
+    products_of_seats,
+)
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.math import ONE, ZERO, exp32
+from streamsvm.core.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
+from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, u
+from streamsvm.core.state import f32
+
+# How the best point between two vectors is found.
+LOOKUP, GOLDEN = 0, 1
+# By so much the cost of the best may be above the least that is found: see `near_loss`.
+LOOSE, TINY = 1.6, 1e-4
+
+
+def maintain_by_merging(address):
+    """Merge the smallest vector with others, one after another (MM-BSGD); each way is compiled apart."""
+    state = bsgd_at(address)
+    n_chosen = choose_or_remove(state)
+    if n_chosen > 1:
+        merge_in_turn(state, n_chosen)
+
+
+def maintain_by_merging_at_once(address):
+    """Merge the smallest vector with others into the best point for all (MM-GD)."""
+    state = bsgd_at(address)
+    n_chosen = choose_or_remove(state)
+    if n_chosen > 1:
+        merge_at_once(state, n_chosen)
+
+
+def maintain_by_removing(address):
+    """Remove the smallest vector."""
+    state = bsgd_at(address)
+    remove(state, find_smallest(state))
+
+
+def maintain_by_projecting(address):
+    """Project the smallest vector onto the others."""
+    state = bsgd_at(address)
+    smallest = find_smallest(state)
+    project(state, smallest)
+    remove(state, smallest)
+
+
+@kernel
+def choose_or_remove(state):
+    """Choose what to merge with the smallest vector; where nothing fits it is removed."""
+    smallest = find_smallest(state)
+    n_chosen = choose(state, smallest)
+    if n_chosen == 1:
+        remove(state, smallest)
+    return n_chosen
+
+
+@inlined
+def is_plain(state):
+    """Whether each vector has a single coefficient."""
+    return state.n_heads == 1 and state.n_classes == 2
+
+
+# Choosing ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def find_smallest(state):
+    """The vector with the smallest coefficients; the square size of all vectors' coefficients is left in work row 0."""
+    squares, sizes, heads = state.squares, state.work[0], state.heads
+    for h in range(state.n_heads):
+        heads[h].share = head_weight(state, h) ** 2
+    for b in range(0, padded(state.n_vectors), LANES):
+        sums = lanes(ZERO)
+        for h in range(state.n_heads):
+            sums = times_plus(f32(heads[h].share), lanes_at(squares, (u(h), u(b))), sums)
+        put_lanes(sums, sizes, u(b))
+    return smallest_of(sizes, state.n_vectors)
+
+
+@kernel
+def products_with(state, i, out):
+    """out[b] = the product of the coefficients of vectors i and b, summed over heads and classes."""
+    coefs = state.coefs
+    if is_seated(state):
+        products_of_seats(state, i, out)
+        return
+    for b in range(0, padded(state.n_vectors), LANES):
+        sums = lanes(ZERO)
+        for h in range(state.n_heads):
+            share = f32(state.heads[h].share)
+            for c in coef_range(state, h):
+                v = share * coefs[u(c), u(i)]
+                if v != ZERO:
+                    sums = times_plus(v, lanes_at(coefs, (u(c), u(b))), sums)
+        put_lanes(sums, out, u(b))
+
+
+@kernel
+def choose(state, i):
+    """Choose what to merge with vector i: up to `merges` - 1 others of the same direction, least degradation first.
+
+    The slots are left in `chosen`, i itself the first; returns their number, 1 where no other has the same direction.
+    """
+    n, chosen, costs, count = state.n_vectors, state.chosen, state.work[3], 1
+    find_costs(state, i, costs)
+    if state.search == GOLDEN:
+        settle_costs(state, i, costs)
+    chosen[0] = i
+    while count < min(state.merges, n):
+        best = smallest_of(costs, n)
+        if costs[best] == INFINITE:
+            break
+        chosen[count], costs[best] = best, INFINITE
+        count += 1
+    return count
+
+
+@kernel
+def find_costs(state, i, costs):
+    """What merging each vector with i costs, as `near_loss` compares it, in units of what removing i does.
+
+    inf for i itself, and where the angle between coefficients is not below 90°. Sizes are those `find_smallest` left.
+    """
+    slots, sizes, products, far = padded(state.n_vectors), state.work[0], state.work[1], state.work[2]
+    size = sizes[u(i)]
+    share = ONE / size if size > ZERO else ZERO
+    distances(state, take_vector(state, i), far)
+    products_with(state, i, products)
+    for b in range(slots):
+        product = products[u(b)] * share
+        cost = near_loss(sizes[u(b)] * share, product, far[u(b)])
+        costs[u(b)] = cost if product > ZERO else INFINITE
+    costs[u(i)] = INFINITE
+
+
+@kernel
+def settle_costs(state, i, costs):
+    """What merging with i costs at the very best point, for vectors that may be the best."""
+    n, sizes, products, far = state.n_vectors, state.work[0], state.work[1], state.work[2]
+    least = costs[smallest_of(costs, n)] if state.merges == 2 else INFINITE
+    limit = LOOSE * least / (1.0 + least) + TINY if least < INFINITE else 1.0
+    size = float(sizes[i])
+    for b in range(n):
+        if costs[b] == INFINITE:
+            continue
+        if costs[b] <= limit * (1.0 + costs[b]):
+            ratio = ratio_of(math.sqrt(sizes[b] / size), 1.0)
+            cosine = min(products[b] / (size * ratio), 1.0)
+            costs[b] = degradation(golden_section(ratio, cosine, -far[b]), ratio, cosine, -far[b])
+
+
+# Merging ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def product(state, a, b):
+    """The product of the coefficients of two vectors, summed over heads and classes."""
+    coefs, total = state.coefs, 0.0
+    if is_seated(state):
+        return product_of_seats(state, a, b)
+    for h in range(state.n_heads):
+        share = 1.0 if is_plain(state) else state.heads[h].share
+        for c in coef_range(state, h):
+            total += share * coefs[u(c), u(a)] * coefs[u(c), u(b)]
+    return total
+
+
+@kernel
+def merge_in_turn(state, count):
+    """Merge the chosen vectors one after another into the first, whose distances to all are those `find_costs` left."""
+    first, log_kappa = state.chosen[0], -float(state.work[2, state.chosen[1]])
+    for i in range(1, count):
+        if i > 1:
+            log_kappa = log_kernel_between(state, first, state.chosen[i])
+        merge_pair(state, first, state.chosen[i], log_kappa)
+    drop(state, count)
+
+
+@kernel
+def merge_pair(state, a, b, log_kappa):
+    """Merge vector b into vector a, at the point where least is lost; log_kappa is ln k of the two."""
+    size_a, size_b = math.sqrt(product(state, a, a)), math.sqrt(product(state, b, b))
+    larger, smaller = max(size_a, size_b), min(size_a, size_b)
+    ratio, cosine = ratio_of(larger, smaller), 1.0
+    if smaller > 0.0 and not is_plain(state):
+        cosine = min(product(state, a, b) / (larger * smaller), 1.0)
+    if state.search == GOLDEN:
+        h = golden_section(ratio, cosine, log_kappa)
+    else:
+        h = look_up(state.table, ratio / (1.0 + ratio), math.exp(log_kappa))
+        if not is_plain(state):
+            h = refine(h, ratio, cosine, log_kappa)
+    of_a = h if size_a >= size_b else 1.0 - h
+    join(state, a, b, of_a, math.exp(log_kappa * (1.0 - of_a) * (1.0 - of_a)), math.exp(log_kappa * of_a * of_a))
+
+
+@kernel
+def join(state, a, b, of_a, keep_a, keep_b):
+    """Vector a becomes of_a times a plus the rest of b, its coefficients keep_a times its own plus keep_b times b's."""
+    vectors, touched, relevance, weighing = state.vectors, state.touched, state.relevance, is_weighing(state)
+    share, rest, to, other, norm = f32(of_a), f32(1.0 - of_a), u(a), u(b), ZERO
+    for w in range(touched.shape[1]):
+        bits = touched[to, u(w)] | touched[other, u(w)]
+        touched[to, u(w)] = bits
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            v = share * vectors[j, to] + rest * vectors[j, other]
+            norm += v * f32(relevance[j]) * v if weighing else v * v
+            vectors[j, to] = v
+            bits &= bits - u(1)
+    state.norms[to] = norm
+    join_coefs(state, a, b, f32(keep_a), f32(keep_b))
+    measure(state, a)
+
+
+@kernel
+def join_coefs(state, a, b, keep_a, keep_b):
+    """Coefficients of a = keep_a times those of a + keep_b times those of b, for all heads and classes."""
+    if is_seated(state):
+        join_seats(state, a, b, keep_a, keep_b)
+        return
+    join_rows(state, state.coefs, a, b, keep_a, keep_b)
+    if state.averaged.size > 0:
+        join_rows(state, state.averaged, a, b, keep_a, keep_b)
+
+
+@inlined
+def join_rows(state, coefs, a, b, keep_a, keep_b):
+    """The same of an array of coefficients in which every class has a row."""
+    for h in range(state.n_heads):
+        for c in coef_range(state, h):
+            coefs[u(c), u(a)] = keep_a * coefs[u(c), u(a)] + keep_b * coefs[u(c), u(b)]
+
+
+@kernel
+def merge_at_once(state, count):
+    """Merge the chosen vectors v_p into z = sum_p w_p v_p by the fixed point of the gradient.
+
+    z keeps sum_p k(v_p, z) A_p, whose square norm is largest where w_p is proportional to k(v_p, z) A_p . sum_q
+    k(v_q, z) A_q. All that needs are the distances and products of the chosen, D and G: the square distance of z to
+    v_p is sum_q w_q D_pq - 1/2 sum_qr w_q w_r D_qr.
+    """
+    chosen, weights = state.chosen, state.mix[0]
+    compare_chosen(state, count)
+    find_mix(state, count)
+    kernels = state.mix[2]
+    kept_at(state, weights, count)
+    sum_of = weights[0]
+    a = chosen[0]
+    join(state, a, a, 1.0, kernels[0], 0.0)
+    for p in range(1, count):
+        # The first p are together as a share of their own; b joins them with its part of the whole.
+        sum_of += weights[p]
+        part = 1.0 - weights[p] / sum_of if sum_of > 0.0 else 1.0
+        join(state, a, chosen[p], part, 1.0, kernels[p])
+    drop(state, count)
+
+
+@kernel
+def compare_chosen(state, count):
+    """The distances between the chosen vectors, and the products of their coefficients."""
+    chosen, far, near = state.chosen, state.far, state.near
+    for p in range(count):
+        far[p, p] = 0.0
+        near[p, p] = product(state, chosen[p], chosen[p])
+        for q in range(p):
+            far[p, q] = far[q, p] = -log_kernel_between(state, chosen[p], chosen[q])
+            near[p, q] = near[q, p] = product(state, chosen[p], chosen[q])
+
+
+@kernel
+def find_mix(state, count):
+    """The shares of the chosen vectors in what they become."""
+    near, weights, trial, kernels = state.near, state.mix[0], state.mix[1], state.mix[2]
+    total = 0.0
+    for p in range(count):
+        trial[p] = math.sqrt(near[p, p])
+        total += trial[p]
+    for p in range(count):
+        trial[p] = trial[p] / total if total > 0.0 else 1.0 / count
+    best = -1.0
+    # From the mean, or from the best of the vectors themselves where these are so far apart that the mean is near none.
+    for start in range(-1, count):
+        if start >= 0:
+            for p in range(count):
+                trial[p] = 1.0 if p == start else 0.0
+        value = kept_at(state, trial, count)
+        if value > best:
+            best = value
+            for p in range(count):
+                weights[p] = trial[p]
+    kept_at(state, weights, count)
+    for _ in range(50):
+        total = 0.0
+        for p in range(count):
+            trial[p] = 0.0
+            for q in range(count):
+                trial[p] += near[p, q] * kernels[q]
+            trial[p] *= kernels[p]
+            total += trial[p]
+        if not total > 0.0:
+            break
+        for p in range(count):
+            trial[p] /= total
+        value = kept_at(state, trial, count)
+        if not value > best * (1.0 + 1e-9):
+            break
+        best = value
+        for p in range(count):
+            weights[p] = trial[p]
+
+
+@kernel
+def kept_at(state, weights, count):
+    """The square norm kept at z, and the kernel values between z and the chosen, left in the last row of `mix`."""
+    far, near, kernels, variance = state.far, state.near, state.mix[2], 0.0
+    for p in range(count):
+        kernels[p] = 0.0
+        for q in range(count):
+            kernels[p] += weights[q] * far[p, q]
+        variance += 0.5 * weights[p] * kernels[p]
+    value = 0.0
+    for p in range(count):
+        kernels[p] = math.exp(-max(kernels[p] - variance, 0.0))
+        for q in range(p):
+            value += 2.0 * near[p, q] * kernels[p] * kernels[q]
+        value += near[p, p] * kernels[p] * kernels[p]
+    return value
+
+
+# Removal ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def drop(state, count):
+    """Remove all chosen vectors but the first, from the highest slot down, so that the others keep theirs meanwhile."""
+    chosen = state.chosen
+    for _ in range(1, count):
+        highest = 1
+        for i in range(2, count):
+            if chosen[i] > chosen[highest]:
+                highest = i
+        slot = chosen[highest]
+        chosen[highest] = -1
+        remove(state, slot)
+
+
+@kernel
+def remove(state, slot):
+    """Remove a vector; the last one takes its slot."""
+    last = state.n_vectors - 1
+    if slot != last:
+        put_in_place(state, last, slot)
+    clear_coefs(state, last)
+    for h in range(state.n_heads):
+        state.squares[h, last] = ZERO
+    state.n_vectors = last
+
+
+@kernel
+def put_in_place(state, a, b):
+    """Put vector a in the place of b."""
+    vectors, touched, squares, start, to = state.vectors, state.touched, state.squares, u(a), u(b)
+    for w in range(touched.shape[1]):
+        bits = touched[start, u(w)] | touched[to, u(w)]
+        touched[to, u(w)] = touched[start, u(w)]
+        while bits != u(0):
+            j = u(64 * w) + lowest_bit(bits)
+            vectors[j, to] = vectors[j, start]
+            bits &= bits - u(1)
+    state.norms[to] = state.norms[start]
+    join_coefs(state, b, a, ZERO, ONE)
+    for h in range(state.n_heads):
+        squares[u(h), to] = squares[u(h), start]
+
+
+@inlined
+def clear_coefs(state, slot):
+    """Set the coefficients of a slot to zero."""
+    if is_seated(state):
+        empty_seats(state, slot)
+        return
+    for e in range(state.n_classes):
+        empty_seat(state, e, slot)
+
+
+@kernel
+def project(state, i):
+    """Give the coefficients of vector i to the others so that least is lost: K beta = k_i by Cholesky's method."""
+    n, factor, beta, row = state.n_vectors, state.system, state.solution, state.work[2]
+    for p in range(n):
+        distances(state, take_vector(state, p), row)
+        beta[p] = exp32(-row[i])
+        for q in range(p + 1):
+            factor[p, q] = 0.0 if p == i or q == i else exp32(-row[q])
+        # Vectors that are nearly the same would make the system singular.
+        factor[p, p] = 1.0 + 1e-6
+    beta[i] = 0.0
+    for p in range(n):
+        for q in range(p + 1):
+            s = factor[p, q]
+            for o in range(q):
+                s -= factor[p, o] * factor[q, o]
+            factor[p, q] = math.sqrt(max(s, 1e-12)) if p == q else s / factor[q, q]
+    for p in range(n):
+        for o in range(p):
+            beta[p] -= factor[p, o] * beta[o]
+        beta[p] /= factor[p, p]
+    for p in range(n - 1, -1, -1):
+        for o in range(p + 1, n):
+            beta[p] -= factor[o, p] * beta[o]
+        beta[p] /= factor[p, p]
+    for b in range(n):
+        if b != i:
+            join_coefs(state, b, i, ONE, f32(beta[b]))
+            measure(state, b)
+
+
+ENTRIES = {
+    "merge": Entry(maintain_by_merging, (types.int64,)),
+    "merge-at-once": Entry(maintain_by_merging_at_once, (types.int64,)),
+    "remove": Entry(maintain_by_removing, (types.int64,)),
+    "project": Entry(maintain_by_projecting, (types.int64,)),
+}

@@ -1,0 +1,128 @@
+"""The learned metric: a relevance for each column (ARD), by the gradient of the same losses.
+
+After Hammer and Villmann, "Generalized relevance learning vector quantization", Neural Networks 15, 2002.
+"""
+
+from __future__ import annotations
+
+import math
+
+from streamsvm.budgeted.expansion import (
+    LARGEST_GRADIENT,
+    LEAST_THETA,
+    MOST_THETA,
+    first_class,
+    padded,
+    pairs_at_once,
+    vector_norm,
+)
+from streamsvm.budgeted.sparse_coefs import is_seated, n_seats, pull_seats
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.math import ZERO, exp_below
+from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, sum_of, times_plus, u
+from streamsvm.core.state import f32
+from streamsvm.features.scaler import in_hand
+
+# The metric's decays. Each theta is pulled towards 0, and all by their mean: events that violate their margin want
+# their own class nearer, which lowers them all; what tells columns apart are the differences.
+GRADIENT_DECAY, SQUARE_DECAY = 0.9, 0.99
+OWN_PULL, COMMON_PULL = 0.02, 0.3
+MOST_RELEVANCE = math.exp(MOST_THETA)
+# The very first events move the metric twice as far, since nothing is known of it; this wears off over so many.
+METRIC_YOUTH = 50.0
+# What moves relevances that have settled is chance: its mean square is (1 - GRADIENT_DECAY) / (1 + GRADIENT_DECAY), or
+# .053. While it is not above SETTLED, the mean over columns decayed by UNREST_RATE, one event in SETTLED_SAMPLE is
+# enough: where a concept changes, what moves them is of one sign, and all events count again.
+SETTLED, SETTLED_SAMPLE, UNREST_RATE = 0.06, 2, 0.05
+
+
+@inlined
+def is_due(state):
+    """Whether the metric learns from an event that a loss acts on: each while it moves, else one in so many."""
+    state.n_due += 1
+    return state.unrest > SETTLED or state.n_due % SETTLED_SAMPLE == 0
+
+
+@kernel
+def relearn_metric(state, m):
+    """One step of the relevances of the columns the event has a value in, along the gradient of the heads' losses.
+
+    With u the update and A the coefficients, the gradient of u . f in theta_j is
+    -gamma r_j sum_b co_b (x_j - v_bj)^2, co_b = k_b sum_c u_c A_cb. It is divided by the root of its mean square. The
+    vectors' norms follow.
+    """
+    n_vectors = state.n_vectors
+    slots = padded(n_vectors)
+    rows, _ = in_hand(state.rows)
+    vectors, norms, pairs, more, co = state.vectors, state.norms, state.pairs, state.weighted, state.work[0]
+    relevance, theta, gradient, square = state.relevance, state.theta, state.gradient, state.square
+    rate = state.metric_rate * (1.0 + math.exp(-state.rows.seen / METRIC_YOUTH))
+    pull(state, co)
+    common, count = 0.0, 0
+    for i in range(1, m):
+        x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        if x == ZERO:
+            continue
+        g = -state.gamma_now * relevance[j] * weighted_spread(vectors, j, x, co, slots)
+        g = g if abs(g) < LARGEST_GRADIENT else 0.0  # one that overflowed teaches nothing
+        gradient[j] = gradient[j] * GRADIENT_DECAY + (1.0 - GRADIENT_DECAY) * g
+        square[j] = square[j] * SQUARE_DECAY + (1.0 - SQUARE_DECAY) * g * g
+        common += theta[j]
+        count += 1
+    common /= max(count, 1)
+    moving = 0.0
+    for i in range(1, m):
+        x, j = pairs[u(i)], u(rows[u(i)] - 1)
+        more[u(i)] = ZERO
+        if x == ZERO:
+            continue
+        change = gradient[j] / (math.sqrt(square[j]) + 1e-12) - OWN_PULL * theta[j] - COMMON_PULL * common
+        moving += change * change
+        theta[j] = min(max(theta[j] + rate * change, LEAST_THETA), MOST_THETA)
+        before = f32(relevance[j])
+        relevance[j] = MOST_RELEVANCE * exp_below(theta[j] - MOST_THETA)
+        more[u(i)] = f32(relevance[j]) - before
+    state.unrest += UNREST_RATE * (moving / max(count, 1) - state.unrest)
+    at_once = pairs_at_once(m, slots)
+    for start in range(1, m, at_once):
+        for b in range(0, slots, LANES):
+            sums = lanes_at(norms, u(b))
+            for i in range(start, min(start + at_once, m)):
+                v = lanes_at(vectors, (u(rows[u(i)] - 1), u(b)))
+                sums = times_plus(more[u(i)] * v, v, sums)
+            put_lanes(sums, norms, u(b))
+    state.n_relearned += 1
+    if state.n_relearned >= state.n_known + 64:
+        state.n_relearned = 0
+        for b in range(n_vectors):
+            norms[b] = vector_norm(state, b)
+
+
+@inlined
+def weighted_spread(vectors, j, x, co, n):
+    """sum over n slots of co[b] * (x - vectors[j, b])^2."""
+    sums = lanes(ZERO)
+    for b in range(0, n, LANES):
+        away = x - lanes_at(vectors, (j, u(b)))
+        sums = times_plus(lanes_at(co, u(b)) * away, away, sums)
+    return float(sum_of(sums))
+
+
+@inlined
+def pull(state, out):
+    """out[b] = k_b sum over heads and classes of the head's weight * u_c A_cb."""
+    capacity, n, slots, first = state.classes.size, state.n_classes, padded(state.n_vectors), first_class(state)
+    coefs, row, update, rows = state.coefs, state.kernel, state.update, n_seats(state)
+    for b in range(slots):
+        out[u(b)] = ZERO
+    if is_seated(state):
+        pull_seats(state, out)
+    for h in range(0 if is_seated(state) else state.n_heads):
+        head, at = state.heads[h], h * capacity
+        for c in range(first, n):
+            weight = f32(head.weight * head.scale * update[at + c])
+            if weight != ZERO:
+                for b in range(slots):
+                    out[u(b)] += weight * coefs[u(h * rows + c), u(b)]
+    for b in range(slots):
+        out[u(b)] *= row[u(b)]

@@ -1,0 +1,229 @@
+"""States in compiled code: a type that is the address of a state's record, and whose fields are read by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    box,
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    lower_setattr_generic,
+    make_attribute_wrapper,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import from_dtype
+
+from streamsvm.core.state import DECLARED, LIVING, Array, Declaration, Entry, Number, Part, State
+
+
+class StateType(types.Type):
+    """A state in compiled code: the address of its record."""
+
+    def __init__(self, declared: str) -> None:
+        self.declared = declared
+        super().__init__(name=f"State({declared})")
+
+    @property
+    def key(self) -> str:
+        """What tells it from other types, for numba."""
+        return self.declared
+
+
+@register_model(StateType)
+class _StateModel(models.OpaqueModel):
+    """A pointer."""
+
+
+@typeof_impl.register(State)
+def _typeof(state: State, _: Any) -> StateType:
+    return StateType(state.declaration.name)
+
+
+@unbox(StateType)
+def _unbox(kind: StateType, state: Any, c: Any) -> NativeValue:
+    address = c.pyapi.object_getattr_string(state, "address")
+    value = c.builder.inttoptr(c.pyapi.long_as_longlong(address), c.context.get_value_type(kind))
+    c.pyapi.decref(address)
+    return NativeValue(value, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):
+    key = StateType
+
+    def generic_resolve(self, kind: StateType, name: str) -> Any:  # type: ignore[override]
+        entry = DECLARED[kind.declared].entries.get(name)
+        return None if entry is None else _type_of(entry)
+
+
+def _type_of(entry: Entry) -> Any:
+    if isinstance(entry, Number):
+        return from_dtype(np.dtype(entry.dtype))
+    if isinstance(entry, Array):
+        return types.Array(from_dtype(entry.element), len(entry.dims), "C")
+    return StateType(entry.declaration.name)
+
+
+def _field(builder: Any, declaration: Declaration, state: Any, name: str, kind: Any) -> Any:
+    """The place of a field of the record."""
+    place = builder.gep(state, [ir.IntType(64)(declaration.offset(name))])
+    return builder.bitcast(place, kind.as_pointer())
+
+
+def _fixed(builder: Any, declaration: Declaration, state: Any, name: str) -> Any:
+    """An address or size: these do not change while compiled code runs, so that loops need to look them up once."""
+    value = builder.load(_field(builder, declaration, state, name, ir.IntType(64)))
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+@lower_getattr_generic(StateType)
+def _get(context: Any, builder: Any, kind: StateType, state: Any, name: str) -> Any:
+    declaration = DECLARED[kind.declared]
+    entry, out = declaration.entries[name], _type_of(declaration.entries[name])
+    value_type = context.get_value_type(out)
+    if isinstance(entry, Number):
+        return builder.load(_field(builder, declaration, state, name, value_type))
+    address = _fixed(builder, declaration, state, f"{name}@")
+    if isinstance(entry, Part):
+        return builder.inttoptr(address, value_type)
+    array = context.make_array(out)(context, builder)
+    size = ir.IntType(64)(entry.element.itemsize)
+    shape = [_fixed(builder, declaration, state, f"{name}@{k}") for k in range(len(entry.dims))]
+    strides = [size]
+    for n in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], n, flags=("nsw",)))
+    data = builder.inttoptr(address, array.data.type)
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+    return array._getvalue()
+
+
+@lower_setattr_generic(StateType)
+def _set(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
+    state, value = values
+    declaration = DECLARED[signature.args[0].declared]
+    builder.store(value, _field(builder, declaration, state, name, value.type))
+
+
+def state_at(declaration: Declaration) -> Callable[[int], Any]:
+    """A function that compiled code calls for the state at an address."""
+    if config.DISABLE_JIT:
+        return lambda address: LIVING[int(address)]
+    kind = StateType(declaration.name)
+
+    def at(_: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.inttoptr(values[0], context.get_value_type(kind))
+
+        return kind(types.int64), codegen
+
+    return intrinsic(at)  # type: ignore[return-value]
+
+
+def _address_of(_: Any, state: Any) -> Any:
+    """The address by which a function that is compiled apart finds a state."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.ptrtoint(values[0], ir.IntType(64))
+
+    return types.int64(state), codegen
+
+
+address_of: Any = (lambda state: state.address) if config.DISABLE_JIT else intrinsic(_address_of)
+
+
+# Values of a single event ---------------------------------------------------------------------------------------------
+
+
+class PackedType(types.Type):
+    """The values of an event as `bytes`: what one call packs is its own, whatever other threads do."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Packed")
+
+
+class SharesType(types.Type):
+    """Numbers that become a list of Python before the interpreter's lock may be given to another thread."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Shares")
+
+
+PACKED, SHARES = PackedType(), SharesType()
+
+
+@register_model(PackedType)
+class _PackedModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, [("start", types.intp), ("size", types.intp)])
+
+
+@register_model(SharesType)
+class _SharesModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, [("start", types.intp), ("size", types.intp)])
+
+
+make_attribute_wrapper(PackedType, "start", "start")
+make_attribute_wrapper(PackedType, "size", "size")
+
+
+@unbox(PackedType)
+def _unbox_packed(kind: PackedType, packed: Any, c: Any) -> NativeValue:
+    start, size = cgutils.alloca_once(c.builder, c.pyapi.cstring), cgutils.alloca_once(c.builder, c.pyapi.py_ssize_t)
+    is_ok = c.pyapi.bytes_as_string_and_size(packed, start, size)
+    found = cgutils.create_struct_proxy(kind)(c.context, c.builder)
+    found.start = c.builder.ptrtoint(c.builder.load(start), ir.IntType(64))
+    found.size = c.builder.load(size)
+    return NativeValue(found._getvalue(), is_error=c.builder.not_(is_ok))
+
+
+def _nothing_packed(_: Any) -> Any:
+    """No values: the event is in the memory already."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return context.get_constant_null(PACKED)
+
+    return PACKED(), codegen
+
+
+nothing_packed: Any = bytes if config.DISABLE_JIT else intrinsic(_nothing_packed)
+
+
+@box(SharesType)
+def _box_shares(kind: SharesType, shares: Any, c: Any) -> Any:
+    found = cgutils.create_struct_proxy(kind)(c.context, c.builder, value=shares)
+    values = c.builder.inttoptr(found.start, ir.DoubleType().as_pointer())
+    made = c.pyapi.list_new(found.size)
+    with c.builder.if_then(cgutils.is_not_null(c.builder, made)), cgutils.for_range(c.builder, found.size) as loop:
+        value = c.builder.load(c.builder.gep(values, [loop.index]))
+        c.pyapi.list_setitem(made, loop.index, c.pyapi.float_from_double(value))
+    return made
+
+
+def _shares_of(_: Any, array: Any, n: Any) -> Any:
+    """The first n numbers of an array, as what becomes a list."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        shares = cgutils.create_struct_proxy(SHARES)(context, builder)
+        shares.start, shares.size = builder.ptrtoint(array.data, ir.IntType(64)), values[1]
+        return shares._getvalue()
+
+    return SHARES(array, types.intp), codegen
+
+
+shares_of: Any = (lambda array, n: array[:n].tolist()) if config.DISABLE_JIT else intrinsic(_shares_of)

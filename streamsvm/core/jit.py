@@ -1,0 +1,136 @@
+"""How kernels are compiled: once for each source, kept on disk, and large parts apart.
+
+This module, `cache` and `linkage` are the only ones that use private parts of numba.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
+
+from streamsvm.core.cache import CodeCache
+
+try:
+    from streamsvm.core.linkage import Exported, Internal, link_internally
+except ImportError:  # numba's inside has changed: all works as before, but takes longer to compile
+    _EXPORTED: dict[str, Any] = {}
+else:
+    _EXPORTED = {"pipeline_class": Exported}
+
+
+# Numba passes options that are not given from a caller to the functions it calls: everything below an inlined function
+# would be inlined as well.
+_OPTIONS: dict[str, Any] = {"_nrt": False, "forceinline": False, "fastmath": False, "error_model": "python"}
+
+
+def _compiled(function: Callable[..., Any], nogil: bool = True, **options: Any) -> Any:
+    options = _OPTIONS | options
+    exported = numba.njit(nogil=nogil, **_EXPORTED, **options)(function)
+    if numba.config.DISABLE_JIT:
+        return exported
+    exported._cache = CodeCache(function, "python")
+    if _EXPORTED:
+        link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
+    return exported
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function at its first call, and keep the result on disk. It runs without the interpreter's lock."""
+    return _compiled(function)
+
+
+def brief(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for what is called for each event: it keeps the interpreter's lock.
+
+    Another thread that took it meanwhile would keep it for longer than the call takes.
+    """
+    return _compiled(function, nogil=False)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for a short function that becomes a part of its callers."""
+    return _compiled(function, forceinline=True)
+
+
+def fused(function: Callable[..., Any]) -> Any:
+    """Like `inlined`, where a product and a sum may be one instruction, which rounds once.
+
+    A division by zero gives an infinity, not an error: loops with divisions vectorise.
+    """
+    return _compiled(function, forceinline=True, error_model="numpy", fastmath={"contract"})
+
+
+def view(function: Callable[..., Any]) -> Any:
+    """Like `inlined`, for a function that gives an array."""
+    return _compiled(function, forceinline=True, _nrt=True)
+
+
+def allocating(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for a function that makes arrays, whose references numba counts."""
+    return _compiled(function, _nrt=True)
+
+
+def reduction(function: Callable[..., Any]) -> Any:
+    """Like `kernel`, for sums over long arrays: terms may be added in any order, so the processor adds several at once.
+
+    Equal input gives equal bits on one machine. A division by zero gives an infinity, not an error.
+    """
+    return _compiled(function, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+
+
+class _Plain:
+    """Where nothing is compiled: what `apart` gives, and `call` takes."""
+
+    functions: ClassVar[dict[int, Callable[..., Any]]] = {}
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.address = id(function)
+        self.functions[self.address] = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        """As a kernel that takes numbers alone is called."""
+        return self.functions[self.address](*arguments)
+
+
+ADDRESSES = (types.int64,) * 8
+
+
+@functools.cache
+def apart(function: Callable[..., Any], n_arguments: int) -> Any:
+    """Compile a function of integers, to be called by its `address` with `call`: its callers compile without it.
+
+    The code of all that a function calls is made a part of it, and is optimised again with it, at each level.
+    """
+    if numba.config.DISABLE_JIT:
+        return _Plain(function)
+    compiled = CFunc(function, (ADDRESSES[:n_arguments], types.void), {}, {}, **_EXPORTED)
+    compiled._cache = CodeCache(function, "address")
+    compiled.compile()
+    return compiled
+
+
+def _typed_call(_: Any, address: Any, arguments: Any) -> Any:
+    """Call what is `apart`: its address, and a tuple of integers."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        integer = context.get_value_type(types.int64)
+        function = ir.FunctionType(ir.VoidType(), [integer] * len(arguments))
+        pointer = builder.inttoptr(values[0], function.as_pointer())
+        builder.call(pointer, [builder.extract_value(values[1], i) for i in range(len(arguments))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, arguments), codegen
+
+
+def _plain_call(address: int, arguments: tuple[int, ...]) -> None:
+    _Plain.functions[int(address)](*arguments)
+
+
+call: Any = _plain_call if numba.config.DISABLE_JIT else intrinsic(_typed_call)

@@ -1,0 +1,176 @@
+"""Where two vectors become one: the point between them at which least is lost, exact or from a table.
+
+Vector b with coefficients of size r and vector i with coefficients of size 1, their angle's cosine c, become
+z = h v_b + (1 - h) v_i; with L = ln k(v_b, v_i) the square norm of what z takes over is
+r^2 e^(2 L (1 - h)^2) + e^(2 L h^2) + 2 r c e^(L ((1 - h)^2 + h^2)), largest at some h in [1/2, 1] for r >= 1.
+
+Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012; Glasmachers and Qaadan, "Speeding up
+budgeted stochastic gradient descent SVM training with precomputed golden section search", 2018.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.core.cache import cache_folder
+from streamsvm.core.jit import fused, inlined, kernel
+from streamsvm.core.math import ONE, TWO, ZERO, exp_below
+from streamsvm.core.simd import u
+
+# The table has so many points along m in [1/2, 1] and along kappa in [0, 1].
+GRID = 400
+LARGEST_RATIO = 1e6
+# Beyond these all is lost, or the smaller does not matter; products stay within float32.
+MOST_FAR, MOST_RATIO = np.float32(1e6), np.float32(1e6)
+
+
+@inlined
+def ratio_of(larger, smaller):
+    """How many times the larger is the smaller, within bounds: beyond, the smaller does not matter."""
+    return min(larger / smaller, LARGEST_RATIO) if smaller > 0.0 else LARGEST_RATIO
+
+
+@inlined
+def kept(h, ratio, cosine, log_kappa):
+    """The square norm of what is taken over."""
+    large, small = math.exp(log_kappa * (1.0 - h) * (1.0 - h)), math.exp(log_kappa * h * h)
+    return ratio * ratio * large * large + small * small + 2.0 * ratio * cosine * large * small
+
+
+@inlined
+def nearly_kept(h, ratio, cosine, log_kappa):
+    """The same to single precision: |r e^(L (1 - h)^2)|, e^(L h^2), and the square norm of both together."""
+    g = 1.0 - h
+    large, small = ratio * exp_below(log_kappa * g * g), exp_below(log_kappa * h * h)
+    return large, small, large * large + small * small + 2.0 * cosine * large * small
+
+
+@inlined
+def degradation(h, ratio, cosine, log_kappa):
+    """The square norm of what is lost: |r phi(v_b) + phi(v_i)|^2 less what is kept, summed by parts of one sign."""
+    large, small = log_kappa * (1.0 - h) * (1.0 - h), log_kappa * h * h
+    lost = -ratio * ratio * math.expm1(2.0 * large) - math.expm1(2.0 * small)
+    return lost + 2.0 * ratio * cosine * (math.exp(log_kappa) - math.exp(large + small))
+
+
+@fused
+def near_loss(square, product, far):
+    """A number by which pairs compare as by `degradation`: with q the number, q / (1 + q) is .8 to 1.3 of it.
+
+    For the square r^2 of the ratio, the product r c, and far = -log_kappa, in float32; loops over it vectorise. Where
+    the two are near, what is lost is 2 far r^2 (1 - c^2 + far) / (r^2 + 1 + 2 r c) to the second order in far.
+    """
+    far, product = far if far < MOST_FAR else MOST_FAR, product if product < MOST_RATIO else MOST_RATIO
+    square = square if square < MOST_RATIO * MOST_RATIO else MOST_RATIO * MOST_RATIO
+    turned = square - product * product
+    turned = turned if turned > ZERO else ZERO
+    return TWO * far * (turned + far * square) / (square + ONE + TWO * product)
+
+
+@kernel
+def golden_section(ratio, cosine, log_kappa):
+    """The best h by golden section search, around the best of nine points."""
+    best = 8
+    for i in range(8):
+        if kept(0.5 + i / 16.0, ratio, cosine, log_kappa) > kept(0.5 + best / 16.0, ratio, cosine, log_kappa):
+            best = i
+    low, high = max(0.5, 0.5 + (best - 1) / 16.0), min(1.0, 0.5 + (best + 1) / 16.0)
+    share = 0.5 * (math.sqrt(5.0) - 1.0)
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = kept(left, ratio, cosine, log_kappa), kept(right, ratio, cosine, log_kappa)
+    while high - low > 1e-8:
+        if at_left >= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = kept(left, ratio, cosine, log_kappa)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = kept(right, ratio, cosine, log_kappa)
+    h = 0.5 * (low + high)
+    # A maximum at the end of the range is not inside any bracket.
+    return 1.0 if kept(1.0, ratio, cosine, log_kappa) > kept(h, ratio, cosine, log_kappa) else h
+
+
+@kernel
+def refine(h, ratio, cosine, log_kappa):
+    """A better h, by Newton's method from the best of a few points: h is the best if the cosine is 1."""
+    first, k = h, log_kappa
+    large, small, best = nearly_kept(h, ratio, cosine, k)
+    for i in range(1, 5):
+        start = first + 0.25 * i * (1.0 - first)
+        at_large, at_small, value = nearly_kept(start, ratio, cosine, k)
+        if value > best:
+            h, large, small, best = start, at_large, at_small, value
+    for _ in range(3):
+        g, cross, turn = 1.0 - h, 2.0 * cosine * large * small, k * (4.0 * h - 2.0)
+        large, small = large * large, small * small
+        slope = -4.0 * k * g * large + 4.0 * k * h * small + turn * cross
+        curve = large * (16.0 * k * k * g * g + 4.0 * k) + small * (16.0 * k * k * h * h + 4.0 * k)
+        curve += cross * (turn * turn + 4.0 * k)
+        if not curve < 0.0:
+            break
+        after = min(max(h - slope / curve, 0.5), 1.0)
+        large, small, value = nearly_kept(after, ratio, cosine, k)
+        if not value > best:
+            break
+        h, best = after, value
+    return h
+
+
+@kernel
+def fill_table(table):
+    """The table of the best h for cosine 1.
+
+    Entry (i, j) is for m = r / (1 + r) = 1/2 + i / 2 / (GRID - 1) and kappa = j / (GRID - 1).
+    """
+    for i in range(GRID):
+        share = 0.5 + 0.5 * i / (GRID - 1)
+        for j in range(GRID):
+            kappa = max(j / (GRID - 1), 1e-30)
+            if i == GRID - 1:
+                table[i, j] = 1.0
+            elif j == GRID - 1:
+                table[i, j] = share  # nothing is lost anywhere; this is where h tends to
+            else:
+                table[i, j] = golden_section(share / (1.0 - share), 1.0, math.log(kappa))
+
+
+@inlined
+def look_up(table, share, kappa):
+    """The best h for a share in [1/2, 1] and kappa in [0, 1], linear between the points of the table."""
+    # Written so that what is not a number does not lead out of the table either.
+    share, kappa = (share if 0.5 <= share <= 1.0 else 1.0), (kappa if 0.0 <= kappa <= 1.0 else 1.0)
+    x, y = (2.0 * share - 1.0) * (GRID - 1), kappa * (GRID - 1.0)
+    i, j = min(int(x), GRID - 2), min(int(y), GRID - 2)
+    x, y = x - i, y - j
+    i, j = u(i), u(j)
+    low = table[i, j] + y * (table[i, j + u(1)] - table[i, j])
+    high = table[i + u(1), j] + y * (table[i + u(1), j + u(1)] - table[i + u(1), j])
+    return low + x * (high - low)
+
+
+@functools.cache
+def table() -> NDArray[np.float32]:
+    """The table all learners share, kept on disk once it is computed."""
+    path = cache_folder() / "merging.npy"
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        found: NDArray[np.float32] = np.load(path, allow_pickle=False)
+        if found.shape == (GRID, GRID) and found.dtype == np.float32:
+            return found
+    computed = np.zeros((GRID, GRID), np.float32)
+    fill_table(computed)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(part, "wb") as file:
+            np.save(file, computed)
+        os.replace(part, path)
+    except OSError:  # it is computed anew next time
+        part.unlink(missing_ok=True)
+    return computed

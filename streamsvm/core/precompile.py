@@ -1,0 +1,215 @@
+"""First use on a machine: what must be compiled is, in several processes side by side, and is kept on disk."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numba.core import event
+
+from streamsvm.core.cache import cache_folder, can_keep, one_at_a_time
+from streamsvm.core.clock import compiling
+from streamsvm.core.entry_points import Entry, Listener
+
+logger = logging.getLogger(__name__)
+
+JOBS = "STREAMSVM_JOBS"
+"""The environment variable that says in how many processes to compile; by default in as many as there are cores."""
+
+# Another process is worth its start where it has so many functions to compile.
+_LEAST_SHARE = 20
+_SAY_EVERY_S = 5.0
+
+_ready: set[str] = set()
+
+
+def prepare(entries: Sequence[Entry], jobs: int | None = None) -> None:
+    """Have entries compiled, and kept on disk; those that are there already are left for later.
+
+    Parameters
+    ----------
+    entries
+        What is going to be called.
+    jobs
+        In how many processes; None: see `JOBS`. Where another process cannot be started, this one does it all.
+    """
+    # Rows come often in small batches: the disk is asked once.
+    cold = [entry for entry in entries if entry.name not in _ready and not entry.is_compiled]
+    if cold:
+        with compiling(), one_at_a_time(_say_waiting):
+            cold = [entry for entry in cold if not entry.is_compiled]
+            if cold:
+                _compile(cold, jobs)
+    _ready.update(entry.name for entry in entries)
+
+
+def _compile(cold: Sequence[Entry], jobs: int | None) -> None:
+    shares = _shares(cold, (jobs or _jobs()) if can_keep() else 1)  # what others compile is found on disk
+    progress = _Progress(len(set[str]().union(*(entry.reached() for entry in cold))))
+    others = [_Other(share, progress) for share in shares[1:]]
+    try:
+        _Current.progress = progress
+        for entry in shares[0]:
+            entry.compile()
+        for other in others:
+            other.wait()
+    finally:
+        _Current.progress = None
+        for other in others:
+            other.stop()
+        progress.close()
+
+
+def _jobs() -> int:
+    asked = os.environ.get(JOBS, "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(int(asked), 1) if asked.isdecimal() else cores
+
+
+def _shares(entries: Sequence[Entry], jobs: int) -> list[list[Entry]]:
+    """Entries for each process: the largest first, to the one that has least to do."""
+    sizes = {entry.name: len(entry.reached()) for entry in entries}
+    jobs = max(min(jobs, len(entries), sum(sizes.values()) // _LEAST_SHARE), 1)
+    shares: list[list[Entry]] = [[] for _ in range(jobs)]
+    reached: list[set[str]] = [set() for _ in range(jobs)]
+    for entry in sorted(entries, key=lambda entry: -sizes[entry.name]):
+        least = min(range(jobs), key=lambda i: len(reached[i] | entry.reached()))
+        shares[least].append(entry)
+        reached[least] |= entry.reached()
+    return [share for share in shares if share]
+
+
+def _import_path() -> list[str]:
+    """Where another process finds the modules of this one: not in its working directory, unless this one does."""
+    places = [os.path.abspath(place) for place in sys.path]
+    package = str(Path(__file__).resolve().parents[2])
+    return places if package in map(os.path.realpath, places) else [package, *places]
+
+
+def _say(text: str, *arguments: object) -> None:
+    """Log a line, or write it to standard error where nobody has set up logging: something takes long."""
+    package = logging.getLogger("streamsvm")
+    if package.hasHandlers() or package.level != logging.NOTSET:
+        logger.info(text, *arguments)
+    elif sys.stderr is not None:
+        print(f"streamsvm: {text % arguments}", file=sys.stderr, flush=True)
+
+
+def _say_waiting() -> None:
+    _say("waiting for another process that compiles the kernels")
+
+
+class _Said:
+    """Whether it was said that this process compiles."""
+
+    done = False
+
+
+def _say_compiling(total: int | None = None) -> None:
+    """Say once why this takes a while."""
+    if _Said.done:
+        return
+    _Said.done = True
+    what = "kernels" if total is None else f"{total} functions"
+    if can_keep():
+        _say(
+            "compiling %s, once on this machine (some 15 s for the default classifier); kept in %s",
+            what,
+            cache_folder(),
+        )
+    else:
+        _say("compiling %s (some 15 s for the default classifier)", what)
+
+
+class _Other:
+    """Another process that compiles."""
+
+    def __init__(self, entries: Sequence[Entry], progress: _Progress) -> None:
+        self._progress = progress
+        names = [entry.name for entry in entries]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path())}
+        command = [sys.executable, "-P", "-m", "streamsvm.core.entry_points", *names]
+        self._process: subprocess.Popen[str] | None = None
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        except OSError:
+            return  # what it was to compile is compiled when it is called
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, lines: Any) -> None:
+        for line in lines:
+            self._progress.done(line.strip())
+
+    def wait(self) -> None:
+        if self._process is not None:
+            self._reader.join()
+            self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+
+class _Progress:
+    """Says what is compiled, and how much is left: as a bar on a terminal, else in the log."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._lock = total, set[str](), threading.Lock()
+        self._said = time.monotonic()
+        self._bar: Any = None
+        if sys.stderr is not None and sys.stderr.isatty() and logging.getLogger("streamsvm").level <= logging.INFO:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc="compiling, once on this machine", unit=" functions", leave=False)
+        else:
+            _say_compiling(total)
+
+    def done(self, name: str) -> None:
+        """One of them is done, by whichever process."""
+        with self._lock:
+            if name in self._done:
+                return
+            self._done.add(name)
+            n = min(len(self._done), self._total)
+            if self._bar is not None:
+                self._bar.set_postfix_str(name, refresh=False)
+                self._bar.update(n - self._bar.n)
+            elif time.monotonic() - self._said > _SAY_EVERY_S:
+                self._said = time.monotonic()
+                _say("%d of %d functions are compiled", n, self._total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Current:
+    """Who is told of what this process compiles."""
+
+    progress: _Progress | None = None
+
+
+def _tell(name: str) -> None:
+    if _Current.progress is not None:
+        _Current.progress.done(name)
+    else:
+        _say_compiling()
+
+
+event.register("numba:compile", Listener(_tell))  # type: ignore[no-untyped-call]

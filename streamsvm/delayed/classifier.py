@@ -1,0 +1,381 @@
+"""A River classifier whose labels come later, by key."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from river import base
+
+from connectors.events import LateLabels
+from connectors.times import scaled, seconds_of
+from streamsvm.adjusting import Adjustable
+from streamsvm.decide.deciding import DecidingClassifier
+from streamsvm.decide.decisions import Decisions
+from streamsvm.decide.learner import PredictsSets
+from streamsvm.decide.sets import AllSets, LabelSets, labels_in
+from streamsvm.delayed.join import Answer, Events, Join
+from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
+from streamsvm.delayed.models import OtherModel, OwnModel, is_own
+from streamsvm.delayed.store import Store
+from streamsvm.features.datetimes import names_of_times, notice, with_times
+from streamsvm.labels import as_label
+from streamsvm.locks import Lock, locked
+from streamsvm.parameters import check_number
+
+logger = logging.getLogger(__name__)
+
+
+class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+    """Any classifier, around which events wait for their labels: predicted now by key, learned when the label comes.
+
+    What is learned is what was predicted on: the features are kept with the key, and need not be there again. A label
+    may come in any order, and before its event. Calls without a key go to the classifier as they are.
+
+    Events wait in arrays for classifiers of this package, some 300 bytes for 20 numbers, and as their own dicts for
+    others.
+
+    Thread-safe around a classifier of this package: any number of threads may predict with one model while others
+    learn; each call gives what it would give by itself.
+
+    Parameters
+    ----------
+    model
+        The classifier.
+    wait
+        How long an event waits for its label: a timedelta, or seconds, of the times that events come with. None: for as
+        long as there is room. A label that comes later is counted, and not learned.
+    on_timeout
+        The class as which an event is learned whose label did not come in time; None learns nothing.
+    most
+        So many events may wait; then the oldest is dropped.
+    most_bytes
+        So much memory they may take.
+    relearn_corrections
+        Whether a second label of an event, where it is another one, is learned too; the first is not unlearned.
+    folder
+        A directory where events wait on disk, for learners of this package, also those with costs; some 100 bytes of
+        each stay in memory. None: they wait in memory.
+
+    Examples
+    --------
+    >>> from streamsvm import CPMClassifier, DelayedClassifier
+    >>> model = DelayedClassifier(CPMClassifier())
+    >>> for i in range(100):
+    ...     _ = model.predict_one({"size": i % 10}, key=f"order-{i}")
+    ...     if i >= 20:
+    ...         model.learn_one(f"order-{i - 20}", "large" if i % 10 > 4 else "small")
+    >>> model.predict_one({"size": 9}), model.n_pending
+    ('large', 20)
+
+    Sets of labels (`predict_set_one`) of one coverage follow what had been predicted of events whose labels come:
+
+    >>> for i in range(100, 500):
+    ...     _ = model.predict_set_one({"size": i % 10}, coverage=0.9, key=f"order-{i}")
+    ...     model.learn_one(f"order-{i - 20}", "large" if (i - 20) % 10 > 4 else "small")
+    >>> model.predict_set_one({"size": 0}, coverage=0.9, key="another")
+    {'small'}
+
+    It gives what River's evaluation with a delay gives:
+
+    >>> from river import datasets, evaluate, metrics
+    >>> events = ((x, y, {"key": i}) for i, (x, y) in enumerate(datasets.Phishing()))
+    >>> evaluate.progressive_val_score(events, DelayedClassifier(CPMClassifier()), metrics.Accuracy(), delay=100)
+    Accuracy: 86.61%
+    """
+
+    def __init__(
+        self,
+        model: base.Classifier,
+        wait: timedelta | float | None = None,
+        on_timeout: Any = None,
+        most: int = 1_000_000,
+        most_bytes: int = 1 << 30,
+        relearn_corrections: bool = False,
+        folder: str | None = None,
+    ) -> None:
+        self.model, self.wait, self.on_timeout, self.most = model, wait, on_timeout, most
+        self.most_bytes, self.relearn_corrections, self.folder = most_bytes, relearn_corrections, folder
+        check_number("most", most, 1, whole=True)
+        check_number("most_bytes", most_bytes, 1, whole=True)
+        self._join: Join | None = None
+        self._timed: set[Hashable] = set()  # names of datetimes, of which was said how they are learned
+        self._sets, self._lock = AllSets(), Lock()
+        self._keys, self._key_notice = KeyExamples(), ""
+        # What decides by costs around a classifier of this package is none of its business: it learns as without.
+        self._deciding = model if isinstance(model, DecidingClassifier) and is_own(model.model) else None
+        own = model if self._deciding is None else self._deciding.model
+        self._asked = OwnModel(own, proba=True) if is_own(own) else OtherModel(model)
+        if folder is not None and isinstance(self._asked, OtherModel):
+            raise ValueError(
+                f"folder {folder!r}: events wait on disk for learners of this package alone, not for "
+                f"{type(model).__name__}: leave out the folder"
+            )
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        from river import linear_model, naive_bayes
+
+        yield {"model": linear_model.LogisticRegression()}
+        yield {"model": naive_bayes.GaussianNB(), "wait": 5.0}  # type: ignore[no-untyped-call]
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The classes known, in order of first arrival."""
+        return list(self._asked.classes)
+
+    # Events and labels ------------------------------------------------------------------------------------------------
+
+    def predict_one(self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any) -> Any:
+        """The most probable label; with a key the event waits for its label from now on.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        key
+            What its label will come with: a text, a whole number, or any value of these; 17 and "17" are the same.
+        time
+            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
+        """
+        if key is None:
+            return self.model.predict_one(x, **kwargs)
+        return self._predict(x, key, time, proba=False)[0]
+
+    def predict_proba_one(
+        self, x: dict[Hashable, Any], key: Any = None, time: Any = None, **kwargs: Any
+    ) -> dict[Any, float]:
+        """The probability of each label; with a key the event waits for its label from now on.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        key
+            What its label will come with, as for `predict_one`.
+        time
+            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
+        """
+        if key is None:
+            return self.model.predict_proba_one(x, **kwargs)
+        return self._predict(x, key, time, proba=True)[1]
+
+    @locked
+    def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
+        """The sets of a coverage, of which there is one here: it says what is kept with the events that wait.
+
+        Parameters
+        ----------
+        coverage
+            The share of labels that are to be in their sets, between 0 and 1.
+        by_class
+            Whether it is to hold for each class by itself.
+
+        Raises
+        ------
+        ValueError
+            Where another was asked for before.
+        """
+        join = self._joined()
+        sets = join.decisions.sets or self._sets.of(coverage, by_class, self.classes_)
+        if (sets.coverage, sets.by_class) != (coverage, by_class):
+            raise ValueError(
+                f"sets of coverage {sets.coverage:g}{' by class' if sets.by_class else ''} were asked for before, and "
+                "events wait with these: take another DelayedClassifier for others"
+            )
+        join.decisions.sets = sets
+        return sets
+
+    def predict_set_one(
+        self,
+        x: dict[Hashable, Any],
+        coverage: float = 0.9,
+        by_class: bool = False,
+        key: Any = None,
+        time: Any = None,
+        **kwargs: Any,
+    ) -> set[Any]:
+        """Labels of which the true one is one, in a wanted share of events; key and time as for `predict_one`.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        coverage
+            That share, between 0 and 1: the same one at each call, as `label_sets` has it.
+        by_class
+            Whether it is to hold for the events of each class by themselves; the same at each call, too.
+        key
+            What its label will come with, as for `predict_one`.
+        time
+            The event's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
+
+        Returns
+        -------
+        set
+            The most probable label, and all that are probable enough; empty as long as nothing has been learned.
+
+        Raises
+        ------
+        ValueError
+            Where sets of another coverage were asked for before.
+        NotImplementedError
+            Where the classifier knows no probabilities.
+        """
+        if key is None:
+            return super().predict_set_one(x, coverage, by_class, **kwargs)
+        with self._lock:
+            self.label_sets(coverage, by_class)
+            members = self._ask(x, key, time).decided.members
+            return set() if members is None else set(labels_in(members[0], self._asked.classes))
+
+    def learn_one(self, x: Any, y: Any, key: Any = None, time: Any = None, **kwargs: Any) -> None:
+        """Learn the label of an event that waits, or that will come.
+
+        Parameters
+        ----------
+        x
+            The key; or the features of an event, where `key` is given (then they are not looked at: what was predicted
+            on is learned) or where nothing waits.
+        y
+            The label.
+        key
+            The key, where it is not given first.
+        time
+            The label's time, in seconds or as a datetime (UTC without a zone); by default the newest that was given.
+        kwargs
+            Passed on to the classifier, where there is no key.
+
+        Raises
+        ------
+        ValueError
+            For a label that is None or NaN.
+        """
+        y = as_label(y)
+        if key is None and x is None:
+            raise TypeError("give the key of an event or its features: both are None")
+        if key is None and isinstance(x, dict):
+            if self._deciding is not None:
+                with self._lock:
+                    self._deciding._number(self._asked.classes)
+            self.model.learn_one(x, y, **kwargs)
+            return
+        with self._lock:
+            join = self._joined()
+            moment = self._moment(time, join)
+            labels = LateLabels([y], [], [moment], np.zeros(1, np.int64))
+            keys = [key_text(x if key is None else key)]
+            join.step(_NO_EVENTS, labels, keys)
+            if refused := self._refused():
+                raise ValueError(refused[0])
+            self._keys.add([], [], keys, [moment])
+            if not self._key_notice and join.counts.labels == MANY_LABELS:
+                self._key_notice = self._keys.notice(join.totals())
+                if self._key_notice:
+                    logger.warning("%s", self._key_notice)
+
+    @locked
+    def _predict(self, x: dict[Hashable, Any], key: Any, time: Any, *, proba: bool) -> tuple[Any, dict[Any, float]]:
+        asked = self._asked
+        if isinstance(asked, OtherModel):
+            asked.with_proba = proba
+        answer = self._ask(x, key, time)
+        code = int((answer.codes if answer.decided.decisions is None else answer.decided.decisions)[0])
+        label = asked.classes[code] if code >= 0 else None
+        if isinstance(asked, OtherModel):
+            return label, asked.last
+        shares = [] if answer.probas is None else answer.probas[0].tolist()
+        return label, dict(zip(asked.classes, shares, strict=False))
+
+    def _ask(self, x: dict[Hashable, Any], key: Any, time: Any) -> Answer:
+        """What is predicted of an event, which waits from now on."""
+        join = self._joined()
+        if isinstance(self._asked, OtherModel):
+            self._asked.with_proba |= bool(self._sets)
+        elif (timed := with_times(x)) is not None:
+            self._say_times(x)
+            x = timed
+        keys, moments = [key_text(key)], np.array([self._moment(time, join)])
+        self._keys.add(keys, moments, [], [])
+        events = Events([x], keys, moments, np.zeros((1, 0), np.int64))
+        [answer], _ = join.step(events, _NO_LABELS, [])
+        for reason in self._refused():
+            logger.warning("%s", reason)
+        return answer
+
+    def _refused(self) -> list[str]:
+        """Why labels were not learned that came with the last call, or were waiting for it."""
+        return self._asked.take_refused() if isinstance(self._asked, OwnModel) else []
+
+    def _say_times(self, x: dict[Hashable, Any]) -> None:
+        """Say once of each name how its datetimes are learned: the classifier gets features of them."""
+        for name in names_of_times(x):
+            if name not in self._timed:
+                self._timed.add(name)
+                logger.warning("%s", notice(name).text)
+
+    def _joined(self) -> Join:
+        if self._join is None:
+            wait = self.wait.total_seconds() if isinstance(self.wait, timedelta) else self.wait
+            self._keys.wait_ms = wait_ms = None if wait is None else round(wait * 1000)
+            store = Store(
+                wait_ms=wait_ms,
+                most=self.most,
+                most_bytes=self.most_bytes,
+                keeps_objects=isinstance(self._asked, OtherModel),
+                relearns=self.relearn_corrections,
+                folder=None if self.folder is None else Path(self.folder),
+            )
+            decisions = None if self._deciding is None else Decisions(costs=self._deciding._costs)
+            self._join = Join(store, self._asked, on_timeout=self.on_timeout, decisions=decisions)
+        return self._join
+
+    def _moment(self, time: Any, join: Join) -> int:
+        """A time in milliseconds."""
+        if time is None:
+            return join.store.clock
+        return scaled(seconds_of(time), "s")
+
+    @property
+    def notices(self) -> list[str]:
+        """What is strange about the features and labels of the classifier, and keys that never match."""
+        return [*getattr(self.model, "notices", []), *filter(None, [self._key_notice])]
+
+    # How it stands ----------------------------------------------------------------------------------------------------
+
+    @property
+    def n_pending(self) -> int:
+        """How many events wait for their label."""
+        return 0 if self._join is None else self._join.store.n_waiting
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What became of events and labels so far: labels, answered, late, repeated, corrected, doubles, expired,
+        waiting, early, orphans, dropped."""
+        return {} if self._join is None else self._join.totals()
+
+
+_NO_EVENTS = Events([], [], np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+_NO_LABELS = LateLabels([], [], [], np.zeros(0, np.int64))

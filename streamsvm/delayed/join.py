@@ -1,0 +1,570 @@
+"""Events and labels in one order: events are predicted when they come, and learned when their labels do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.events import Features, LateLabels
+from connectors.held import Coded, Texts
+from streamsvm.decide.decisions import Decided, Decisions, Rows
+from streamsvm.delayed import label_join as kernels
+from streamsvm.delayed.rows import Objects, Packed, in_order, stacked, taken
+from streamsvm.delayed.store import Settled, Store
+from streamsvm.features.space import Floats, Ints
+
+_NOTES = 2  # numbers that are kept beside probabilities, at most: the decision and the alarm
+HOW = ("in time", "late", "timeout")
+"""How an event came by its label."""
+IN_TIME, LATE, TIMEOUT = range(len(HOW))
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a model is asked for many rows, one after the other.
+
+    Parameters
+    ----------
+    features
+        The rows.
+    labels
+        Which class each is learned as, None where it is only predicted.
+    predicted
+        Whether each is predicted.
+    times
+        The times of their events, in milliseconds.
+    memories, apart
+        As `run_batch` of the learners takes them.
+    """
+
+    features: Any
+    labels: Sequence[Any]
+    predicted: NDArray[np.bool_]
+    times: Ints
+    memories: Ints
+    apart: Ints
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a model says of rows.
+
+    Parameters
+    ----------
+    codes, scores
+        Class numbers, -1 for none, and their probabilities.
+    probas
+        Those of all classes, where they are wanted; NaN where there are none.
+    slots
+        Where the events wait, -1 for those that do not; empty where nobody has said.
+    decided
+        What is decided about the events.
+    """
+
+    codes: Ints
+    scores: Floats
+    probas: Floats | None = None
+    slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    decided: Decided = field(default_factory=Decided)
+
+
+class Model(Protocol):
+    """What the join needs of a model."""
+
+    @property
+    def memory_size(self) -> int:
+        """How many numbers it remembers of the moment of a prediction."""
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether probabilities of all classes are kept with events."""
+
+    @property
+    def classes(self) -> Sequence[Any]:
+        """All classes so far; answers are indices into it."""
+
+    def run(self, asked: Asked) -> Answer:
+        """Predict and learn rows in turn."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """Events and their labels, in the order in which they found each other.
+
+    Parameters
+    ----------
+    labels
+        What came.
+    slots
+        The number of each event, in order of arrival.
+    codes, scores
+        What had been predicted.
+    keys, origins
+        Of the events; keys where they are wanted.
+    lags
+        How many milliseconds after its event each label came.
+    how
+        In time, late, or not at all.
+    after
+        How many events of the same step had come before each.
+    held
+        Where probabilities were wanted, these and what had been decided, as `Decisions.packed` has it; empty where
+        nothing is known of an event any more.
+    weights
+        What the costs of each label are multiplied by.
+    """
+
+    labels: Coded
+    slots: Ints
+    codes: Ints
+    scores: Floats
+    keys: list[str]
+    origins: Ints
+    lags: Ints
+    how: Coded
+    after: Ints
+    held: list[Floats]
+    weights: Floats
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def came(self) -> NDArray[np.bool_]:
+        """Which labels came at all."""
+        came: NDArray[np.bool_] = self.how.codes != TIMEOUT
+        return came
+
+    @classmethod
+    def of(cls, parts: Sequence[Joined], n_origins: int) -> Joined:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        none, places = np.zeros(0, np.int64), np.zeros((0, n_origins), np.int64)
+        nobody = Coded(none, ()), none, none, np.zeros(0), list[str](), places, none, Coded(none, HOW)
+        nothing = cls(*nobody, none, [], np.zeros(0))
+        return cls(**{name: _together([getattr(part, name) for part in (nothing, *parts)]) for name in cls.__slots__})
+
+
+def _together(columns: Sequence[Any]) -> Any:
+    """Columns of one kind, one after the other."""
+    if isinstance(columns[0], Coded):
+        return Coded.one_after_the_other(columns)
+    return list(chain(*columns)) if isinstance(columns[0], list) else np.concatenate(columns)
+
+
+@dataclass(slots=True)
+class Events:
+    """Events that come.
+
+    Parameters
+    ----------
+    features
+        Their rows.
+    keys, times
+        One each; times in milliseconds since 1970.
+    origins
+        Numbers that tell where each came from, shape (n, k).
+    """
+
+    features: Features
+    keys: Sequence[str]
+    times: Ints
+    origins: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came, since the beginning.
+
+    Parameters
+    ----------
+    labels
+        Labels that came.
+    answered
+        Events that had their label in time.
+    late
+        Labels of events that had waited too long: counted, and not learned.
+    repeated, corrected
+        Labels of events that had theirs: the same, and others.
+    doubles
+        Events with the key of one that was there: predicted, and not waited for.
+    expired
+        Events that waited too long.
+    """
+
+    labels: int = 0
+    answered: int = 0
+    late: int = 0
+    repeated: int = 0
+    corrected: int = 0
+    doubles: int = 0
+    expired: int = 0
+
+
+FATES = ("", "answered", "doubles", "answered", "", "late", "repeated", "corrected", "corrected")
+"""How what becomes of events and labels is counted."""
+
+_FOUND = np.isin(np.arange(len(FATES)), (kernels.MEETS, kernels.JOINS, kernels.COMES_LATE))
+
+
+class Join:
+    """Predicts events when they come, and has each learned, as it was seen, when its label comes.
+
+    Parameters
+    ----------
+    store
+        Where events wait.
+    model
+        What predicts and learns.
+    learn
+        False only predicts.
+    on_timeout
+        The class of events whose label did not come, which are learned as such when their time is up; None for none.
+    decisions
+        What is decided about events: it follows labels in the order in which these find their events, by what was
+        probable when the event was predicted.
+
+    Attributes
+    ----------
+    tells_keys
+        Whether the keys of what found each other are wanted.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        model: Model,
+        *,
+        learn: bool = True,
+        on_timeout: Any = None,
+        decisions: Decisions | None = None,
+    ) -> None:
+        self.store, self.model, self.learn, self.on_timeout = store, model, learn, on_timeout
+        self.decisions = decisions or Decisions()
+        self.counts, self.tells_keys = Counts(), True
+
+    def totals(self) -> dict[str, int]:
+        """All counts, and how many wait."""
+        store = self.store
+        now = {
+            "waiting": store.n_waiting,
+            "early": store.n_early,
+            "orphans": store.n_orphans,
+            "dropped": store.n_dropped,
+        }
+        return asdict(self.counts) | now
+
+    def step(self, events: Events, late: LateLabels, late_keys: Sequence[str]) -> tuple[list[Answer], Joined]:
+        """Take events and labels, in turn: what is predicted, in parts, and what found each other."""
+        n, m, store, keys = len(events), len(late), self.store, Texts.of(events.keys)
+        place = late.places_of_events(n)
+        is_label = np.ones(n + m, bool)
+        is_label[place] = False
+        label_place = np.flatnonzero(is_label)
+        digests, times = np.empty((n + m, 2), np.uint64), np.empty(n + m, np.int64)
+        numbers = np.full(n + m, -1)
+        digests[place], digests[label_place] = store.digests(keys), store.digests(late_keys)
+        times[place], times[label_place] = events.times, np.asarray(late.times, np.int64)
+        numbers[label_place] = store.numbers(late.labels)
+        self.counts.labels += m
+        of_event, of_label = np.full(n + m, -1), np.full(n + m, -1)
+        of_event[place], of_label[label_place] = np.arange(n), np.arange(m)
+        may_meet = n and (m or store.n_early)  # an event the label that came before it
+        of_step = _Labels.of(late.labels, store.labels if may_meet else (), self.on_timeout)
+        answers, joined = [], []
+        rows = store.packed(events.features, n)
+        sizes = np.zeros(n + m, np.int64)
+        sizes[place] = store.sizes(rows, keys, self.model.memory_size + _NOTES * self.model.tells_all)
+        class_bytes = 8 * self.model.tells_all
+        for settled in store.settle(digests, times, numbers, sizes, class_bytes):
+            part = slice(settled.first, settled.end)
+            n_before = int((of_event[: settled.first] >= 0).sum())
+            work = _Part(self, settled, events, (rows, keys), of_event[part], of_label[part], of_step, late_keys)
+            answers.append(work.run())
+            joined.append(work.report(n_before))
+        store.trim()
+        return answers, Joined.of(joined, store.n_origins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """All labels that events of a step may have: those that come in it, those known before it, and others.
+
+    Parameters
+    ----------
+    codes
+        Of those that come.
+    known
+        The first of those known before, by their numbers.
+    none, timeout
+        That of no label, and that of events that have waited in vain.
+    values
+        All of them.
+    """
+
+    codes: Ints
+    known: int
+    none: int
+    timeout: int
+    values: list[Any]
+
+    @classmethod
+    def of(cls, given: Sequence[Any], known: Sequence[Any], on_timeout: Any) -> _Labels:
+        came = Coded.of(given)
+        n = len(came.values)
+        return cls(came.codes, n + 2, n, n + 1, [*came.values, None, on_timeout, *known])
+
+
+class _Part:
+    """Some events and labels in turn, of which the store has found what becomes of them."""
+
+    def __init__(
+        self,
+        join: Join,
+        settled: Settled,
+        events: Events,
+        packed: tuple[Packed | Objects, Texts],
+        of_event: Ints,
+        of_label: Ints,
+        labels: _Labels,
+        late_keys: Sequence[str],
+    ) -> None:
+        self._join, self._store, self._settled, self._events = join, join.store, settled, events
+        self._of_event, self._of_label, self._all, self._late_keys = of_event, of_label, labels, late_keys
+        self._packed, fates, slots = packed, settled.fates, settled.slots
+        self._left_before = settled.left_before - settled.first
+        self._asks = of_event >= 0
+        self._new = self._asks & (fates != kernels.DOUBLE)
+        early = fates == kernels.COMES_EARLY
+        self._first_new = int(slots[self._new | early].min(initial=np.iinfo(np.int64).max))
+        self._n_new = int((self._new | early).sum())
+        self._at_once = self._find_at_once()
+        self._fused = self._at_once if self._store.relearns else self._at_once | (fates == kernels.MEETS)
+
+    def _find_at_once(self) -> NDArray[np.bool_]:
+        """Which events have their label next, so that they are predicted and learned in one."""
+        fates, slots, left = self._settled.fates, self._settled.slots, self._left_before
+        found = np.zeros(len(fates), bool)
+        if not self._store.relearns:
+            found[:-1] = (fates[:-1] == kernels.WAITS) & (fates[1:] == kernels.JOINS) & (slots[1:] == slots[:-1])
+            found[left[(left > 0) & (left <= len(fates))] - 1] = False
+        return found
+
+    def run(self) -> Answer:
+        """Ask the model, and see to what waits; the answers for the events."""
+        self._add()
+        asked, is_event = self._asked()
+        answer = self._join.model.run(asked)
+        codes, scores = answer.codes[is_event], answer.scores[is_event]
+        probas = None if answer.probas is None else answer.probas[is_event]
+        self._found = self._find()
+        self._held, self._weights, decided = list[Floats](), np.ones(len(self._found.slots)), Decided()
+        kept = np.zeros((len(codes), 0))
+        if probas is not None:
+            kept, decided = self._decide(probas)
+        self._keep(asked, codes, scores, kept)
+        slots = np.where(self._new, self._settled.slots, -1)[self._asks]
+        return Answer(codes, scores, probas, slots, decided)
+
+    def _decide(self, probas: Floats) -> tuple[Floats, Decided]:
+        """What is decided about the events in hand, and what is kept of it with each until its label comes."""
+        decisions, own = self._join.decisions, self._find_own()
+        self._held = self._earlier(own)
+        decided = self._in_turn(probas, own) if decisions else Decided()
+        kept = decisions.packed(probas, decided)
+        for i in np.flatnonzero(own >= 0).tolist():
+            self._held[i] = kept[own[i]]
+        return kept, decided
+
+    def _find_own(self) -> Ints:
+        """Which of the events in hand those are that find their labels in time, -1 for earlier ones."""
+        slots = np.where(self._new, self._settled.slots, -1)[self._asks]
+        place = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
+        own = np.array([place.get(slot, -1) for slot in self._found.slots.tolist()], np.int64)
+        own[self._found.is_late] = -1
+        return own
+
+    def _earlier(self, own: Ints) -> list[Floats]:
+        """What was kept with earlier events; of those that have waited too long nothing is known any more."""
+        slots, held = self._found.slots, [np.zeros(0)] * len(own)
+        which = np.flatnonzero((own < 0) & ~self._found.is_late)
+        for i, row in zip(which.tolist(), self._store.probas(slots[which]), strict=True):
+            held[i] = row
+        return held
+
+    def _in_turn(self, probas: Floats, own: Ints) -> Decided:
+        """What is decided about the events in hand, while labels are taken as they find theirs."""
+        found, join, classes = self._found, self._join, self._join.model.classes
+        n, m, k = len(probas), len(own), probas.shape[1]
+        rows = np.zeros((n + m, len(classes)))
+        rows[:n, :k] = probas
+        rows[n:] = np.where(own[:, None] >= 0, rows[own], join.decisions.unpacked(self._held, len(classes))[0])
+        order = np.argsort(np.concatenate([2 * np.flatnonzero(self._asks), found.turns]), kind="stable")
+        labels = [*[None] * n, *found.labels]
+        followed = np.concatenate([np.zeros(n, np.bool_), ~found.is_late & join.learn])[order]
+        in_turn = Rows(np.nan_to_num(rows[order]), [labels[i] for i in order.tolist()], order < n, followed)
+        decided = join.decisions.run(in_turn, classes).part(np.argsort(order))
+        self._weights = self._weights if decided.weights is None else decided.weights[n:]
+        return decided.part(slice(n)).of_first(k)
+
+    def _add(self) -> None:
+        """Let those events wait whose labels do not come at once."""
+        settled, events = self._settled, self._events
+        self._kept = self._new & ~self._fused
+        if self._n_new:
+            which = self._of_event[self._kept]
+            rows, keys = self._packed
+            self._store.add(self._n_new, self._new_numbers(), rows.take(which), keys.take(which))
+            self._store.come_from(settled.slots[self._new], events.origins[self._of_event[self._new]])
+
+    def _new_numbers(self) -> Ints:
+        """Which of the new slots have something kept with them."""
+        numbers: Ints = self._settled.slots[self._kept] - self._first_new
+        return numbers
+
+    def _asked(self) -> tuple[Asked, NDArray[np.bool_]]:
+        """The rows for the model: events to predict, and those to learn, in turn."""
+        settled, store, join, events = self._settled, self._store, self._join, self._events
+        asks, learns = np.flatnonzero(self._asks), np.flatnonzero(self._find_learned())
+        left = np.flatnonzero(settled.expired) if join.learn and join.on_timeout is not None else learns[:0]
+        late_slots = np.concatenate([settled.slots[learns], settled.left[left]])
+        # Of one place in turn, what leaves comes first.
+        order = np.argsort(np.concatenate([2 * asks + 1, 2 * learns + 1, 2 * self._left_before[left]]), kind="stable")
+        labels = np.full(len(asks), self._all.none)
+        if join.learn:
+            fused = self._fused[asks]
+            labels[fused] = self._codes(asks[fused])
+        labels = np.concatenate([labels, self._codes(learns), np.full(len(left), self._all.timeout)])
+        memories, apart = self._memories(asks, late_slots)
+        rows = [(taken(events.features, self._of_event[asks]), len(asks)), (store.rows(late_slots), len(late_slots))]
+        times = np.concatenate([events.times[self._of_event[asks]], store.times(late_slots)])
+        is_event = order < len(asks)
+        in_turn = Coded(labels[order], self._all.values)
+        features = in_order(stacked(rows), order)
+        return Asked(features, in_turn, is_event, times[order], memories, apart[order]), is_event
+
+    def _find_learned(self) -> NDArray[np.bool_]:
+        """At which places an event is learned that was predicted before."""
+        fates = self._settled.fates
+        if not self._join.learn:
+            return np.zeros(len(fates), bool)
+        learned: NDArray[np.bool_] = (fates == kernels.JOINS) | ((fates == kernels.MEETS) & ~self._fused)
+        learned[1:] &= ~self._at_once[:-1]
+        if self._store.relearns:
+            learned |= fates == kernels.CORRECTS
+        return learned
+
+    def _codes(self, ops: Ints) -> Ints:
+        """The labels that came with, or for, what stands at some places, as codes."""
+        at = np.where(self._at_once[ops], ops + 1, ops)
+        came, found = self._of_label[at], self._all.known + self._settled.labels[at]
+        given = came >= 0
+        found[given] = self._all.codes[came[given]]
+        return found
+
+    def _memories(self, event_ops: Ints, late_slots: Ints) -> tuple[Ints, Ints]:
+        """Memories of the new slots, of those that are learned now, and of events that will not be; and who has
+        which.
+        """
+        size, n_new = self._join.model.memory_size, self._n_new
+        old = np.flatnonzero(late_slots < self._first_new) if n_new else np.arange(len(late_slots))
+        memories = np.zeros((n_new + len(old) + 1, size), np.int64)
+        if size:
+            memories[n_new:-1] = self._store.memories(late_slots[old], size)
+        slots = self._settled.slots[event_ops]
+        of_events = np.where(self._new[event_ops], 1 + slots - self._first_new, len(memories))
+        of_events[self._fused[event_ops] & self._join.learn] = 0
+        of_late = 1 + late_slots - self._first_new
+        of_late[old] = 1 + n_new + np.arange(len(old))
+        return memories, np.concatenate([of_events, of_late])
+
+    def _keep(self, asked: Asked, codes: Ints, scores: Floats, kept: Floats) -> None:
+        """Note what was predicted and decided, with those that wait."""
+        store, settled = self._store, self._settled
+        new = self._new[self._asks]
+        store.predicted(settled.slots[self._new], codes[new], scores[new])
+        if self._n_new:
+            at = self._new_numbers()
+            store.remember(self._n_new, at, asked.memories[at], kept[self._kept[self._asks]])
+
+    def _find(self) -> _Found:
+        """What finds each other, in turn."""
+        store, settled, join = self._store, self._settled, self._join
+        fates, slots, expired = settled.fates, settled.slots, settled.expired
+        ops = np.flatnonzero(_FOUND[fates])
+        keys = self._keys(ops) if join.tells_keys else []
+        labels, how = self._codes(ops), np.where(fates[ops] == kernels.COMES_LATE, LATE, IN_TIME)
+        turns, joining, lags = 2 * ops + 1, slots[ops], settled.lags[ops]
+        if join.on_timeout is not None and expired.any():
+            left = settled.left[expired]
+            n = len(left)
+            turns = np.concatenate([turns, 2 * self._left_before[expired]])
+            order = np.argsort(turns, kind="stable")
+            turns, joining = turns[order], np.concatenate([joining, left])[order]
+            lags = np.concatenate([lags, np.full(n, store.wait_ms)])[order]
+            labels = np.concatenate([labels, np.full(n, self._all.timeout)])[order]
+            how = np.concatenate([how, np.full(n, TIMEOUT)])[order]
+            if join.tells_keys:
+                keys += store.keys(left)
+                keys = [keys[i] for i in order.tolist()]
+        return _Found(turns, joining, lags, Coded(labels, self._all.values), Coded(how, HOW), keys)
+
+    def _keys(self, ops: Ints) -> list[str]:
+        """The keys of the events, or labels, at some places."""
+        return [
+            self._events.keys[event] if event >= 0 else self._late_keys[label]
+            for event, label in zip(self._of_event[ops].tolist(), self._of_label[ops].tolist(), strict=True)
+        ]
+
+    def report(self, n_before: int) -> Joined:
+        """Say what found each other, after so many events of other parts, and do without what was kept of it."""
+        store, settled, counts, found = self._store, self._settled, self._join.counts, self._found
+        fates, joining = settled.fates, found.slots
+        n = np.bincount(fates, minlength=len(FATES)).tolist()
+        for fate, name in enumerate(FATES):
+            if name:
+                setattr(counts, name, getattr(counts, name) + n[fate])
+        counts.expired += int(settled.expired.sum())
+        codes, scores, origins = store.codes(joining), store.scores(joining), store.origins(joining)
+        done = settled.slots[fates == kernels.JOINS] if not store.relearns else settled.slots[:0]
+        store.let_go(np.concatenate([done, settled.left]))
+        after = n_before + np.searchsorted(2 * np.flatnonzero(self._asks), found.turns)
+        places = found.keys, origins, found.lags, found.how, after
+        return Joined(found.labels, joining, codes, scores, *places, self._held, self._weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Events and labels that find each other in a part, in turn.
+
+    Parameters
+    ----------
+    turns
+        When, in half steps: what leaves before a place, and what comes there.
+    slots, lags
+        Of the events, and of their labels.
+    labels, how, keys
+        As `Joined` has them.
+    """
+
+    turns: Ints
+    slots: Ints
+    lags: Ints
+    labels: Coded
+    how: Coded
+    keys: list[str]
+
+    @property
+    def is_late(self) -> NDArray[np.bool_]:
+        """Which events had waited too long."""
+        late: NDArray[np.bool_] = self.how.codes == LATE
+        return late

@@ -1,0 +1,1 @@
+"""The ensemble of kernel and linear members that needs no settings."""

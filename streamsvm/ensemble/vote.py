@@ -1,0 +1,852 @@
+"""The blend: members of several kinds that see the same events, and vote.
+
+An event is scaled once in each way (standardised, and by ranks) and handed over to the members, each with a state of
+its own. A member has one or more *heads*, each an expert with scores of its own. Every expert votes with its
+probabilities, weighted by exp(VOTE_INVERSE_TEMPERATURE * accuracy - RARE_WEIGHT * rarity * log loss), both decayed by
+`expert_decay`. Accuracy says little where most events are of one class: with H the entropy of the classes of late, the
+rarity 1 / H - 1 / log(n_classes), 0 where classes are even, lets log loss have a say in shares of H. The vote's
+probabilities are raised to the power `inverse_temperature`, learned by their log loss. A second vote is heard where it
+is more often right (`stacking`). Then comes what the labels before say (`autocorrelation`), and last what all that is
+worth where labels are noisy (`calibration`).
+
+Where the label of an event comes late, experts have learned others in between when it does: what they would answer then
+says little of what they answered. So their answers are kept in the memory of an event that waits (`answers`), and by
+these they are weighed. Differences between experts are smaller then, and what was best of late has passed by the time
+it is known: accuracies are over LATE_WINDOW times as many events, and the second vote, which finds its weights by the
+scores of now, is not learned.
+
+A member far less accurate than the best becomes dormant: it does not vote, and learns from one event in DORMANT_SAMPLE.
+It wakes when it has come nearer, or when the blend is wrong more often than it was.
+
+What an event looks like to the members follows from the events before it, and what a member learns from it does not
+depend on the others, nor on the votes. So rows go through in blocks: all are scaled, then each member runs over the
+block, then the votes are taken. Who is dormant changes only between blocks, after every BLOCK events learned. A member
+is called by the address of its `run_member`, whatever its kind.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import types
+
+from streamsvm.core.access import PACKED, StateType, address_of, shares_of, state_at
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import brief, call, inlined, kernel
+from streamsvm.core.losses import FEW, LEAST_BY_HEAD, LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
+from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of, most_loss, moved
+from streamsvm.core.simd import u
+from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, i64, records
+from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, kept_answer
+from streamsvm.ensemble.label_autocorrelation import (
+    AUTOCORRELATION,
+    LAGS,
+    add_autocorrelation,
+    context,
+    has_room,
+    is_current,
+    learn_autocorrelation,
+    learn_remembered,
+    likely_at,
+    n_others,
+    note,
+    remember,
+    row_key,
+    weigh,
+)
+from streamsvm.ensemble.stacked_vote import STACK, first_logs, forget_stack, is_heard, learn_stack, stack
+from streamsvm.features.scaler import (
+    LOOK,
+    MOST_EVENTS,
+    PROBA,
+    ROWS,
+    follow,
+    is_followed,
+    load,
+    load_pairs,
+    observe,
+    observe_ranks,
+    packed_values,
+    single_event,
+)
+from streamsvm.online.calibration import CALIBRATION, allow_for_noise, learn_noise
+from streamsvm.online.minibatch import BLOCK as BLOCK_OF_ROWS
+from streamsvm.online.minibatch import keep_pairs, takes_part
+from streamsvm.online.requests import REQUEST, answer, late_at
+
+VOTE_INVERSE_TEMPERATURE = 100.0
+# Accuracies begin as if an expert had been wrong on so many events.
+VOTE_CAUTION = 30.0
+# What log loss has to say beside accuracy where classes are rare, and how far: the entropy of classes is over so many
+# labels, is looked at when a block ends, and rarity grows no further.
+RARE_WEIGHT, FREQUENCY_DECAY, MOST_RARITY = 10.0, 0.999, 50.0
+# So much of an expert's log loss is gone with each label that comes late.
+FORGOTTEN = 0.02
+# By labels that come late accuracies are over so many times as many events.
+LATE_WINDOW = 20.0
+# Experts with less than this share of the vote are not heard.
+LEAST_VOTE = 1e-4
+# Drift is looked for, and a block ends, when the number of events learned is a multiple of this.
+BLOCK = 32
+# A member becomes dormant when its best head is less accurate than the best of all by the first gap, and wakes when by
+# less than the second. This is looked at every so many events (of whole blocks), not among the first, nor soon after a
+# drift woke it.
+DORMANT_GAP, WAKING_GAP, DORMANT_CHECK, AWAKE_LEAST = 0.10, 0.08, 256, 1024
+# The accuracies of a dormant member move by so many times more.
+DORMANT_RATE = 3.0
+# There is drift where the accuracy of late is below the longer one by so many standard deviations.
+NOW_RATE, LONG_RATE, DRIFT = 1.0 / 64.0, 1.0 / 1024.0, 3.5
+LEAST_LOG = math.log(LEAST_BY_HEAD)
+# Where classes are many, those are voted on that an expert gives so much.
+LEAST_NAMED = LEAST_BY_HEAD / 4.0
+# The step of the inverse temperature, and how far it goes.
+CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
+
+# What labels are worth where they are noisy is learned from one of so many: predictions do not hang on it.
+NOISE_SAMPLE = 2
+# Loops over experts go over a multiple of so many: then they are vector instructions, without a remainder.
+EXPERTS_AT_ONCE = 16
+
+_SHARE = (0.0, 1.0)
+
+BLEND = Declaration(
+    "blend",
+    {
+        "rows": Part(ROWS, "rows on their way, standardised"),
+        "ranks": Part(ROWS, "rows on their way, by ranks; what these are among alone: statistics are those of `rows`"),
+        "whole": Part(REQUEST, "what is asked of a single event that has all columns"),
+        "listed": Part(REQUEST, "what is asked of one that lists its columns"),
+        "block": Part(BLOCK_OF_ROWS, "the rows that members see"),
+        "stack": Part(STACK, "the second vote"),
+        "autocorrelation": Part(AUTOCORRELATION, "what the labels before say"),
+        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
+        "scale": address("`scale_rows`"),
+        "vote": address("`vote_on_rows`"),
+        "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "is_ranking": Number("whether any member sees ranks", i64),
+        "uses_autocorrelation": Number("whether label autocorrelation is learned, and heard", i64),
+        "at_hand": Number(
+            "1 + the length of the event last predicted, whose scores are at hand, 0 where they are not; "
+            "negative where it lists its columns",
+            i64,
+        ),
+        "expert_decay": Number("of the experts' accuracies"),
+        "n_late": Number(
+            "labels learned by which answers were judged that had been kept", i64, saved=True, within=(0.0, MOST_EVENTS)
+        ),
+        "inverse_temperature": Number(
+            "the exponent of the vote's probabilities",
+            start=1.0,
+            saved=True,
+            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
+        ),
+        "rare_weight": Number("what log loss has to say by it", start=RARE_WEIGHT),
+        "rarity": Number("how far classes are from even", saved=True, within=(0.0, MOST_RARITY)),
+        "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
+        "right_long": Number("the same over longer", saved=True, within=_SHARE),
+        "experts": records(
+            ("experts",),
+            "the heads of all members",
+            accuracy=Number("the decayed accuracy", saved=True, within=_SHARE),
+            loss=Number("the decayed log loss", saved=True, within=(0.0, most_loss(LEAST_BY_HEAD))),
+            weight=Number("the expert weight: its share of the vote", saved=True, within=_SHARE),
+            inverse_temperature=Number("how many f its probabilities are the softmax of"),
+            best=Number("the class it finds likeliest for the event in hand", i64),
+            total=Number("the sum of the terms of its softmax"),
+        ),
+        "frequencies": Array(
+            ("classes",), "how often each class came, decayed; of few classes", saved=True, within=(0.0, MOST_EVENTS)
+        ),
+        "last": Array(("columns",), "the values of the event last predicted"),
+        "last_columns": Array(("columns",), "the columns it listed", i64),
+        "proba": Array(("classes",), "the probability of each class"),
+        "n_softened": Number("of so many classes the terms of the rows of the block are there, 0 for none", i64),
+        "bests": Array(("block", "experts"), "the classes that experts find likeliest for the rows of the block", i64),
+        "terms": Array(
+            ("block", "lanes*few"),
+            "of few classes, one expert after another: beta times how far scores are below the best",
+            f32,
+        ),
+        "powers": Array(("block", "lanes*few"), "exp of these", f32),
+        "totals": Array(("block", "lanes"), "their sums", f32, start=1.0),
+        "total_logs": Array(("block", "lanes"), "the logarithms of these", f32),
+        "place": Array(("classes",), "where each class is among those named, -1 for nowhere", i64, start=-1),
+        "votes": Array(("classes",), "their probabilities, and that of all others together"),
+    },
+)
+
+
+blend_at, block_at, request_at = state_at(BLEND), state_at(BLOCK_OF_ROWS), state_at(REQUEST)
+
+
+@inlined
+def padded(n):
+    """n, rounded up to a multiple of EXPERTS_AT_ONCE."""
+    return (n + EXPERTS_AT_ONCE - 1) // EXPERTS_AT_ONCE * EXPERTS_AT_ONCE
+
+
+# Rows -------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def load_event(state, block, values, columns, start, end, shared, k, at):
+    """Make a row the k-th of the block, its pairs from `at` on; returns 0, or -1 - i where entry i cannot be used."""
+    rows = state.rows
+    m = load(rows, values, columns, start, end, shared)
+    if m < 0:
+        return m
+    row = block.rows[k]
+    row.start, row.n_pairs, row.in_order, row.key = at, m, rows.in_order, 0.0
+    keep_pairs(block, 0, at, rows, m)
+    if state.is_ranking:
+        ranks = state.ranks
+        m = load_pairs(ranks, rows, values, columns, start, end, shared)
+        row.n_ranked = m
+        keep_pairs(block, 1, at, ranks, m)
+    if state.uses_autocorrelation:
+        row.key = row_key(values, columns, start, end, shared, rows.present)
+    return 0
+
+
+@kernel
+def is_at_hand(state, row, columns, n, shared):
+    """Whether a row of n values is the one predicted last, and nothing has happened since: its scores are there."""
+    if state.at_hand != (n + 1 if shared else -n - 1):
+        return False
+    last, last_columns, same = state.last, state.last_columns, True
+    for j in range(n):
+        same &= row[j] == last[j] or (math.isnan(row[j]) and math.isnan(last[j]))
+    if not shared:
+        for j in range(n):
+            same &= columns[j] == last_columns[j]
+    return same
+
+
+@kernel
+def keep_at_hand(state, row, columns, n, shared):
+    """Keep a row whose scores have been computed: the event predicted is most often the one learned next."""
+    last, last_columns = state.last, state.last_columns
+    for j in range(n):
+        last[j] = row[j]
+    if not shared:
+        for j in range(n):
+            last_columns[j] = columns[j]
+    state.at_hand = n + 1 if shared else -n - 1
+
+
+@kernel
+def observe_event(state, values, columns, start, end, shared):
+    """Take a learned row into the statistics."""
+    if state.is_ranking:
+        observe_ranks(state.ranks, state.rows, values, columns, start, end, shared)
+    observe(state.rows, values, columns, start, end, shared)
+
+
+# Votes ------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def find_proba(state, block, k):
+    """The probabilities of all classes, from the scores for row k of the block of members that are awake."""
+    n, proba = state.n_classes, state.proba
+    if n == 0:
+        return
+    if n > FEW:
+        name_classes(state, block, k)
+        vote_on_named(state, block, k)
+        proba = state.votes
+    else:
+        vote_on_all(state, block, k)
+    settle_votes(state, n_voted(state), proba)
+    if n > FEW:
+        spread_votes(state)
+
+
+@inlined
+def vote_on_all(state, block, k):
+    """The first vote, where classes are few: the softmax of each expert's scores, times its weight.
+
+    The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
+    """
+    n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.stack.logs
+    if state.n_softened != n:
+        soften(state, block, k)
+    terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
+    for c in range(n):
+        proba[c] = 0.0
+    for i in range(block.members.size):
+        member = block.members[i]
+        for h in range(member.first, member.first + member.n_heads):
+            experts[h].best = state.bests[k, h]
+            if member.dormant > 0.0:
+                for c in range(n):
+                    logs[h, c] = 0.0
+                continue
+            weight, less = experts[h].weight, total_logs[u(h)]
+            share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
+            for c in range(n):
+                proba[c] += share * powers[u(h * n + c)]
+                logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
+
+
+@inlined
+def soften(state, block, first):
+    """The terms of all experts' softmax, and their sums, for the rows of the block from one on.
+
+    All rows at a time: there is nothing they would wait for, and the loops over experts vectorise.
+    """
+    n, n_experts, rows = state.n_classes, state.experts.size, range(first, block.n_rows)
+    terms, powers, totals, total_logs = state.terms, state.powers, state.totals, state.total_logs
+    state.n_softened = n
+    for k in rows:
+        find_terms(state, block, k)
+    for k in rows:
+        for j in range(padded(n_experts * n)):
+            powers[u(k), u(j)] = exp32(terms[u(k), u(j)])
+    for k in rows:
+        for h in range(n_experts):
+            total = f32(0.0)
+            for c in range(n):
+                total += powers[u(k), u(h * n + c)]
+            totals[u(k), u(h)] = total
+    for k in rows:
+        for h in range(padded(n_experts)):
+            total_logs[u(k), u(h)] = log32(totals[u(k), u(h)])
+
+
+@inlined
+def find_terms(state, block, k):
+    """The classes that experts find likeliest for row k, and beta times how far the scores of all are below."""
+    n, capacity, experts, scores = state.n_classes, state.proba.size, state.experts, block.scores[k]
+    terms, bests = state.terms[k], state.bests[k]
+    for h in range(experts.size):
+        at, beta = h * capacity, experts[h].inverse_temperature
+        bests[u(h)] = best_class(scores, at, n)
+        top = scores[at + bests[u(h)]]
+        for c in range(n):
+            terms[u(h * n + c)] = f32(beta * (scores[at + c] - top))
+
+
+@inlined
+def settle_votes(state, n, proba):
+    """The probabilities of the n classes voted on, by all that follows the first vote."""
+    others = n_others(state.autocorrelation, n)
+    sharpen_votes(state, n, others, proba)
+    if n < 2:
+        return
+    state.stack.others = others
+    stack(state.stack, n, proba)
+    if state.uses_autocorrelation:
+        take_logs(state, n, others, proba)
+        add_autocorrelation(state.autocorrelation, n, proba)
+    allow_for_noise(state.calibration, n, others, proba)
+
+
+@inlined
+def take_logs(state, n, others, proba):
+    """Hand on the logarithms of the probabilities: those of the first vote are at hand."""
+    logs, first = state.autocorrelation.logs, first_logs(state.stack)
+    if is_heard(state.stack):
+        logs_of(proba, n, others, LEAST_BY_VOTE, logs)
+        return
+    for c in range(n):
+        logs[c] = first[c]
+
+
+@inlined
+def sharpen_votes(state, n, others, proba):
+    """The probabilities of the first vote to the power of the inverse temperature."""
+    total, beta = 0.0, state.inverse_temperature
+    proba[n - 1] /= others
+    for c in range(n):
+        proba[c] = exp_below(beta * log_of(min(max(proba[c], LEAST_BY_VOTE), 1.0)))
+        if c == n - 1:
+            proba[c] *= others
+        total += proba[c]
+    scale_terms(proba, 0, n, 1.0 / total)
+
+
+# Many classes -----------------------------------------------------------------------------------------------------
+#
+# Where classes are many, those are named that an expert, or the labels before, find likely; all others are voted on
+# together, as if they were equally likely: the last of the classes voted on stands for them. Its probability is that of
+# all together, its logarithm that of one. What an event costs then follows from the classes that matter for it.
+
+
+@inlined
+def n_voted(state):
+    """How many classes are voted on, all that are not named counted as one."""
+    named = state.autocorrelation.n_named
+    return min(named + 1, state.n_classes) if named > 0 else state.n_classes
+
+
+@inlined
+def place_of(state, label):
+    """Where a class is among those voted on."""
+    if state.autocorrelation.n_named == 0 or label >= state.n_classes:
+        return label
+    return state.place[label] if state.place[label] >= 0 else state.autocorrelation.n_named
+
+
+@inlined
+def best_named(state):
+    """The likeliest class, -1 where there is none."""
+    labels = state.autocorrelation
+    if labels.n_named > 0:
+        return labels.named[best_class(state.votes, 0, labels.n_named)]
+    return best_class(state.proba, 0, state.n_classes) if state.n_classes > 0 else -1
+
+
+@inlined
+def name_class(state, c):
+    """Let a class be voted on by name."""
+    labels = state.autocorrelation
+    if state.place[u(c)] < 0:
+        state.place[u(c)] = labels.n_named
+        labels.named[labels.n_named] = c
+        labels.n_named += 1
+
+
+@kernel
+def name_classes(state, block, k):
+    """Choose the classes that are voted on by name for row k; the first vote on all is left in `proba`."""
+    n, place, logs, proba = state.n_classes, state.place, state.stack.logs, state.proba
+    for c in range(n):
+        proba[u(c)] = 0.0
+    labels = state.autocorrelation
+    for i in range(labels.n_named):
+        place[labels.named[i]] = -1
+    labels.n_named, labels.n_classes = 0, n
+    capacity, scores = state.proba.size, block.scores[k]
+    for i in range(block.members.size):
+        member = block.members[i]
+        for h in range(member.first, member.first + member.n_heads if member.dormant == 0.0 else member.first):
+            expert = state.experts[h]
+            expert.best = best_class(scores, h * capacity, n)
+            terms = logs[h]
+            expert.total = fast_softmax_terms(scores, h * capacity, n, expert.inverse_temperature, terms, 0)
+            name_class(state, expert.best)
+            share, least = expert.weight / expert.total, LEAST_NAMED * expert.total
+            for c in range(n):
+                proba[u(c)] += share * terms[u(c)]
+            for c in range(n):
+                if terms[u(c)] >= least:
+                    name_class(state, c)
+    for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):
+        row = context(labels.recent, lag)
+        least = likely_at(labels, row, n)
+        for c in range(n):
+            if labels.counts[u(row), u(c)] >= least:
+                name_class(state, c)
+
+
+@kernel
+def vote_on_named(state, block, k):
+    """The first vote, on the classes that are named and, the last, all others together."""
+    labels, n, votes = state.autocorrelation, n_voted(state), state.votes
+    m, named, others = labels.n_named, labels.named, n_others(labels, n)
+    capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
+    for c in range(n):
+        votes[c] = 0.0
+    for i in range(block.members.size):
+        member = block.members[i]
+        for h in range(member.first, member.first + member.n_heads):
+            if member.dormant > 0.0:
+                for c in range(n):
+                    logs[h, c] = 0.0
+                continue
+            expert, at, rest = state.experts[h], h * capacity, 1.0
+            weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
+            less = log_of(expert.total)
+            for c in range(m):
+                log = beta * (scores[at + named[c]] - top) - less
+                p = exp_below(log)
+                rest -= p
+                votes[c] += weight * p
+                logs[h, c] = max(log, LEAST_LOG)
+            if m < n:
+                rest = max(rest, 0.0)
+                votes[m] += weight * rest
+                logs[h, m] = log_of(max(rest / others, LEAST_BY_HEAD))
+
+
+@kernel
+def spread_votes(state):
+    """Probabilities of all classes: those that are not named share as in the first vote."""
+    m, n, proba, votes = state.autocorrelation.n_named, state.n_classes, state.proba, state.votes
+    for i in range(m):
+        proba[state.autocorrelation.named[i]] = 0.0
+    others = sum_of(proba, 0, n)
+    share = votes[m] / others if m < n and others > 0.0 else 0.0
+    for c in range(n):
+        proba[u(c)] *= share
+    for i in range(m):
+        proba[state.autocorrelation.named[i]] = votes[i]
+
+
+# Learning ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def count(state, block, request, label, k):
+    """Take how well row k of the block was predicted into votes, temperature, and label autocorrelation."""
+    n, row, late = state.n_classes, block.rows[k], late_at(request, block.first + k)
+    voted, place = n_voted(state), place_of(state, label)
+    if n >= 2:
+        right = 1.0 if best_named(state) == label else 0.0
+        count_votes(state, block, request, label, k, place)
+        follow_classes(state, label, row.seen)
+        detect_drift(state, right, row.seen)
+        if label < n:
+            calibrate(state, voted, place)
+            if int(row.seen) % NOISE_SAMPLE == 0:
+                learn_noise(state.calibration, voted, place, state.votes if n > FEW else state.proba)
+            if row.late > 0:
+                forget_stack(state.stack)
+            else:
+                learn_stack(state.stack, voted, place)
+    if state.uses_autocorrelation:
+        if late >= 0:
+            learn_remembered(state.autocorrelation, request.memories[late], row.key, voted, label, place)
+        else:
+            learn_autocorrelation(state.autocorrelation, row.key, voted, label, place)
+    state.n_classes = max(n, label + 1)
+
+
+@kernel
+def count_votes(state, block, request, label, k, place):
+    """Take the predictions of all experts for row k into their accuracies and log losses, and weigh them anew.
+
+    An expert that was not asked when an event was predicted that comes late is judged by its answer of now.
+    """
+    n, experts, row = state.n_classes, state.experts, block.rows[k]
+    is_late, late = row.late > 0, late_at(request, block.first + k)
+    if is_late:
+        judge_kept(state, request.memories[late], label)
+    # At first accuracies are means, a little below what they will be.
+    rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
+    capacity, scores, logs, top = state.proba.size, block.scores[k], state.stack.logs, -math.inf
+    for i in range(block.members.size):
+        member, is_present = block.members[i], takes_part(block, i, True, row.seen)
+        own_rate = min(DORMANT_RATE * rate, 1.0) if member.dormant > 0.0 else rate
+        if is_late:
+            is_present &= kept_answer(request.memories[late], member.first) < 0
+        for h in range(member.first, member.first + member.n_heads):
+            if is_present:
+                best = experts[h].best if member.dormant == 0.0 else best_class(scores, h * capacity, n)
+                right = 1.0 if best == label else 0.0
+                experts[h].accuracy += own_rate * (right - experts[h].accuracy)
+            if is_late:
+                experts[h].loss -= FORGOTTEN * experts[h].loss
+            elif is_present and member.dormant == 0.0 and label < n:
+                experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
+            top = max(top, merit(state, h))
+    total = 0.0
+    for h in range(experts.size):
+        experts[h].weight = exp_below(merit(state, h) - top)
+        total += experts[h].weight
+    share = 1.0 / total
+    for h in range(experts.size):
+        experts[h].weight *= share
+
+
+@inlined
+def merit(state, h):
+    """The logarithm of what an expert's vote weighs, but for a constant."""
+    expert = state.experts[h]
+    return VOTE_INVERSE_TEMPERATURE * expert.accuracy - state.rare_weight * state.rarity * expert.loss
+
+
+@kernel
+def follow_classes(state, label, seen):
+    """Take a label into how often classes come; when a block ends, see how far from even that is."""
+    n, frequencies = max(state.n_classes, label + 1), state.frequencies
+    if n > FEW:
+        state.rarity = 0.0
+        return
+    total = entropy = 0.0
+    for c in range(n):
+        frequencies[c] *= FREQUENCY_DECAY
+        total += frequencies[c]
+    frequencies[label] += 1.0
+    if int(seen) % BLOCK != 0 or n < 2:
+        return
+    for c in range(n):
+        share = frequencies[c] / (total + 1.0)
+        entropy -= share * math.log(share) if share > 0.0 else 0.0
+    even = 1.0 / math.log(n)
+    state.rarity = min(1.0 / entropy - even, MOST_RARITY) if entropy > 1.0 / (MOST_RARITY + even) else MOST_RARITY
+    state.rarity = max(state.rarity, 0.0)
+
+
+@kernel
+def judge_kept(state, memory, label):
+    """Take what experts had answered when an event was predicted into their accuracies."""
+    experts, asked = state.experts, 0
+    # Begun anew: what they would have answered when labels came says little.
+    rate = max((1.0 - state.expert_decay) / LATE_WINDOW, 1.0 / (state.n_late + VOTE_CAUTION))
+    for h in range(experts.size):
+        answer = kept_answer(memory, h)
+        if answer >= 0:
+            right, asked = 1.0 if answer == label else 0.0, 1
+            experts[h].accuracy += rate * (right - experts[h].accuracy)
+    state.n_late += asked
+
+
+@inlined
+def calibrate(state, n, label):
+    """A step of the inverse temperature: up where the label is likelier than the entropy has it, else down.
+
+    With q the probabilities the gradient of log q_label in its logarithm is log q_label + entropy(q).
+    """
+    logs, proba = first_logs(state.stack), state.stack.plain
+    gradient = logs[label]
+    for c in range(n):
+        gradient -= proba[c] * logs[c]
+    gradient = max(gradient, -MOST_SURPRISE)
+    wanted = moved(state.inverse_temperature, CALIBRATION_RATE * gradient)
+    state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
+
+
+# Dormant members --------------------------------------------------------------------------------------------------
+
+
+@kernel
+def detect_drift(state, right, seen):
+    """Take whether the blend was right into its accuracies; after BLOCK events wake members or let them rest."""
+    seen += 1.0
+    state.right_now += max(NOW_RATE, 1.0 / seen) * (right - state.right_now)
+    state.right_long += max(LONG_RATE, 1.0 / seen) * (right - state.right_long)
+    if int(seen) % BLOCK != 0:
+        return
+    variance = state.right_long * (1.0 - state.right_long) * NOW_RATE / (2.0 - NOW_RATE)
+    if state.right_now < state.right_long - DRIFT * math.sqrt(variance):
+        members = state.block.members
+        for i in range(members.size):
+            if members[i].dormant > 0.0:
+                members[i].dormant = 0.0
+                members[i].restless = seen + AWAKE_LEAST
+    elif seen >= AWAKE_LEAST and int(seen) % DORMANT_CHECK == 0:
+        look_after(state, seen)
+
+
+@kernel
+def look_after(state, seen):
+    """Let members rest that are far behind, and wake those that are not."""
+    members, best = state.block.members, 0.0
+    for h in range(state.experts.size):
+        best = max(best, state.experts[h].accuracy)
+    for i in range(members.size):
+        behind = best - best_accuracy(state, i)
+        if behind < WAKING_GAP:
+            members[i].dormant = 0.0
+        elif behind > DORMANT_GAP and seen >= members[i].restless:
+            members[i].dormant = 1.0
+
+
+@inlined
+def best_accuracy(state, i):
+    """The accuracy of the best head of member i."""
+    member, best = state.block.members[i], 0.0
+    for h in range(member.first, member.first + member.n_heads):
+        best = max(best, state.experts[h].accuracy)
+    return best
+
+
+# Blocks -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def add_to_block(state, block, values, columns, start, end, shared, label, weight, k, at, at_hand):
+    """Make a row the k-th of a block, scaled already if `at_hand`; returns 0, or -1 - i where entry i is of no use."""
+    if not at_hand:
+        bad = load_event(state, block, values, columns, start, end, shared, k, at)
+        if bad < 0:
+            return bad
+    row = block.rows[k]
+    row.seen, row.weight = state.rows.seen, weight
+    row.label = label if weight > 0.0 else -1
+    if row.label >= 0:
+        observe_event(state, values, columns, start, end, shared)
+    return 0
+
+
+@inlined
+def follow_memory(row, memory):
+    """Whether other events have been learned since a row was predicted, of which its memory has note."""
+    if row.label < 0:
+        memory[SEEN] = int(row.seen)
+    return int(row.label >= 0 and row.seen > memory[SEEN])
+
+
+@inlined
+def scale_block(state, block, request):
+    """Scale rows from `block.first` on, each with the statistics of those learned before it, as far as a block goes.
+
+    Returns how many rows it has, or -1 - i if entry i of the first cannot be used.
+    """
+    values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
+    rows, first = state.rows, block.first
+    capacity, at, n_block = block.scaled.shape[1], 0, 0
+    for i in range(first, min(first + block.rows.size, indptr.size - 1)):
+        start, end = indptr[i], indptr[i + 1]
+        if at + end - start + 1 > capacity:
+            break
+        seen, label = rows.seen, request.labels[i]
+        weight, at_hand = request.weights[i], request.at_hand > 0
+        bad = add_to_block(state, block, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
+        if bad < 0:
+            return bad if n_block == 0 else n_block
+        late = late_at(request, i)
+        block.rows[n_block].late = follow_memory(block.rows[n_block], request.memories[late]) if late >= 0 else 0
+        n_block += 1
+        at += end - start + 1
+        if rows.seen > seen and int(rows.seen) % BLOCK == 0:
+            break
+    return n_block
+
+
+def scale_rows(address, block_address, request_address):
+    """`scale_block`, compiled apart: how many rows there are is left in `block.n_rows`."""
+    block = block_at(block_address)
+    block.n_rows = scale_block(blend_at(address), block, request_at(request_address))
+
+
+@inlined
+def call_member(block, i, at_hand):
+    """Let a member score the rows of a block, and learn those with a label; it may have its scores `at_hand`."""
+    member = block.members[i]
+    call(member.run, (member.state, address_of(block), i, int(at_hand)))
+
+
+@kernel
+def remember_votes(state, memory):
+    """Leave what is known now in the memory of an event that waits, and what experts answer that are awake."""
+    members = state.block.members
+    if state.uses_autocorrelation:
+        remember(state.autocorrelation, memory)
+    for i in range(members.size if state.n_classes > 0 else 0):
+        member = members[i]
+        for h in range(member.first, member.first + member.n_heads if member.dormant == 0.0 else member.first):
+            keep_answer(memory, h, state.experts[h].best)
+
+
+@inlined
+def lift_weight(state, request, row, late):
+    """How much label autocorrelation weighs for a row."""
+    if not state.uses_autocorrelation or (row.label >= 0 and request.predicting == 0):
+        return 1.0
+    if request.unordered > 0:
+        return 0.0
+    if late >= 0:
+        return 1.0 if row.label >= 0 or is_current(state.autocorrelation) else 0.0
+    return weigh(state.autocorrelation, row.key, state.n_classes)
+
+
+@inlined
+def vote_on(state, block, request, k, at_hand):
+    """Predict row k of a block from the scores of all members; returns the class."""
+    row, i = block.rows[k], block.first + k
+    late = late_at(request, i)
+    if not at_hand:
+        state.autocorrelation.weight = lift_weight(state, request, row, late)
+        find_proba(state, block, k)
+    if late >= 0 and row.label < 0:
+        remember_votes(state, request.memories[late])
+    elif late < 0 and state.uses_autocorrelation and request.predicting > 0:
+        note(state.autocorrelation, row.key)
+    return best_named(state)
+
+
+@inlined
+def vote_on_block(state, block, request):
+    """Predict the rows of a block, say so where that is asked for, and count how well it went."""
+    at_hand = request.at_hand > 0
+    state.n_softened = 0
+    for k in range(block.n_rows):
+        label, i = block.rows[k].label, block.first + k
+        best = vote_on(state, block, request, k, at_hand)
+        if request.answering > 0:
+            request.codes[i] = best
+            if best >= 0:
+                answer(request, i, best, state.proba, state.n_classes)
+        if request.following > 0:
+            follow(state.rows, label, i)
+        if label >= 0:
+            if state.autocorrelation.weight < 1.0:  # what is learned does not depend on how many were predicted before
+                state.autocorrelation.weight = 1.0
+                find_proba(state, block, k)
+            count(state, block, request, label, k)
+
+
+def vote_on_rows(address, block_address, request_address):
+    """`vote_on_block`, compiled apart."""
+    vote_on_block(blend_at(address), block_at(block_address), request_at(request_address))
+
+
+# Entry points -----------------------------------------------------------------------------------------------------
+
+
+@brief
+def event(state, packed, label, weight):
+    """Predict or learn the single event, as `polytope.event` does; its probabilities are there with its class.
+
+    It is a request for one row: what that takes is compiled already.
+    """
+    row, columns, n, shared = single_event(state.rows, packed)
+    if n < 0 or (state.uses_autocorrelation and packed_values(packed).size > 0 and not has_room(state.autocorrelation)):
+        return -2
+    request, block = state.whole if shared else state.listed, state.block
+    at_hand = is_at_hand(state, row, columns, n, shared)
+    state.at_hand = 0
+    request.shared, request.at_hand = int(shared), int(at_hand)
+    request.predicting, request.answering = int(LOOK < label < 0), int(label < 0)
+    request.following = int(is_followed(state.rows, label))
+    request.indptr[1], request.labels[0], request.weights[0] = n, label, weight
+    addresses = address_of(state), address_of(block), address_of(request)
+    block.first = 0
+    call(state.scale, addresses)
+    if block.n_rows < 0:
+        return block.n_rows - 1
+    for i in range(block.members.size):
+        call_member(block, i, at_hand)
+    call(state.vote, addresses)
+    if label < 0:
+        keep_at_hand(state, row, columns, n, shared)
+        return request.codes[0]
+    return 0
+
+
+@brief
+def event_proba(state, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(state, packed, PROBA, 1.0) >= 0
+    return shares_of(state.proba, state.n_classes if known else 0)
+
+
+@kernel
+def run_rows(state, request):
+    """Predict and learn rows, a block after the other; returns how many were done, all but for one of no use."""
+    block, n_rows = state.block, request.indptr.size - 1
+    addresses = address_of(state), address_of(block), address_of(request)
+    state.at_hand = block.first = 0
+    while block.first < n_rows:
+        call(state.scale, addresses)
+        if block.n_rows < 0:
+            return block.first
+        for i in range(block.members.size):
+            call_member(block, i, False)
+        call(state.vote, addresses)
+        block.first += block.n_rows
+    return n_rows
+
+
+_STATE = StateType(BLEND.name)
+
+ENTRIES = {
+    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_STATE, PACKED)),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "scale_rows": Entry(scale_rows, (types.int64,) * 3),
+    "vote_on_rows": Entry(vote_on_rows, (types.int64,) * 3),
+}

@@ -1,0 +1,95 @@
+"""Entries of rows, as they come, to entries in ascending order of columns."""
+
+from __future__ import annotations
+
+from numba import types
+
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import inlined, kernel
+from streamsvm.core.simd import u
+
+# So few entries are sorted by insertion; more by digits of so many bits.
+INSERTED_MOST = 32
+DIGIT_BITS = 8
+DIGITS = 1 << DIGIT_BITS
+
+
+@kernel
+def meet(names, values, indptr, learn, table, rows, counts):
+    """Of each name without a column, how many values learned rows have under it, and the first row that has one.
+
+    Row i has names[indptr[i]:indptr[i + 1]], which are indices into `table`; what is NaN is no value.
+    """
+    for i in range(indptr.size - 1):
+        if not learn[i]:
+            continue
+        for k in range(indptr[i], indptr[i + 1]):
+            name, value = u(names[u(k)]), values[u(k)]
+            if table[name] < 0 and value == value:
+                if counts[name] == 0:
+                    rows[name] = i
+                counts[name] += 1
+
+
+@kernel
+def order(columns, values, indptr, out_columns, out_values, out_indptr, spare_columns, spare_values, counts):
+    """Lay out rows with their entries in ascending order of columns, without those whose column is negative.
+
+    There is room in `spare_columns` and `spare_values` for the longest row.
+    """
+    at = out_indptr[0] = 0
+    for i in range(indptr.size - 1):
+        first, largest, ascending = at, -1, True
+        for k in range(indptr[i], indptr[i + 1]):
+            column = columns[u(k)]
+            if column >= 0:
+                ascending &= column > largest
+                largest = max(largest, column)
+                out_columns[u(at)], out_values[u(at)] = column, values[u(k)]
+                at += 1
+        if not ascending and at - first <= INSERTED_MOST:
+            insert(out_columns, out_values, first, at)
+        elif not ascending:
+            sort(out_columns, out_values, first, at - first, largest, spare_columns, spare_values, counts)
+        out_indptr[u(i + 1)] = at
+
+
+@inlined
+def insert(columns, values, first, end):
+    """Sort the few entries from `first` to before `end` by insertion."""
+    for k in range(first + 1, end):
+        column, value, j = columns[u(k)], values[u(k)], k
+        while j > first and columns[u(j - 1)] > column:
+            columns[u(j)], values[u(j)] = columns[u(j - 1)], values[u(j - 1)]
+            j -= 1
+        columns[u(j)], values[u(j)] = column, value
+
+
+@inlined
+def sort(columns, values, first, n, largest, spare_columns, spare_values, counts):
+    """Sort the n entries from `first` on by the digits of their columns, the lowest first."""
+    shift = 0
+    while largest >> shift > 0:
+        for digit in range(counts.size):
+            counts[u(digit)] = 0
+        for k in range(n):
+            counts[u((columns[u(first + k)] >> shift & (DIGITS - 1)) + 1)] += 1
+        for digit in range(DIGITS):
+            counts[u(digit + 1)] += counts[u(digit)]
+        for k in range(n):
+            column = columns[u(first + k)]
+            digit = u(column >> shift & (DIGITS - 1))
+            to = u(counts[digit])
+            counts[digit] += 1
+            spare_columns[to], spare_values[to] = column, values[u(first + k)]
+        for k in range(n):
+            columns[u(first + k)], values[u(first + k)] = spare_columns[u(k)], spare_values[u(k)]
+        shift += DIGIT_BITS
+
+
+_INTS, _FLOATS, _FLAGS = types.int64[::1], types.float64[::1], types.boolean[::1]
+
+ENTRIES = {
+    "meet": Entry(meet, (_INTS, _FLOATS, _INTS, _FLAGS, _INTS, _INTS, _INTS)),
+    "order": Entry(order, (_INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS, _INTS, _FLOATS, _INTS)),
+}

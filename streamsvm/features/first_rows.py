@@ -1,0 +1,121 @@
+"""What the first rows that are learned tell of their features: values that stand for missing ones, and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from connectors.counters import direction, form_of_dates
+from connectors.notices import Notice
+from connectors.spelling import sentinels
+
+if TYPE_CHECKING:
+    from streamsvm.features.space import EncodedRows
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# The rows are looked at when there are so many, and each time these have doubled, up to so many rows or values.
+FIRST_LOOK, MOST_ROWS, MOST_VALUES = 64, 1024, 1 << 17
+
+
+class FirstRows:
+    """Gathers the first rows, and tells once of each feature that looks like a mistake.
+
+    Examples
+    --------
+    >>> from streamsvm.features.space import FeatureSpace
+    >>> space, first = FeatureSpace(max_features=10), FirstRows()
+    >>> for doubt in first.take(space.encode([{"id": i} for i in range(64)], learn=[True] * 64), space.names):
+    ...     print(doubt.text[:27])
+    feature 'id' only counts up
+    """
+
+    def __init__(self) -> None:
+        self._n = self._n_values = 0
+        self._due = FIRST_LOOK
+        self._columns: list[Ints] = []
+        self._values: list[Floats] = []
+        self._told: set[tuple[str, int]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it looks at no more."""
+        return self._n >= MOST_ROWS or self._n_values >= MOST_VALUES
+
+    def take(self, rows: EncodedRows, names: Sequence[Any]) -> list[Notice]:
+        """What is new to be told, with these rows after those before.
+
+        Parameters
+        ----------
+        rows
+            The next rows.
+        names
+            The name of each column; that of an indicator is not looked at, since it is always 1.
+        """
+        room = max(1, min(MOST_ROWS - self._n, (MOST_VALUES - self._n_values) * len(rows) // max(len(rows.values), 1)))
+        rows = rows.part(0, min(len(rows), room))
+        columns = np.tile(rows.columns, len(rows)) if rows.shared else rows.columns.copy()
+        return self._take(len(rows), columns, rows.values.copy(), names)
+
+    def take_event(self, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
+        """What is new to be told, with this event after those before.
+
+        Parameters
+        ----------
+        columns, values
+            Its columns and their values, which nobody changes.
+        names
+            The name of each column.
+        """
+        return self._take(1, columns, values, names)
+
+    def _take(self, n: int, columns: Ints, values: Floats, names: Sequence[Any]) -> list[Notice]:
+        self._n += n
+        self._n_values += len(values)
+        self._columns.append(columns)
+        self._values.append(values)
+        if self._n < self._due and not (self.is_full and self._n >= FIRST_LOOK):
+            return []
+        self._due = 2 * self._n
+        return [doubt for column, values in self._by_column() for doubt in self._doubts(column, values, names[column])]
+
+    def _by_column(self) -> Iterator[tuple[int, Floats]]:
+        """The values of those columns, in order of rows, that may be worth a look."""
+        columns, values = np.concatenate(self._columns), np.concatenate(self._values)
+        columns, values = columns[there := ~np.isnan(values)], values[there]
+        order = np.argsort(columns, kind="stable")
+        columns, values = columns[order], values[order]
+        starts = np.flatnonzero(np.diff(columns, prepend=-1))
+        if not len(starts):
+            return
+        steps = np.diff(values, append=values[-1:])
+        steps[starts[1:] - 1] = 0.0  # from one column to the next
+        is_ordered = (np.minimum.reduceat(steps, starts) >= 0.0) | (np.maximum.reduceat(steps, starts) <= 0.0)
+        least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        is_far = np.maximum(np.abs(least), np.abs(most)) >= 99.0
+        ends = [*starts[1:].tolist(), len(values)]
+        for k in np.flatnonzero((least < most) & (is_ordered | is_far)).tolist():
+            yield int(columns[starts[k]]), values[starts[k] : ends[k]]
+
+    def _what_looks_like_time(self, values: Floats) -> str:
+        if form := form_of_dates(values):
+            return f"has dates written as numbers, such as {values[0]:.0f} ({form})"
+        way = direction(values)
+        return f"only counts {way} in the first {self._n} events, as row numbers and times do" if way else ""
+
+    def _doubts(self, column: int, values: Floats, name: Any) -> Iterator[Notice]:
+        if ("counter", column) not in self._told and (what := self._what_looks_like_time(values)):
+            self._told.add(("counter", column))
+            yield Notice.of(f"feature {{name!r}} {what}: leave it out, or give a datetime where it is a time", name)
+        for text, share in sentinels(values.tolist()).items():
+            if (text, column) not in self._told:
+                self._told.add((text, column))
+                missing = (
+                    f"feature {{name!r}}: {text} in {{share:.0f}} % of its first values looks like a missing value and "
+                    "is learned as a number: give None or NaN in its place"
+                )
+                yield Notice.of(missing, name, share=100.0 * share)

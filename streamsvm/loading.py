@@ -1,0 +1,121 @@
+"""Saved learners of any class, and compiling them all beforehand."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from streamsvm.budgeted.classifier import BSGDClassifier
+from streamsvm.core import merging
+from streamsvm.core.cache import cache_folder
+from streamsvm.core.precompile import prepare
+from streamsvm.ensemble.classifier import StreamSVMClassifier
+from streamsvm.models import LOADABLE, LOADABLE_LATER, ArchiveError, public, read_archive
+from streamsvm.polytope.classifier import CPMClassifier
+
+__all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
+
+# Modules whose entry points are compiled beforehand, and those that are when they are asked for. `from_state` and
+# `warmup` reach up to them by name.
+_KERNELS = (
+    *(
+        "features.encoding",
+        "ensemble.vote",
+        "ensemble.linear",
+        "budgeted.kernels",
+        "budgeted.maintenance",
+        "polytope.kernels",
+    ),
+    *("refit.window_kernels", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
+)
+_ASKED_FOR = ("decide.conformal_kernels", "decide.cost_kernels", "delayed.label_join")
+_EXPLANATIONS = ("budgeted.explanations", "polytope.explanations", "ensemble.explanations")
+
+
+def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The learner, of whatever class, whose `state` this is.
+
+    Raises
+    ------
+    ArchiveError
+        Where it is none of ours.
+    """
+    name = header.get("class")
+    if name in LOADABLE_LATER:
+        public(name)
+    learner = LOADABLE.get(name) if isinstance(name, str) else None
+    if name == "LinearModel":
+        raise ArchiveError(
+            "holds a LinearModel, which does not learn: read it with streamsvm.models.LinearModel.load; "
+            "CPMClassifier(n_faces=1) can adopt its polytopes() to learn on"
+        )
+    if learner is None:
+        raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted({*LOADABLE, *LOADABLE_LATER}))}")
+    return learner.from_state(header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The learner that was saved to a file; it continues bit for bit.
+
+    Parameters
+    ----------
+    path
+        A file that `save` or ``streamsvm run --save`` wrote.
+
+    Raises
+    ------
+    ArchiveError
+        Where the file is damaged, foreign, of a newer version, or holds a `LinearModel`: `LinearModel.load` reads it.
+    FileNotFoundError
+        Where there is none.
+
+    Examples
+    --------
+    >>> import tempfile, streamsvm
+    >>> model = streamsvm.CPMClassifier()
+    >>> model.learn_one({"size": 2.0}, "large")
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     model.save(file.name)
+    ...     streamsvm.load(file.name).predict_one({"size": 3.0})
+    'large'
+    """
+    header, arrays = read_archive(path)
+    try:
+        return from_state(header, arrays)
+    except ArchiveError as error:
+        raise ArchiveError(f"{path}: {error}") from error
+
+
+def warmup(jobs: int | None = None, everything: bool = False) -> Path:
+    """Compile all kernels of the learners, in several processes, and keep them on disk: for container images, say.
+
+    Those around a learner with refits are among them; `streamsvm.batch.warmup` does so for the smoothed Newton solver,
+    and needs scikit-learn.
+
+    Parameters
+    ----------
+    jobs
+        In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
+    everything
+        Whether also what is compiled when it is asked for: sets of labels, decisions by cost, reasons, and labels
+        that come later.
+
+    Returns
+    -------
+    Path
+        Where compiled code is kept. An image takes it along if XDG_CACHE_HOME is the same when it is run.
+    """
+    names = (*_KERNELS, *_ASKED_FOR, *_EXPLANATIONS) if everything else _KERNELS
+    modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
+    entries = [entry for module in modules for entry in module.ENTRIES.values()]
+    prepare(entries, jobs)
+    for entry in entries:
+        if not entry.is_compiled:  # the process that was to do so could not keep it
+            entry.compile()
+    merging.table()
+    return cache_folder()

@@ -1,0 +1,581 @@
+"""The convex polytope machine: one step of stochastic gradient descent, and what it rests on.
+
+Every class has a polytope of K hyperplanes ("faces"), trained against all other classes; f_c(x) = max_k W_ck . x is the
+score of class c. W is held as a_c V with a scalar a_c a class, so that shrinking it costs nothing, in rows of all faces
+of all classes for each weight row (the bias, then the columns): a row of n pairs costs n runs over contiguous memory.
+
+Kantchelian et al., "Large-Margin Convex Polytope Machine", NIPS 2014, Algorithms 1 and 2.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+
+from streamsvm.core.access import PACKED, StateType, shares_of, state_at
+from streamsvm.core.entry_points import Entry
+from streamsvm.core.jit import brief, inlined, kernel
+from streamsvm.core.losses import FEW, fast_softmax_terms, largest
+from streamsvm.core.math import moved
+from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, u
+from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
+from streamsvm.features.scaler import (
+    MOST_EVENTS,
+    PREDICT,
+    PROBA,
+    ROWS,
+    follow,
+    in_hand,
+    is_followed,
+    load,
+    observe_in_hand,
+    single_event,
+)
+from streamsvm.online.calibration import CALIBRATION, find_softmax, is_sampled, learn_softmax
+from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
+
+# Scalars are folded back into their arrays below this.
+SMALLEST = 1e-9
+# Where an average is longer than the memory of the weights, mean_v V and mean_u U grow and cancel each other: they are
+# brought together when mean_v is so many times the scale.
+MOST_CANCELLED = 1e6
+# The scores of more faces take longer in registers than in memory: each row of weights is then read bit by bit.
+MOST_IN_LANES = 512
+# Where classes are many, weights change in runs of faces, so many of which at least stay as they are in between.
+GAP = 16
+# Larger weights, which only a damaged archive has, would soon overflow.
+MOST_WEIGHT = 1e250
+
+# The step of the inverse temperature, and how far it goes.
+CALIBRATION_RATE, MOST_SURPRISE = 0.06, 5.0
+LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
+
+CPM = Declaration(
+    "cpm",
+    {
+        "rows": Part(ROWS, "rows on their way, and scaling"),
+        "calibration": Part(CALIBRATION, "what probabilities are worth where labels are noisy"),
+        "n_classes": Number("classes known", i64, saved=True, within=(0.0, MOST_EVENTS)),
+        "n_faces": Number("hyperplanes of a class", i64),
+        "l2": Number("strength of the penalty"),
+        "horizon": Number("steps count no further"),
+        "entropy": Number("the least entropy of the faces' shares"),
+        "count_growth": Number("what the weight of a count grows by"),
+        "average": Number("over so many events weights are averaged, 0 for the latest"),
+        "balanced": Number("whether classes weigh by how rare they are"),
+        "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, within=(0.0, 1.0)),
+        "inverse_temperature": Number(
+            "how many f the probabilities are the softmax of",
+            start=1.0,
+            saved=True,
+            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
+        ),
+        "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)),
+        "averaged": Array(
+            ("averaged_rows", "classes*faces"), "U of the average", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)
+        ),
+        "counts": Array(("classes*faces",), "decayed positives of each face", saved=True, within=(0.0, 1e300)),
+        "n_log_n": Array(("classes*faces",), "n ln n of each count", saved=True, within=(-1e305, 1e305)),
+        "classes": records(
+            ("classes",),
+            "the classes",
+            scale=Number("the scalar a", saved=True, within=(0.0, 1.0)),
+            steps=Number("steps made", saved=True, within=(0.0, MOST_EVENTS)),
+            mean_v=Number("averaged weights are mean_v V + mean_u U", saved=True, within=(0.0, MOST_CANCELLED * 1.001)),
+            mean_u=Number("see mean_v", saved=True, within=(0.0, 1.0)),
+            next_count=Number("the weight of the next count", saved=True, within=(0.0, 1e300)),
+            count=Number("the sum of the counts", saved=True, within=(0.0, 1e300)),
+            log_count=Number("its logarithm", saved=True, within=(-1e305, 1e305)),
+            n_log_n=Number("the sum of n ln n over the faces", saved=True, within=(-1e305, 1e305)),
+            weight=Number("the class weight", start=1.0, saved=True, within=(0.0, 1e300)),
+            learned=Number("events learned", saved=True, within=(0.0, MOST_EVENTS)),
+        ),
+        "scores": Array(("classes*faces",), "of the event in hand, by the latest weights, not yet scaled"),
+        "mean_scores": Array(("classes*faces",), "the same by U"),
+        "coefs": Array(("classes*faces",), "what a step adds to each face"),
+        "tops": Array(("classes",), "the largest score of each class"),
+        "f": Array(("classes",), "f of each class"),
+        "proba": Array(("classes",), "the probability of each class"),
+    },
+)
+
+cpm_at, block_at = state_at(CPM), state_at(BLOCK)
+
+
+@inlined
+def dot_faces(weights, n_faces, rows, values, m, out):
+    """out[f] = sum over the pairs, of which the first is the bias, of value * weights[row, f].
+
+    One after the other for each face: pairs of value 0 change nothing, so dense and sparse rows give the same.
+    """
+    f, most = 0, n_faces if n_faces <= MOST_IN_LANES else 0
+    while f + DOUBLES <= most:
+        stop = min(f + 3 * DOUBLES, n_faces)
+        dot_lanes(weights, u(f), u(min(f + DOUBLES, stop - DOUBLES)), u(stop - DOUBLES), rows, values, m, out)
+        f = stop
+    if f < n_faces:
+        dot_few(weights, f, n_faces, rows, values, m, out)
+
+
+@inlined
+def dot_lanes(weights, a, b, c, rows, values, m, out):
+    """`dot_faces` for the faces from a, b and c on, that stay in registers; some may be the same."""
+    j, x = u(rows[0]), values[0]
+    first = x * lanes_at(weights, (j, a))
+    second = x * lanes_at(weights, (j, b))
+    third = x * lanes_at(weights, (j, c))
+    for i in range(1, m):
+        j, x = u(rows[u(i)]), values[u(i)]
+        first = first + x * lanes_at(weights, (j, a))
+        second = second + x * lanes_at(weights, (j, b))
+        third = third + x * lanes_at(weights, (j, c))
+    put_lanes(first, out, a)
+    put_lanes(second, out, b)
+    put_lanes(third, out, c)
+
+
+@inlined
+def dot_few(weights, low, high, rows, values, m, out):
+    """`dot_faces` for the faces low <= f < high."""
+    j0, x0 = u(rows[0]), values[0]
+    for f in range(low, high):
+        out[u(f)] = x0 * weights[j0, u(f)]
+    i = 1
+    while i + 4 <= m:  # four pairs at a time: a quarter of the traffic on `out`
+        j0, j1, j2, j3 = u(rows[u(i)]), u(rows[u(i + 1)]), u(rows[u(i + 2)]), u(rows[u(i + 3)])
+        x0, x1, x2, x3 = values[u(i)], values[u(i + 1)], values[u(i + 2)], values[u(i + 3)]
+        for f in range(low, high):
+            g = u(f)
+            s = out[g] + x0 * weights[j0, g]
+            s += x1 * weights[j1, g]
+            s += x2 * weights[j2, g]
+            out[g] = s + x3 * weights[j3, g]
+        i += 4
+    while i < m:
+        j0, x0 = u(rows[u(i)]), values[u(i)]
+        for f in range(low, high):
+            out[u(f)] += x0 * weights[j0, u(f)]
+        i += 1
+
+
+@inlined
+def add_faces(weights, low, high, rows, values, m, coefs):
+    """weights[row, f] += value * coefs[f] for the faces low <= f < high."""
+    for i in range(m):
+        j, x = u(rows[u(i)]), values[u(i)]
+        for f in range(low, high):
+            weights[j, u(f)] += x * coefs[u(f)]
+
+
+@inlined
+def square_norm(values, m):
+    """The square norm of the pairs."""
+    total = 0.0
+    for i in range(m):
+        total += values[u(i)] * values[u(i)]
+    return total
+
+
+@inlined
+def score(state, rows, values, m):
+    """The scores of all faces for an event of m pairs, and the largest of each class."""
+    n, k, scores, tops = state.n_classes, state.n_faces, state.scores, state.tops
+    dot_faces(state.weights, n * k, rows, values, m, scores)
+    for c in range(n):
+        tops[u(c)] = largest(scores, c * k, k)
+
+
+@inlined
+def predict(state, rows, values, m):
+    """f of all classes for an event of m pairs; returns the best class, -1 where there is none."""
+    n, classes, tops, fs = state.n_classes, state.classes, state.tops, state.f
+    score(state, rows, values, m)
+    if state.average > 0.0:
+        score_averaged(state, rows, values, m)
+    else:
+        for c in range(n):
+            fs[u(c)] = classes[u(c)].scale * tops[u(c)]
+    best, top = -1, -math.inf
+    for c in range(n):
+        f = fs[u(c)]
+        if f > top:
+            best, top = c, f
+    return best
+
+
+@kernel
+def score_averaged(state, rows, values, m):
+    """f of all classes by the averaged weights, with the scores of the latest weights at hand."""
+    n, k, scores, averaged = state.n_classes, state.n_faces, state.scores, state.mean_scores
+    dot_faces(state.averaged, n * k, rows, values, m, averaged)
+    for c in range(n):
+        own, f = state.classes[c], -math.inf
+        for i in range(c * k, (c + 1) * k):
+            f = max(f, own.mean_v * scores[i] + own.mean_u * averaged[i])
+        state.f[c] = f
+
+
+@inlined
+def find_proba(state):
+    """The probabilities of all classes, from the f of the event in hand."""
+    find_softmax(state.calibration, state.f, state.n_classes, state.inverse_temperature, state.proba)
+
+
+@inlined
+def score_to_learn(state, rows, values, m, label):
+    """The scores of an event that is learned next; of one in a few the probabilities are made better by its label."""
+    if calibrates(state, label):
+        predict(state, rows, values, m)
+        calibrate(state, label)
+    else:
+        score(state, rows, values, m)
+
+
+@inlined
+def calibrates(state, label):
+    """Whether the next event that is learned is one of these."""
+    return is_sampled(state.rows.seen) and label < state.n_classes
+
+
+@kernel
+def calibrate(state, label):
+    """A step of the inverse temperature, by the gradient of the log loss in its logarithm, for the f at hand.
+
+    Below 1 by that in itself, which is larger: the other vanishes with it, and where the first weights of many classes
+    drove it down it would stay there.
+    """
+    n, f, beta, terms = state.n_classes, state.f, state.inverse_temperature, state.calibration.logs
+    share, gradient = 1.0 / fast_softmax_terms(f, 0, n, beta, terms, 0), f[label]
+    for c in range(n):
+        gradient -= share * terms[c] * f[c]
+    if n > 1:
+        learn_softmax(state.calibration, f, n, beta, label)
+    gradient = min(max(max(beta, 1.0) * gradient, -MOST_SURPRISE), MOST_SURPRISE)
+    wanted = moved(beta, CALIBRATION_RATE * gradient)
+    state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
+
+
+@kernel
+def xlogx(x):
+    """x log x, and its limit 0 at 0."""
+    return x * math.log(x) if x > 0.0 else 0.0
+
+
+@kernel
+def assign(state, c, best, previous):
+    """The face a positive of class c is assigned to (Algorithm 2), and its own choice `best` counted.
+
+    A count weighs `next_count`, which grows each time, so that earlier counts decay against it. `previous` is the face
+    this positive was counted under before, -1 if never (a stream repeats nothing): that count moves. With S the sum of
+    n ln n over the faces the entropy is ln n - S / n.
+    """
+    k, own, counts, scores = state.n_faces, state.classes[c], state.counts, state.scores
+    first = c * k
+    one = own.next_count
+    if previous >= 0:
+        n = max(counts[first + previous] - one, 0.0)
+        total = own.count - one
+        count_face(state, c, previous, n, xlogx(n), total, math.log(total) if total > 0.0 else 0.0)
+    s, after = own.n_log_n, own.count + one
+    log_after = math.log(after)
+    n_best = counts[first + best] + one
+    best_log = xlogx(n_best)
+    chosen = best
+    if after > one and log_after - (s - state.n_log_n[first + best] + best_log) / after < state.entropy:
+        # Raising face i raises the entropy, by more than rounding, if it adds less than this to S.
+        now = own.log_count - s / own.count
+        spare = after * (log_after - now - 1e-12) - s
+        top = -math.inf
+        for i in range(k):
+            j = u(first + i)
+            if scores[j] > top and xlogx(counts[j] + one) - state.n_log_n[j] < spare:
+                chosen, top = i, scores[j]
+    count_face(state, c, best, n_best, best_log, after, log_after)
+    own.next_count = one * state.count_growth
+    if one > 1e100:
+        rescale_counts(state, c, one)
+    return chosen
+
+
+@inlined
+def count_face(state, c, face, n, n_log_n, total, log_total):
+    """Set the count of a face, and of its class."""
+    own, at = state.classes[c], c * state.n_faces + face
+    own.n_log_n += n_log_n - state.n_log_n[at]
+    state.counts[at], state.n_log_n[at] = n, n_log_n
+    own.count, own.log_count = total, log_total
+
+
+@kernel
+def rescale_counts(state, c, unit):
+    """Divide all counts of a class by `unit`: only their shares matter."""
+    k, own, total, s = state.n_faces, state.classes[c], 0.0, 0.0
+    for i in range(c * k, (c + 1) * k):
+        state.counts[i] /= unit
+        state.n_log_n[i] = xlogx(state.counts[i])
+        total += state.counts[i]
+        s += state.n_log_n[i]
+    own.count, own.log_count, own.n_log_n = total, math.log(total), s
+    own.next_count /= unit
+
+
+@kernel
+def fold(weights, first, k, factor):
+    """Multiply the weights of one class."""
+    for row in range(weights.shape[0]):
+        for f in range(first, first + k):
+            weights[row, f] *= factor
+
+
+@inlined
+def step_count(state, c):
+    """The number of the step class c makes now: it begins at 2, because at 1 all would be lost."""
+    return min(state.classes[u(c)].steps + 2.0, state.horizon)
+
+
+@inlined
+def step(state, rows, values, m, label, weight, previous):
+    """One step of every polytope on an event of m pairs, whose scores are at hand (Algorithm 1).
+
+    Returns the face the event was counted under if its class asked for an assignment, else `previous`.
+    """
+    k, classes, coefs, tops, scores = state.n_faces, state.classes, state.coefs, state.tops, state.scores
+    open_classes(state, label + 1)
+    n = state.n_classes
+    if label >= 0:
+        own = classes[label]
+        own.learned += 1.0
+        weight *= own.weight
+        if state.balanced > 0.0:
+            weight *= (state.rows.seen + 1.0) / (n * own.learned)
+    most = state.reach / square_norm(values, m) if state.reach > 0.0 else math.inf
+    low, high, is_parted = n * k, 0, n > FEW and state.average == 0.0
+    for c in range(n):
+        first, a, top = c * k, classes[u(c)].scale, tops[u(c)]
+        violated = a * top < 1.0 if c == label else a * top > -1.0
+        if violated:
+            change = min(weight / (state.l2 * step_count(state, c) * a), most / a)
+            if c == label:
+                for f in range(first, first + k):
+                    coefs[u(f)] = 0.0
+                previous = place(state, c, change, previous)
+            else:
+                threshold = -1.0 / a
+                for f in range(first, first + k):
+                    coefs[u(f)] = -change if scores[u(f)] > threshold else 0.0
+            if is_parted and high > 0 and first - high > GAP:
+                add_faces(state.weights, low, high, rows, values, m, coefs)
+                low = first
+            low, high = min(low, first), first + k
+        elif high > 0:  # between two that change
+            for f in range(first, first + k):
+                coefs[u(f)] = 0.0
+    if low < high:
+        add_faces(state.weights, low, high, rows, values, m, coefs)
+    if state.average > 0.0:
+        average(state, rows, values, m, low, high)
+    for c in range(n):
+        t = step_count(state, c)
+        a = classes[u(c)].scale * (1.0 - 1.0 / t)
+        classes[u(c)].steps += 1.0
+        classes[u(c)].scale = a
+        if state.average > 0.0:
+            classes[u(c)].mean_v += max(1.0 / t, 1.0 / state.average) * a
+            if classes[u(c)].mean_v > MOST_CANCELLED * a:
+                settle_average(state, c)
+        if a < SMALLEST:
+            fold(state.weights, c * k, k, a)
+            classes[u(c)].scale = 1.0
+            classes[u(c)].mean_v /= a
+    return previous
+
+
+@kernel
+def place(state, c, change, previous):
+    """Write the coefficient of a violating event of class c to the face it is assigned to.
+
+    Returns the face it is counted under, `previous` where nothing is counted.
+    """
+    first, best, top = c * state.n_faces, 0, state.tops[c]
+    while state.scores[first + best] < top:
+        best += 1
+    chosen = best
+    if state.entropy > 0.0:
+        chosen = assign(state, c, best, previous)
+        previous = best
+    state.coefs[first + chosen] = change
+    return previous
+
+
+@kernel
+def average(state, rows, values, m, low, high):
+    """Keep mean_v V + mean_u U what it was before V changed, and let it forget; the new V joins it in `step`."""
+    n, k, coefs = state.n_classes, state.n_faces, state.coefs
+    if low < high:
+        for f in range(low, high):
+            own = state.classes[f // k]
+            coefs[f] *= -own.mean_v / own.mean_u
+        add_faces(state.averaged, low, high, rows, values, m, coefs)
+    for c in range(n):
+        own = state.classes[c]
+        keep = 1.0 - max(1.0 / step_count(state, c), 1.0 / state.average)
+        own.mean_v *= keep
+        own.mean_u *= keep
+        if own.mean_u < SMALLEST:
+            fold(state.averaged, c * k, k, own.mean_u)
+            own.mean_u = 1.0
+
+
+@kernel
+def settle_average(state, c):
+    """Write the average of class c into U alone."""
+    k, own, weights, averaged = state.n_faces, state.classes[c], state.weights, state.averaged
+    for row in range(weights.shape[0]):
+        for f in range(c * k, (c + 1) * k):
+            averaged[row, f] = own.mean_v * weights[row, f] + own.mean_u * averaged[row, f]
+    own.mean_v, own.mean_u = 0.0, 1.0
+
+
+@kernel
+def open_classes(state, n):
+    """Start polytopes, all weights zero, until there are n."""
+    k = state.n_faces
+    for c in range(state.n_classes, n):
+        own = state.classes[c]
+        own.scale = own.mean_u = own.next_count = 1.0
+        state.tops[c] = 0.0
+        for f in range(c * k, (c + 1) * k):
+            state.scores[f] = 0.0
+        state.n_classes = c + 1
+
+
+@brief
+def event(state, packed, label, weight):
+    """Predict the single event where `label` is PREDICT, or PROBA for its probabilities, too; else learn it.
+
+    Returns the best class, -1 where there is none; of one learned 0; or -2 - i where value i cannot be used, or -2
+    where another thread has the learner: nothing has changed then. Probabilities are left in `proba`, also by learning
+    where somebody follows events.
+    """
+    rows = state.rows
+    row, columns, n, shared = single_event(rows, packed)
+    if n < 0:
+        return -2
+    m = load(rows, row, columns, 0, n, shared)
+    if m < 0:
+        return m - 1
+    event_rows, values = in_hand(rows)
+    if label < 0 or rows.follow != 0:
+        best = predict(state, event_rows, values, m)
+        if best >= 0 and label != PREDICT:
+            find_proba(state)
+        if is_followed(rows, label):
+            follow(rows, label, 0)
+        if label < 0:
+            return best
+        if calibrates(state, label):
+            calibrate(state, label)
+    else:
+        score_to_learn(state, event_rows, values, m, label)
+    step(state, event_rows, values, m, label, weight, -1)
+    observe_in_hand(rows, row, columns, 0, n, shared)
+    return 0
+
+
+@brief
+def event_proba(state, packed):
+    """Predict the single event: the probabilities of all classes, none where it cannot be used."""
+    known = event(state, packed, PROBA, 1.0) >= 0
+    return shares_of(state.proba, state.n_classes if known else 0)
+
+
+@kernel
+def run_rows(state, request):
+    """Do what is asked of rows; returns how many were done: fewer than there are if the next cannot be used."""
+    rows, values, columns, indptr = state.rows, request.values, request.columns, request.indptr
+    shared = request.shared > 0
+    for i in range(indptr.size - 1):
+        start, end = indptr[i], indptr[i + 1]
+        m = load(rows, values, columns, start, end, shared)
+        if m < 0:
+            return i
+        event_rows, scaled = in_hand(rows)
+        learning = is_learned(request, i)
+        if request.answering:
+            best = predict(state, event_rows, scaled, m)
+            request.codes[i] = best
+            if best >= 0 and needs_proba(request):
+                find_proba(state)
+                answer(request, i, best, state.proba, state.n_classes)
+            if request.following > 0:
+                follow(rows, request.labels[i] if learning else -1, i)
+            if learning and calibrates(state, request.labels[i]):
+                calibrate(state, request.labels[i])
+        elif learning:
+            score_to_learn(state, event_rows, scaled, m, request.labels[i])
+        if learning:
+            step(state, event_rows, scaled, m, request.labels[i], request.weights[i], -1)
+            observe_in_hand(rows, values, columns, start, end, shared)
+    return indptr.size - 1
+
+
+def run_member(address, block_address, i, at_hand):
+    """Score the rows of a block as its i-th member, and learn those with a label."""
+    state, block = cpm_at(address), block_at(block_address)
+    rows, member = state.rows, block.members[i]
+    scored = at_hand > 0 and member.dormant == 0.0
+    for k in range(block.n_rows):
+        row = block.rows[k]
+        if not takes_part(block, i, row.label >= 0, row.seen):
+            continue
+        m = hand_over(block, k, member.way, rows)
+        event_rows, values = in_hand(rows)
+        if not scored:
+            predict(state, event_rows, values, m)
+            keep_scores(block, k, i, state.f)
+        if row.label >= 0:
+            rows.seen = row.seen
+            step(state, event_rows, values, m, row.label, row.weight, -1)
+
+
+@kernel
+def fit_rows(state, rows, values, starts, labels, weights, unadjusted, rng, n_steps):
+    """Steps on events drawn at random (Algorithm 1), each positive counted under its last own choice in `unadjusted`.
+
+    Event i has the pairs starts[i]:starts[i + 1] of `rows` and `values`, scaled and headed by the bias.
+    """
+    n = starts.size - 1
+    growth = state.count_growth
+    state.count_growth = 1.0
+    for _ in range(n_steps):
+        i = draw(rng, n)
+        start, m = starts[i], starts[i + 1] - starts[i]
+        event_rows, event_values = rows[start : start + m], values[start : start + m]
+        score(state, event_rows, event_values, m)
+        unadjusted[i] = step(state, event_rows, event_values, m, labels[i], weights[i], unadjusted[i])
+    state.count_growth = growth
+
+
+@kernel
+def draw(rng, n):
+    """A number below n by the splitmix64 generator whose state is rng[0] (Steele, Lea, Flood 2014)."""
+    rng[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = rng[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    # The high 32 bits times n, shifted back: uniform to n / 2**32.
+    return np.int64(((z >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
+
+
+_STATE = StateType(CPM.name)
+
+ENTRIES = {
+    "event": Entry(event, (_STATE, PACKED, types.int64, types.float64)),
+    "event_proba": Entry(event_proba, (_STATE, PACKED)),
+    "run_rows": Entry(run_rows, (_STATE, StateType(REQUEST.name))),
+    "run_member": Entry(run_member, (types.int64,) * 4),
+}

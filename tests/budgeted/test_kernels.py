@@ -1,0 +1,531 @@
+"""The steps of the budgeted kernel machine, against plain numpy and against exact optimisation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, minimize_scalar
+
+from streamsvm import BSGDClassifier
+from streamsvm.budgeted import expansion, metric
+from streamsvm.core import math as exponential
+from streamsvm.core import merging
+from streamsvm.core.jit import call, kernel
+from streamsvm.models import KernelExpansion, Scaler
+
+
+def plain_scaler(d):
+    return Scaler(list(range(d)), np.zeros(d, bool), np.zeros(d), np.ones(d), np.ones(d))
+
+
+def learner_with(vectors, coefs, gamma=0.5, **settings):
+    """A learner that holds just these vectors and coefficients; two classes take a signed coefficient each."""
+    coefs = np.atleast_2d(coefs).astype(float)
+    if len(coefs) == 1:
+        coefs = np.vstack([-coefs, coefs])
+    model = BSGDClassifier(budget=len(vectors), gamma=gamma, scaling="none", metric="fixed", **settings)
+    d = vectors.shape[1]
+    held = KernelExpansion(
+        list(range(len(coefs))), vectors.astype(float), coefs, np.zeros(len(coefs)), gamma, np.ones(d), plain_scaler(d)
+    )
+    model.adopt(held)
+    # The steps that are still to come decide what a head's coefficients are measured in.
+    model._state.heads.eta[:] = 1.0
+    return model
+
+
+@kernel
+def at_address(function, address):
+    call(function, (address,))
+
+
+def maintain(model):
+    """Keep the budget as the learner would."""
+    at_address(model._state.maintain, model._state.address)
+
+
+def gram(a, b, gamma):
+    return np.exp(-gamma * ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2))
+
+
+def distance(first, second, gamma):
+    """The square norm between two expansions, (vectors, coefs) each."""
+    v, a = np.vstack([first[0], second[0]]), np.hstack([first[1], -second[1]])
+    return float(np.einsum("cb,bd,cd->", a, gram(v, v, gamma), a))
+
+
+def expansion_of(model):
+    return model.model.vectors, model.model.coefs
+
+
+# exp --------------------------------------------------------------------------------------------------------------
+
+
+def test_exponential_is_right_to_single_precision():
+    x = -np.linspace(0.0, 60.0, 1_000_003).astype(np.float32)
+    out = np.empty_like(x)
+    exponential.exp_all(x, out)
+    assert np.abs(out / np.exp(x.astype(float)) - 1.0).max() < 3e-7
+    assert out[0] == 1.0
+
+
+def test_power_of_two_is_right_to_single_precision():
+    x = np.concatenate([-np.linspace(0.0, 80.0, 1_000_003), [-81.0, -1e30, -np.inf, 0.9]]).astype(np.float32)
+    out = np.empty_like(x)
+    exponential.power_all(x, out)
+    assert np.abs(out / np.exp2(np.maximum(x.astype(float), -80.0)) - 1.0).max() < 3e-7
+
+
+def test_logarithm_is_right_to_single_precision():
+    x = np.concatenate([np.geomspace(1e-37, 1e37, 100_003), np.linspace(0.5, 2.0, 100_003)]).astype(np.float32)
+    out, wanted = np.empty_like(x), np.log(x.astype(float))
+    exponential.log_all(x, out)
+    assert (np.abs(out - wanted) / np.maximum(np.abs(wanted), 1.0)).max() < 2e-7
+    assert not out[x == 1.0].any()
+
+
+def test_exponential_of_anything_smaller_is_tiny():
+    out = np.empty(3, np.float32)
+    exponential.exp_all(np.array([-61.0, -1e30, -np.inf], np.float32), out)
+    assert (out == out[0]).all()
+    assert 0.0 < out[0] < 1e-26
+
+
+# The table --------------------------------------------------------------------------------------------------------
+
+# What the table's h loses more than the best h, in units of the smaller vector's square coefficient.
+TABLE_BOUND = 1e-4
+
+
+def exact_loss(ratio, cosine, log_kappa):
+    """The least degradation over h, by brute force and bounded optimisation."""
+    grid = np.linspace(-0.2, 1.2, 141)
+    values = [merging.degradation(h, ratio, cosine, log_kappa) for h in grid]
+    best = grid[int(np.argmin(values))]
+    found = minimize_scalar(
+        lambda h: merging.degradation(h, ratio, cosine, log_kappa),
+        bounds=(best - 0.01, best + 0.01),
+        method="bounded",
+        options={"xatol": 1e-12},
+    )
+    return min(found.fun, min(values))
+
+
+def random_pairs(n, seed):
+    rng = np.random.default_rng(seed)
+    shares = np.concatenate([rng.uniform(0.5, 1.0, n), 0.5 + 0.01 * rng.random(n), np.full(n, 0.5)])
+    kappas = np.concatenate([rng.uniform(1e-6, 1.0, n), np.exp(-2.0) + 0.02 * rng.normal(size=n), rng.random(n)])
+    return zip(shares, np.clip(kappas, 1e-9, 1.0), strict=True)
+
+
+def test_table_loses_next_to_nothing():
+    table = merging.table()
+    worst = 0.0
+    for share, kappa in random_pairs(300, seed=1):
+        ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
+        h = merging.look_up(table, share, kappa)
+        worst = max(worst, merging.degradation(h, ratio, 1.0, log_kappa) - exact_loss(ratio, 1.0, log_kappa))
+    assert worst < TABLE_BOUND
+
+
+def test_pairs_are_compared_by_nearly_what_they_lose():
+    rng = np.random.default_rng(2)
+    for share, kappa in random_pairs(300, seed=2):
+        ratio, cosine = min(share / (1.0 - share), 1e6), rng.random()
+        found = merging.near_loss(*np.float32([ratio * ratio, ratio * cosine, -math.log(kappa)]))
+        least = exact_loss(ratio, cosine, math.log(kappa))
+        assert found / (1.0 + found) == pytest.approx(least, rel=0.3, abs=1e-5)
+
+
+def test_what_is_lost_is_known_however_far_vectors_are():
+    far, large = np.float32(np.inf), np.float32(1e30)
+    assert merging.near_loss(far, large, far) > 1e3
+    assert merging.near_loss(np.float32(1.0), np.float32(1.0), np.float32(0.0)) == 0.0
+
+
+def test_table_has_the_global_maximum_of_equal_distant_vectors():
+    kappa = math.exp(-3.0)
+    h = merging.look_up(merging.table(), 0.5, kappa)
+    assert h > 0.9
+    assert merging.kept(h, 1.0, 1.0, -3.0) > merging.kept(0.5, 1.0, 1.0, -3.0)
+
+
+def test_golden_section_is_exact():
+    for share, kappa in random_pairs(100, seed=3):
+        ratio, log_kappa = min(share / (1.0 - share), 1e6), math.log(kappa)
+        h = merging.golden_section(ratio, 1.0, log_kappa)
+        assert merging.degradation(h, ratio, 1.0, log_kappa) <= exact_loss(ratio, 1.0, log_kappa) + 1e-9
+
+
+def test_refined_point_is_within_one_percent_at_any_angle():
+    table = merging.table()
+    rng = np.random.default_rng(4)
+    worst = 0.0
+    for share, kappa in random_pairs(700, seed=5):
+        cosine = rng.random()
+        ratio, log_kappa = min(share / (1.0 - share), 1e4), math.log(kappa)
+        h = merging.refine(merging.look_up(table, share, kappa), ratio, cosine, log_kappa)
+        best = exact_loss(ratio, cosine, log_kappa)
+        if best > 1e-9:
+            worst = max(worst, merging.degradation(h, ratio, cosine, log_kappa) / best - 1.0)
+    assert worst < 0.01
+
+
+# Merging ----------------------------------------------------------------------------------------------------------
+
+
+def best_single(vectors, coefs, gamma):
+    """The least degradation of putting all vectors into one, by optimisation from many starts."""
+    square = float(np.einsum("cb,bd,cd->", coefs, gram(vectors, vectors, gamma), coefs))
+
+    def loss(z):
+        return square - float(((coefs @ gram(vectors, z[None], gamma)[:, 0]) ** 2).sum())
+
+    starts = [*vectors, np.average(vectors, axis=0, weights=np.linalg.norm(coefs, axis=0))]
+    return min(minimize(loss, start, tol=1e-12).fun for start in starts)
+
+
+def merged(vectors, coefs, gamma, **settings):
+    """What is lost by keeping the budget where one vector too many is held, and the learner afterwards."""
+    model = learner_with(vectors, coefs, gamma, merges=len(vectors), **settings)
+    before = expansion_of(model)
+    maintain(model)
+    return distance(before, expansion_of(model), gamma), model
+
+
+@pytest.mark.parametrize("search", ["table", "golden"])
+@pytest.mark.parametrize("maintenance", ["merge", "merge-at-once"])
+def test_two_vectors_of_two_classes_merge_as_well_as_can_be(search, maintenance):
+    rng = np.random.default_rng(6)
+    for _ in range(40):
+        vectors, coefs = rng.normal(size=(2, 3)), rng.choice([-1.0, 1.0]) * rng.uniform(0.1, 2.0, 2)
+        lost, model = merged(vectors, coefs, 0.3, search=search, maintenance=maintenance)
+        best = best_single(vectors, np.vstack([-coefs, coefs]), 0.3)
+        assert model.n_support_vectors == 1
+        assert lost <= best + 2.0 * TABLE_BOUND * coefs.min() ** 2 + 3e-6 * (coefs**2).sum()
+
+
+@pytest.mark.parametrize("maintenance", ["merge", "merge-at-once"])
+def test_two_vectors_of_many_classes_merge_within_one_percent(maintenance):
+    rng = np.random.default_rng(7)
+    tried = 0
+    while tried < 40:
+        vectors, coefs = rng.normal(size=(2, 3)), rng.normal(size=(4, 2))
+        if coefs[:, 0] @ coefs[:, 1] <= 0.0:
+            continue
+        tried += 1
+        lost, model = merged(vectors, coefs, 0.3, maintenance=maintenance)
+        assert model.n_support_vectors == 1
+        assert lost <= 1.01 * best_single(vectors, coefs, 0.3) + 3e-6 * (coefs**2).sum()
+
+
+@pytest.mark.parametrize("n", [3, 5, 11])
+def test_merging_at_once_finds_the_best_point(n):
+    rng = np.random.default_rng(n)
+    for _ in range(5):
+        vectors, coefs = 0.5 * rng.normal(size=(n, 3)), rng.uniform(0.1, 2.0, n)
+        lost, model = merged(vectors, coefs, 0.3, maintenance="merge-at-once")
+        assert model.n_support_vectors == 1
+        assert lost <= 1.01 * best_single(vectors, np.vstack([-coefs, coefs]), 0.3) + 1e-5 * coefs.sum() ** 2
+
+
+def test_merging_in_turn_is_near_merging_at_once():
+    rng = np.random.default_rng(8)
+    for _ in range(10):
+        vectors, coefs = 0.3 * rng.normal(size=(4, 3)), rng.uniform(0.5, 1.0, 4)
+        in_turn, _ = merged(vectors, coefs, 0.3)
+        at_once, _ = merged(vectors, coefs, 0.3, maintenance="merge-at-once")
+        assert in_turn <= 1.3 * at_once + 1e-5 * coefs.sum() ** 2
+
+
+def test_of_the_same_sign_the_nearest_are_merged():
+    vectors = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.5], [5.0, 5.0], [0.05, 0.0]])
+    model = learner_with(vectors, np.array([0.5, 1.0, 1.0, 1.0, -1.0]), merges=3)
+    maintain(model)
+    kept = model.model.vectors
+    assert model.n_support_vectors == 3
+    assert [5.0, 5.0] in kept.tolist()
+    assert np.float32(0.05) in kept.astype(np.float32)
+
+
+def test_where_no_other_has_the_sign_the_smallest_is_removed():
+    vectors = np.array([[0.0], [1.0], [2.0]])
+    model = learner_with(vectors, np.array([1.0, -0.1, 2.0]))
+    maintain(model)
+    assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 2.0]
+
+
+def test_classes_of_opposite_directions_do_not_merge():
+    model = learner_with(np.zeros((3, 1)), np.array([[1.0, -1.0, 0.1], [-1.0, 1.0, 0.0], [0.0, 0.0, -0.1]]))
+    maintain(model)
+    assert model.n_support_vectors == 2
+
+
+def test_removal_takes_the_smallest():
+    model = learner_with(np.arange(4.0)[:, None], np.array([1.0, 0.5, -0.2, 3.0]), maintenance="remove")
+    maintain(model)
+    assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 1.0, 3.0]
+
+
+def test_projection_is_that_of_least_squares():
+    rng = np.random.default_rng(9)
+    vectors, coefs = rng.normal(size=(6, 2)), np.array([1.0, -1.0, 2.0, 0.3, 1.5, -2.0])
+    model = learner_with(vectors, coefs, maintenance="project")
+    before = expansion_of(model)
+    maintain(model)
+    rest = np.delete(np.arange(6), 3)
+    k = gram(vectors, vectors, 0.5)
+    beta = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, 3])
+    best = 2.0 * 0.3**2 * (1.0 - k[rest, 3] @ beta)
+    assert distance(before, expansion_of(model), 0.5) == pytest.approx(best, rel=1e-3)
+
+
+def test_averaged_coefficients_ride_along():
+    vectors = np.array([[0.0, 0.0], [0.01, 0.0], [3.0, 0.0]])
+    model = learner_with(vectors, np.array([0.5, 1.0, 1.0]), merges=2, average=10)
+    scores = model.model.decision_function(np.zeros((1, 2)))
+    maintain(model)
+    assert model.n_support_vectors == 2
+    assert model.model.decision_function(np.zeros((1, 2))) == pytest.approx(scores, rel=1e-3)
+
+
+# One step against plain numpy -------------------------------------------------------------------------------------
+
+
+class Twin:
+    """The learner as its papers have it, in double precision, with golden section search and nothing clever."""
+
+    def __init__(self, n_classes, budget, gamma, rate, l2, loss="hinge", merges=2, bias=False):
+        self.v = np.zeros((0, 0))
+        self.a = np.zeros((n_classes, 0))
+        self.b = np.zeros(n_classes)
+        self.budget, self.gamma, self.rate, self.l2 = budget, gamma, rate, l2
+        self.loss, self.merges, self.bias, self.t = loss, merges, bias, 1
+
+    def scores(self, x):
+        return self.a @ gram(self.v, x[None], self.gamma)[:, 0] + self.b if self.v.size else self.b.copy()
+
+    def learn(self, x, y):
+        f = self.scores(x)
+        u = np.zeros(len(f))
+        if self.loss == "hinge":
+            rivals = np.where(np.arange(len(f)) == y, -np.inf, f)
+            if f[y] - rivals.max() < 1.0:
+                u[y], u[rivals.argmax()] = 1.0, -1.0
+        else:
+            p = np.exp(f - f.max()) / np.exp(f - f.max()).sum()
+            if 1.0 - p[y] > 0.3:
+                u = -p
+                u[y] += 1.0
+        self.t += 1
+        eta = 1.0 / (self.l2 * self.t) if self.rate is None else self.rate
+        self.a *= 1.0 - eta * self.l2
+        if u.any():
+            self.v = np.vstack([self.v.reshape(-1, len(x)), x])
+            self.a = np.hstack([self.a, eta * u[:, None]])
+            self.b += self.bias * eta * u
+        if len(self.v) > self.budget:
+            self.maintain()
+
+    def maintain(self):
+        sizes = np.linalg.norm(self.a, axis=0)
+        i = int(sizes.argmin())
+        costs = {}
+        for j in range(len(self.v)):
+            if j != i and self.a[:, i] @ self.a[:, j] > 0.0:
+                costs[j] = self.pair(self.v[i], self.a[:, i], self.v[j], self.a[:, j])[0]
+        chosen = sorted(costs, key=costs.get)[: self.merges - 1]
+        if chosen:
+            v, a = self.v[i], self.a[:, i]
+            for j in chosen:
+                _, v, a = self.pair(v, a, self.v[j], self.a[:, j])
+            self.v[i], self.a[:, i] = v, a
+        gone = chosen or [i]
+        self.v, self.a = np.delete(self.v, gone, axis=0), np.delete(self.a, gone, axis=1)
+
+    def pair(self, v, a, w, b):
+        """The degradation of the best point between two vectors, the point, and its coefficients."""
+        log_kappa = -self.gamma * ((v - w) ** 2).sum()
+
+        def coefs(h):
+            return a * math.exp(log_kappa * (1.0 - h) ** 2) + b * math.exp(log_kappa * h * h)
+
+        grid = np.linspace(0.0, 1.0, 21)
+        best = grid[np.argmax([(coefs(h) ** 2).sum() for h in grid])]
+        h = minimize_scalar(lambda h: -(coefs(h) ** 2).sum(), bounds=(best - 0.05, best + 0.05), method="bounded").x
+        whole = a @ a + b @ b + 2.0 * (a @ b) * math.exp(log_kappa)
+        return whole - (coefs(h) ** 2).sum(), h * v + (1.0 - h) * w, coefs(h)
+
+
+def blobs(n, n_classes, d, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    y[:n_classes] = np.arange(n_classes)
+    return rng.normal(size=(n_classes, d))[y] + 0.7 * rng.normal(size=(n, d)), y
+
+
+SETTINGS = [
+    pytest.param({"budget": 12, "merges": 2}, 2, id="classic"),
+    pytest.param({"budget": 12, "merges": 4}, 2, id="cascade"),
+    pytest.param({"budget": 12, "merges": 2, "bias": True}, 2, id="bias"),
+    pytest.param({"budget": 12, "merges": 2, "loss": "log"}, 2, id="log"),
+    pytest.param({"budget": 20, "merges": 2}, 4, id="four-classes"),
+    pytest.param({"budget": 20, "merges": 3}, 4, id="four-classes-cascade"),
+    pytest.param({"budget": 20, "merges": 3, "loss": "log", "bias": True}, 4, id="four-classes-log"),
+    pytest.param({"budget": 1_000, "rate": None}, 2, id="pegasos"),
+    pytest.param({"budget": 1_000, "rate": None, "bias": True}, 3, id="pegasos-three-classes"),
+]
+
+
+@pytest.mark.parametrize(("settings", "n_classes"), SETTINGS)
+def test_steps_are_those_of_the_twin(settings, n_classes):
+    """Before the classes are known the learner waits, so the twin begins with the last class to come."""
+    settings = {"rate": 0.3, **settings}
+    rate = settings.pop("rate")
+    X, y = blobs(250, n_classes, 3, seed=11)
+    twin = Twin(n_classes, gamma=0.4, rate=rate, l2=0.02, **settings)
+    model = BSGDClassifier(
+        gamma=0.4,
+        scaling="none",
+        metric="fixed",
+        absorb=1.0,
+        learning_rate=rate,
+        l2=0.02,
+        search="golden",
+        **{"merges": 2, **settings},
+    )
+    for label in range(n_classes):
+        model._code(label)
+    expansion.open_classes(model._state, n_classes)
+    for x, label in zip(X, y.tolist(), strict=True):
+        x = x.astype(np.float32).astype(float)
+        model.learn_one(dict(enumerate(x.tolist())), label)
+        twin.learn(x, label)
+    assert model.n_support_vectors == len(twin.v) <= settings["budget"]
+    expected = np.array([twin.scores(x) for x in X])
+    assert model.model.decision_function(X) == pytest.approx(expected, abs=2e-3 * np.abs(expected).max())
+
+
+def test_a_third_class_ends_the_sharing_of_one_coefficient():
+    X, y = blobs(60, 2, 3, seed=12)
+    model = BSGDClassifier(budget=100, gamma=0.4, scaling="none")
+    model.learn_many(X, y.tolist())
+    before = model.model
+    model._code(2)
+    expansion.open_classes(model._state, 3)
+    after = model.model
+    assert (after.coefs[:2] == before.coefs).all()
+    assert (after.coefs[2] == 0.0).all()
+
+
+# The metric -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_metric_follows_the_gradient(n_classes):
+    rng = np.random.default_rng(13)
+    X, y = blobs(80, n_classes, 3, seed=13)
+    model = BSGDClassifier(budget=200, gamma=0.4, scaling="none", metric_rate=1e-6, absorb=1.0)
+    model.learn_many(X, y.tolist())
+    x = rng.normal(size=3)
+    known = model.model
+    gradient = model._state.gradient
+    before = gradient[:3].copy()
+    f = known.decision_function(x[None])[0]
+    label = int(f.argmin())
+    model.learn_one(dict(enumerate(x.tolist())), label)
+    found = (gradient[:3] - 0.9 * before) / 0.1
+    u = np.zeros(n_classes)
+    u[label], u[f.argmax()] = 1.0, -1.0
+    theta = np.log(known.relevance)
+
+    def objective(theta):
+        known.relevance = np.exp(theta)
+        return float(u @ known.decision_function(x[None])[0])
+
+    wanted = [(objective(theta + e) - objective(theta - e)) / 2e-5 for e in 1e-5 * np.eye(3)]
+    if n_classes == 2:
+        # The signed coefficient is counted once.
+        wanted = np.array(wanted) / 2.0
+    assert found == pytest.approx(np.array(wanted), rel=1e-3, abs=1e-5)
+
+
+def test_metric_that_has_settled_learns_from_one_event_in_so_many():
+    state, sample = BSGDClassifier()._state, metric.SETTLED_SAMPLE
+    state.unrest = metric.SETTLED
+    assert [metric.is_due(state) for _ in range(8)] == [i % sample == sample - 1 for i in range(8)]
+    state.unrest = 1.001 * metric.SETTLED
+    assert all(metric.is_due(state) for _ in range(8))
+
+
+def test_metric_settles_on_chance_and_is_unsettled_by_another_concept():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2_000, 4))
+    chance, clear = BSGDClassifier(budget=50), BSGDClassifier(budget=50)
+    unrest = []
+    for i in range(0, 2_000, 50):
+        chance.learn_many(X[i : i + 50], rng.integers(0, 2, 50).tolist())
+        unrest.append(float(chance._state.unrest))
+    assert np.median(unrest) < metric.SETTLED
+    clear.learn_many(X, (X[:, 0] > 0.0).tolist())
+    before, relevance = float(clear._state.unrest), clear.relevance
+    clear.learn_many(X[:100], (X[:100, 1] > 0.0).tolist())
+    assert relevance[0] > 10.0 * relevance[1]
+    assert clear._state.unrest > max(2.0 * before, metric.SETTLED)
+
+
+def test_norms_stay_right_as_the_metric_moves():
+    X, y = blobs(3_000, 3, 5, seed=14)
+    model = BSGDClassifier(budget=30, metric_rate=0.2)
+    model.learn_many(X, y.tolist())
+    relevance = np.array(list(model.relevance.values()))
+    assert relevance.std() > 0.1
+    vectors = model.model.vectors
+    assert model._state.norms[: len(vectors)] == pytest.approx((vectors**2 @ relevance), rel=1e-4)
+
+
+def test_of_wide_rows_norms_and_kernel_values_are_what_they_are_defined_as():
+    X, _ = blobs(400, 2, 200, seed=14)
+    y = np.arange(400) // 2 % 2  # says nothing, so that every event becomes a vector
+    model = BSGDClassifier(budget=150, metric_rate=0.2, scaling="none", absorb=1.0)
+    model.learn_many(X[:-1], y[:-1].tolist())
+    relevance, vectors, n = np.array(list(model.relevance.values())), model.model.vectors, model.n_support_vectors
+    assert relevance.std() > 0.01
+    assert n * X.shape[1] > expansion.NEAR
+    assert model._state.norms[:n] == pytest.approx(vectors**2 @ relevance, rel=1e-4)
+    model.predict_many(X[-1:])
+    far = (X[-1] - vectors) ** 2 @ relevance
+    assert model._state.kernel[:n] == pytest.approx(np.exp(-model._state.gamma_now * far), rel=1e-3)
+
+
+def test_gamma_follows_the_data():
+    X, y = blobs(500, 2, 5, seed=15)
+    model = BSGDClassifier(scaling="none", gamma_factor=2.0)
+    model.learn_many(X, y.tolist())
+    assert model._state.gamma_now == pytest.approx(2.0 / (X**2).sum(axis=1).mean(), rel=1e-5)
+
+
+def test_slots_without_a_vector_have_no_coefficients():
+    X, y = blobs(2_000, 4, 5, seed=16)
+    model = BSGDClassifier(budget=25, average=50, absorb=1.0, heads=(("hinge", 0.2), ("log", 0.1)), merges=5)
+    model.learn_many(X, y.tolist())
+    n = model.n_support_vectors
+    assert 20 < n <= 25
+    assert (model._state.coefs[:, n:] == 0.0).all()
+    assert (model._state.averaged[:, n:] == 0.0).all()
+
+
+@pytest.mark.parametrize(("accuracy", "brings"), [(1.0, True), (0.9, False)])
+def test_a_head_that_weighs_little_brings_no_vectors(accuracy, brings):
+    # The first is sure of an event like those it has met, the second, with its tiny step, of none.
+    model = BSGDClassifier(
+        heads=(("hinge", 1.0), ("hinge", 1e-3)), absorb=1.0, scaling="none", metric="fixed", gamma=1.0
+    )
+    for x, label in ((0.0, 0), (3.0, 1), (0.0, 0)):
+        model.learn_one({0: x}, label)
+    model._state.heads.accuracy[:] = 1.0, accuracy
+    before = model.n_support_vectors
+    model.learn_one({0: 0.1}, 0)
+    assert model.n_support_vectors == before + brings

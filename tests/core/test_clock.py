@@ -1,0 +1,78 @@
+"""A clock that stands still while kernels are compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from streamsvm.core import clock
+from tests.run.conftest import write_stream
+
+
+def test_the_clock_stands_still_while_kernels_are_compiled():
+    before, compiled = clock.working_time(), clock.compile_seconds()
+    with clock.compiling(), clock.compiling():
+        time.sleep(0.05)
+        assert clock.compile_seconds() >= compiled + 0.05
+        assert clock.working_time() < before + 0.04
+    spent = clock.compile_seconds()
+    assert spent >= compiled + 0.05
+    assert clock.compile_seconds() == spent
+
+
+def test_threads_that_compile_one_after_the_other_began_count_until_the_last_ends():
+    compiled, first_ended = clock.compile_seconds(), threading.Event()
+
+    def compile_longer(began):
+        with clock.compiling():
+            began.set()
+            first_ended.wait()
+            time.sleep(0.05)
+
+    began = threading.Event()
+    thread = threading.Thread(target=compile_longer, args=(began,))
+    with clock.compiling():
+        thread.start()
+        began.wait()
+    at_end_of_first = clock.compile_seconds()
+    first_ended.set()
+    thread.join()
+    assert clock.compile_seconds() >= at_end_of_first + 0.05 >= compiled + 0.05
+
+
+@pytest.mark.slow
+def test_compiling_is_in_no_rate_of_a_first_run(tmp_path: Path):
+    write_stream(tmp_path / "in.csv", 300)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [
+        sys.executable,
+        "-m",
+        "streamsvm",
+        "run",
+        "in.csv",
+        "--label",
+        "y",
+        "--model",
+        "cpm",
+        "--summary",
+        "s.json",
+    ]
+    figures, texts = [], []
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True, timeout=280)
+        figures.append(json.loads((tmp_path / "s.json").read_text())["process"])
+        texts.append(done.stdout)
+    first, second = figures
+    assert first["compile_seconds"] > 1.0
+    assert first["seconds"] < first["compile_seconds"]
+    assert first["first_prediction_s"] < first["compile_seconds"]
+    assert second["compile_seconds"] == 0.0
+    assert "kernels compiled in" in texts[0]
+    assert "kernels compiled in" not in texts[1]

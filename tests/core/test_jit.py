@@ -1,0 +1,175 @@
+"""How steps are compiled: as few times as can be, and large parts apart; and that they do without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import config
+from numba.core import event
+
+from streamsvm.core import cache
+from streamsvm.core import entry_points as entries
+from streamsvm.core.access import address_of, state_at
+from streamsvm.core.jit import apart, call, kernel
+from streamsvm.core.state import Array, Declaration, State
+from streamsvm.polytope import kernels as polytope
+from tests.core.programs import printed, printed_uncompiled
+
+needs_compiler = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+
+
+@kernel
+def plus(x, i):
+    return x + i
+
+
+@kernel
+def plus_constants(x):
+    return plus(x, 1) + plus(x, 2)
+
+
+FILLED = Declaration("filled", {"values": Array(("values",), "to be filled")})
+filled_at = state_at(FILLED)
+
+
+def fill(address, value):
+    values = filled_at(address).values
+    for i in range(values.size):
+        values[i] = value
+
+
+@kernel
+def fill_apart(address, state, value):
+    call(address, (address_of(state), value))
+
+
+@needs_compiler
+def test_a_function_is_compiled_once_whatever_constants_it_is_called_with(monkeypatch, tmp_path):
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    with event.install_recorder("numba:compile") as recorder:
+        assert kernel(plus_constants.py_func)(10) == 23
+    compiled = [step.data["dispatcher"].py_func for _, step in recorder.buffer if step.is_end]
+    assert compiled == [plus.py_func, plus_constants.py_func]
+
+
+@needs_compiler
+def test_what_compiled_code_calls_has_no_machine_code_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    assert kernel(plus_constants.py_func)(10) == 23
+    assert not list(tmp_path.rglob("*.plus-*"))
+    assert list(tmp_path.rglob("*.plus_constants-*"))
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for(tmp_path):
+    code = """if True:
+        import numpy as np
+        from streamsvm.core.jit import inlined, kernel
+        @inlined
+        def get(x, i):
+            return x[i]
+        @kernel
+        def get_next(x, i):
+            return get(x, i + 1)
+        get_next(np.zeros(3), 2)
+    """
+    (tmp_path / "beyond.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    env |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "beyond.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr.endswith("IndexError: index is out of bounds\n")
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_where_the_inside_of_numba_has_changed_functions_are_compiled_as_numba_does(tmp_path):
+    code = """if True:
+        import sys
+        sys.modules["streamsvm.core.linkage"] = None
+        from tests.core.test_jit import plus, plus_constants
+        print(plus_constants(10), len(plus.signatures) > 0)
+    """
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "23 True\n"
+
+
+def test_what_is_apart_is_called_by_its_address():
+    state = State(FILLED, {"values": 5})
+    fill_apart(apart(fill, 2).address, state, 7)
+    np.testing.assert_array_equal(state.values, 7.0)
+
+
+def test_what_is_apart_is_compiled_once():
+    assert apart(fill, 2) is apart(fill, 2)
+
+
+@needs_compiler
+def test_an_entry_knows_what_is_compiled_with_it_and_whether_it_is_on_disk():
+    entry = polytope.ENTRIES["event"]
+    assert {
+        "polytope.kernels.event",
+        "polytope.kernels.step",
+        "features.scaler.load",
+        "features.scaler.renew",
+    } <= entry.reached()
+    assert "ensemble.vote.event" not in entry.reached()
+    entry.compile()
+    assert entry.is_compiled
+    assert entries.find("polytope.kernels.event") is entry
+
+
+LEARN = """
+import json
+import numpy as np
+from streamsvm import BSGDClassifier, CPMClassifier, StreamSVMClassifier
+
+X = np.random.default_rng(0).normal(size=(25, 3))
+X[5, 1] = np.nan
+y = (X[:, 0] * X[:, 2] > 0.0).tolist()
+models = [
+    CPMClassifier(average=5, scaling="rank"),
+    BSGDClassifier(budget=4, average=3, heads=(("hinge", 0.1), ("log", 0.2))),
+    *(BSGDClassifier(budget=4, maintenance=way, merges=3) for way in ("merge", "merge-at-once", "remove", "project")),
+    StreamSVMClassifier(budget=4, members=("standard", "ranks", "polytope", "linear")),
+]
+for model in models:
+    _, proba = model.test_then_train(X, y, proba=True)
+    model.learn_one({0: 1.0, 2: 0.5}, True)
+    print(json.dumps([*proba[-5:, 1].tolist(), model.predict_proba_one({0: 0.1, 1: 0.2})[True]]))
+"""
+
+
+@pytest.mark.slow
+def test_learners_are_the_same_without_the_compiler():
+    """For debuggers, and to see which lines tests reach."""
+    for plain, compiled in zip(printed_uncompiled(LEARN), printed(LEARN), strict=True):
+        assert plain == pytest.approx(compiled, abs=1e-4)
+
+
+def test_what_was_compiled_of_sources_long_unused_is_removed(tmp_path):
+    old, other = tmp_path / "streamsvm" / "old", tmp_path / "streamsvm" / "other"
+    for folder in (old, other):
+        folder.mkdir(parents=True)
+        (folder / "kernel.nbc").write_bytes(b"code")
+    long_ago = time.time() - 1.1 * cache.UNUSED_S
+    os.utime(old, (long_ago, long_ago))
+    code = "from streamsvm.core import cache_folder; print(cache_folder())"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert Path(done.stdout.strip()).parent == tmp_path / "streamsvm"
+    assert not old.exists()
+    assert other.exists()

@@ -1,0 +1,216 @@
+"""First use: what is compiled in several processes is on disk for all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+import streamsvm.loading
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
+from streamsvm.budgeted import kernels as budgeted
+from streamsvm.budgeted import maintenance
+from streamsvm.core import cache
+from streamsvm.core import jit as compiler
+from streamsvm.core import precompile as first_use
+from streamsvm.core.cache import cache_folder
+from streamsvm.core.entry_points import Entry
+from streamsvm.decide import conformal_kernels as sets
+from streamsvm.decide import cost_kernels as costs
+from streamsvm.delayed import label_join as pending
+from streamsvm.ensemble import explanations, linear
+from streamsvm.ensemble import vote as blend
+from streamsvm.polytope import kernels as polytope
+from streamsvm.refit import expert_vote as panel
+from streamsvm.refit import frozen_models as experts
+from streamsvm.refit import window_kernels as windows
+
+ROOT = Path(__file__).resolve().parents[2]
+PREPARE = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+from streamsvm.core import precompile
+from streamsvm.decide import cost_kernels as costs
+from streamsvm.ensemble import linear
+precompile._LEAST_SHARE = 1  # two processes for as little as this
+entries = [linear.ENTRIES["run_member"], costs.ENTRIES["run_costs"]]
+cold = [entry.name for entry in entries if not entry.is_compiled]
+precompile.prepare(entries, jobs=2)
+print(cold, [entry.is_compiled for entry in entries])
+entries[0].compile()
+"""
+
+
+COLD = "['ensemble.linear.run_member', 'decide.cost_kernels.run_costs'] [True, True]"
+WARM = "[] [True, True]"
+
+
+def start(folder: Path, package: Path = ROOT, working: Path | None = None) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(package), "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-P", "-c", PREPARE]
+    return subprocess.Popen(command, env=env, cwd=working, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    out, said = process.communicate(timeout=280)
+    assert process.returncode == 0, said
+    return out.strip(), said
+
+
+@pytest.fixture
+def another_checkout(tmp_path):
+    """A folder with another package of this name, as a working directory."""
+    (tmp_path / "checkout" / "streamsvm").mkdir(parents=True)
+    (tmp_path / "checkout" / "streamsvm" / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    return tmp_path / "checkout"
+
+
+@pytest.mark.slow
+def test_installations_and_processes_of_equal_content_compile_once(tmp_path, another_checkout):
+    copy, folder = tmp_path / "copy", tmp_path / "cache"
+    for package in ("streamsvm", "connectors"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    first, second = start(folder, working=another_checkout), start(folder, copy)
+    answers = [end(first), end(second)]
+    assert sorted(found for found, _ in answers) in ([COLD, COLD], [WARM, COLD])
+    assert sum("compiling" in said.splitlines()[0] for _, said in answers if said) >= 1
+    assert len(list(folder.rglob("*.code"))) == 2
+    assert end(start(folder, copy, another_checkout)) == (WARM, "")
+    assert stat.S_IMODE((folder / "streamsvm").stat().st_mode) == 0o700
+
+
+@pytest.mark.slow
+def test_a_killed_compilation_is_taken_up_by_the_next_process(tmp_path):
+    killed = start(tmp_path)
+    assert killed.stderr is not None
+    assert "compiling" in killed.stderr.readline()
+    killed.kill()
+    killed.communicate()
+    found, said = end(start(tmp_path))
+    assert found.endswith("[True, True]")
+    assert str(tmp_path) in said
+
+
+def halved(x):
+    return x / 2.0
+
+
+def doubled(x):
+    return x * 2.0
+
+
+def test_what_is_kept_is_loaded_from_where_nothing_can_be_written(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache._Keeping, "failed", False)
+    assert compiler.kernel(halved)(4.0) == 2.0
+    before = set(tmp_path.rglob("*"))
+    monkeypatch.setattr("os.access", lambda place, mode: not mode & os.W_OK)
+    kept, other = compiler.kernel(halved), compiler.kernel(doubled)
+    assert (kept(4.0), sum(kept.stats.cache_hits.values())) == (2.0, 1)
+    assert caplog.text == ""
+    assert (other(4.0), other(4)) == (8.0, 8.0)
+    assert not cache.is_kept()
+    assert caplog.text.count(f"cannot be kept in {tmp_path}: it cannot be written to") == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"code", None], ids=["empty", "foreign", "cut"])
+def test_a_damaged_file_is_compiled_again(monkeypatch, tmp_path, caplog, damage):
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    assert compiler.kernel(halved)(4.0) == 2.0
+    (path,) = tmp_path.glob("*.code")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100] if damage is None else damage)
+    assert compiler.kernel(halved)(4.0) == 2.0
+    assert caplog.text.count(f"{path} is damaged") == 1
+    again = compiler.kernel(halved)
+    assert (again(4.0), sum(again.stats.cache_hits.values())) == (2.0, 1)
+
+
+class TestFolders:
+    def test_one_of_ones_own_is_safe(self, tmp_path):
+        assert cache.unsafe_part(tmp_path / "new" / "folder") is None
+
+    def test_one_that_others_may_write_to_is_not(self, tmp_path):
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o777)
+        assert str(shared) in str(cache.unsafe_part(shared))
+        assert str(shared) in str(cache.unsafe_part(shared / "own"))
+        shared.chmod(0o1777)  # nobody can replace what is in it, as in /tmp
+        (shared / "own").mkdir(0o700)
+        assert cache.unsafe_part(shared / "own") is None
+
+    @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give folders away")
+    def test_one_of_another_user_is_not(self, tmp_path):
+        given = tmp_path / "given"
+        given.mkdir(0o700)
+        os.chown(given, 12345, 12345)
+        assert "another user" in str(cache.unsafe_part(given))
+
+    def test_a_private_one_takes_the_place_of_what_is_not_safe(self, monkeypatch, tmp_path, caplog):
+        monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "shared"))
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / "shared").mkdir()
+        (tmp_path / "shared").chmod(0o777)
+        folder = cache.cache_folder.__wrapped__()
+        assert folder.parent == tmp_path / ".cache" / "streamsvm"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert str(tmp_path / "shared") in caplog.text
+
+
+def test_shares_are_about_equal_and_whole():
+    entries = [
+        entry for module in (blend, budgeted, maintenance, linear, polytope) for entry in module.ENTRIES.values()
+    ]
+    for jobs in (1, 2, 8, 100):
+        shares = first_use._shares(entries, jobs)
+        assert 1 <= len(shares) <= jobs
+        assert sorted(entry.name for share in shares for entry in share) == sorted(entry.name for entry in entries)
+    first, second = first_use._shares(entries, 2)
+    sizes = [len(set().union(*(entry.reached() for entry in share))) for share in (first, second)]
+    assert max(sizes) < 2 * min(sizes)
+
+
+@pytest.mark.parametrize(("asked", "jobs"), [("3", 3), ("0", 1)])
+def test_the_environment_says_in_how_many_processes(monkeypatch, asked, jobs):
+    monkeypatch.setenv(first_use.JOBS, asked)
+    assert first_use._jobs() == jobs
+
+
+def test_warmup_compiles_all_that_is_called_first(monkeypatch):
+    monkeypatch.setattr(first_use, "_ready", set())
+    for learner in (StreamSVMClassifier(), BSGDClassifier(), CPMClassifier()):
+        RefitClassifier(learner).run_batch([{"warm": 1.0}], [0])
+    needed = {entry.name for module in (windows, panel, experts) for entry in module.ENTRIES.values()}
+    assert needed < first_use._ready  # before there is a model to ask
+    warmed: list[Entry] = []
+    monkeypatch.setattr(streamsvm.loading, "prepare", lambda entries, jobs: warmed.extend(entries))
+    streamsvm.warmup()
+    assert first_use._ready <= {entry.name for entry in warmed}
+    streamsvm.warmup(everything=True)
+    asked_for = {entry.name for module in (sets, costs, explanations, pending) for entry in module.ENTRIES.values()}
+    assert asked_for <= {entry.name for entry in warmed}
+
+
+def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
+    monkeypatch.setattr(streamsvm.loading, "_KERNELS", ("ensemble.linear",))
+    find = cli.importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "sklearn" else find(name))
+    gone = cache_folder().with_name("0123456789abcdef")
+    gone.mkdir()
+    os.utime(gone, (0.0, 0.0))
+    assert cli.main(["warmup", "--jobs", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert out.strip() == str(cache_folder())
+    assert re.search(r"compiled code of [\d.]+ MB is ready after [\d.]+ s; removed that of \d+ other versions", err)
+    assert not gone.exists()
+    monkeypatch.setattr(cache._Keeping, "failed", True)
+    assert cli.main(["warmup", "--jobs", "1"]) == 1

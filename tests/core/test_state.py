@@ -1,0 +1,142 @@
+"""States: memory with names, each with its own, whatever they share of their layout."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from streamsvm.core.state import Array, Declaration, Number, Part, State, address, i64, records
+from streamsvm.refit.snapshots import Image
+
+INNER = Declaration("inner", {"count": Number("a count", i64, saved=True)})
+OUTER = Declaration(
+    "outer",
+    {
+        "inner": Part(INNER, "a state inside"),
+        "rate": Number("a number that begins with something", start=0.5, saved=True),
+        "code": address("where something is"),
+        "values": Array(("rows", "columns"), "an array", saved=True, start=2.0),
+        "empty": Array(("none",), "an array of nothing", saved=True),
+        "given": Array(("given",), "an array that lives elsewhere", lent=True),
+        "heads": records(
+            ("heads",), "records", weight=Number("a weight", start=1.0, saved=True), run=address("a function")
+        ),
+    },
+)
+
+
+def outer(rows: int = 2, heads: int = 1) -> State:
+    return State(OUTER, {"rows": rows, "columns": 3, "none": 0, "heads": heads}, parts={"inner": State(INNER)})
+
+
+def test_it_begins_with_what_is_declared():
+    state = outer()
+    assert (state.rate, state.code, state.inner.count, state.heads[0].weight) == (0.5, 0, 0, 1.0)
+    np.testing.assert_array_equal(state.values, np.full((2, 3), 2.0))
+    assert state.values.ctypes.data % 64 == state.address % 64 == 0
+
+
+def test_states_of_one_layout_share_nothing_that_is_written():
+    first, second = outer(), outer()
+    first.rate, first.inner.count = 7.0, 3
+    first.values[:] = 9.0
+    first.heads.weight[0] = 4.0
+    assert (second.rate, second.inner.count, second.heads[0].weight) == (0.5, 0, 1.0)
+    assert (outer().values == 2.0).all()
+    assert (second.values == 2.0).all()
+
+
+def test_a_larger_one_takes_over_all_but_addresses():
+    small, large = outer(), outer(rows=4, heads=2)
+    small.rate, small.code, small.inner.count = 0.25, 11, 5
+    small.values[:] = np.arange(6.0).reshape(2, 3)
+    small.heads[0].weight, small.heads[0].run = 3.0, 12
+    large.code, large.heads[0].run = 21, 22
+    large.take(small)
+    assert (large.rate, large.inner.count, large.code) == (0.25, 5, 21)
+    np.testing.assert_array_equal(large.values, [[0, 1, 2], [3, 4, 5], [2, 2, 2], [2, 2, 2]])
+    assert large.heads.weight.tolist() == [3.0, 1.0]
+    assert large.heads[0].run == 22
+
+
+def test_copies_and_what_is_saved_hold_the_same():
+    state = outer()
+    state.rate, state.inner.count = 0.25, 5
+    state.values[1, 2] = 8.0
+    copied, restored = copy.deepcopy(state), outer()
+    restored.restore(state.saved())
+    for other in (copied, restored):
+        assert (other.rate, other.inner.count) == (0.25, 5)
+        np.testing.assert_array_equal(other.values, state.values)
+    assert sorted(state.saved()) == ["heads.weight", "inner.count", "rate", "values"]
+
+
+def test_what_is_lent_is_found_and_what_is_not_declared_is_not():
+    state, given = outer(), np.arange(3.0)
+    state.lend(given=given)
+    assert state.given is given
+    for name in ("nothing", "values"):
+        with pytest.raises(AttributeError, match=f"'{name}'"):
+            setattr(state, name, 1.0)
+    with pytest.raises(AttributeError, match="'nothing'"):
+        _ = state.nothing
+
+
+# Images -----------------------------------------------------------------------------------------------------------
+
+
+def filled(seed: int) -> State:
+    rng, state = np.random.default_rng(seed), outer(heads=2)
+    state.lend(given=rng.normal(size=3))
+    state.rate, state.code, state.inner.count = rng.random(), seed, seed
+    state.values[:], state.heads.weight[:], state.heads.run[:] = rng.normal(size=(2, 3)), rng.random(2), seed
+    return state
+
+
+def test_an_image_takes_what_is_saved_and_puts_it_back():
+    """All else becomes as at the beginning, but addresses, which are a state's own."""
+    fresh, one, other = outer(heads=2), filled(1), filled(2)
+    fresh.lend(given=np.zeros(3))
+    image, given = Image(fresh), other.given
+    image.put(other.blocks(), image.take(one.blocks()))
+    assert {name: array.tolist() for name, array in other.saved().items()} == {
+        name: array.tolist() for name, array in one.saved().items()
+    }
+    assert (other.code, other.heads.run.tolist()) == (2, [2, 2])
+    assert other.given is given
+    assert image.n_words == 1 + 6 + 2 + 1
+    image.clear(other.blocks())
+    assert (other.rate, other.inner.count, other.heads.weight.tolist()) == (0.5, 0, [1.0, 1.0])
+
+
+def test_zeros_take_a_bit():
+    state = outer(heads=0)
+    image = Image(state)
+    state.rate, state.values[:], state.values[1, 1] = 0.0, 0.0, 3.0
+    packed = image.take(state.blocks())
+    assert len(packed) == 8 + 1
+    again = outer(heads=0)
+    image.put(again.blocks(), packed)
+    np.testing.assert_array_equal(again.values, state.values)
+
+
+def test_images_refuse_what_is_beyond_its_bounds():
+    bounded = Declaration(
+        "bounded",
+        {
+            "share": Number("a share", start=0.5, saved=True, within=(0.25, 1.0)),
+            "count": Number("a count", i64, saved=True, within=(0.0, 5.0)),
+            "singles": Array(("singles",), "in single precision", np.float32, saved=True, within=(-1.0, 1.0)),
+        },
+    )
+    image = Image(State(bounded, {"singles": 3}))
+    for name, value in (("share", 0.0), ("share", np.nan), ("count", -1), ("count", 6), ("singles", 2.0)):
+        state = State(bounded, {"singles": 3})
+        if name == "singles":
+            state.singles[2] = value
+        else:
+            setattr(state, name, value)
+        with pytest.raises(ValueError, match="1 values are beyond their bounds, or not finite"):
+            image.put(State(bounded, {"singles": 3}).blocks(), image.take(state.blocks()))

@@ -1,0 +1,375 @@
+"""Labels that come later, against a slow twin: dictionaries, one event or label at a time."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.events import LateLabels, SparseRows
+from streamsvm.delayed import store as stores
+from streamsvm.delayed.join import Answer, Asked, Events, Join
+from streamsvm.delayed.store import Store
+
+Ops = list[tuple[str, int, int, int]]  # kind, key, time, label
+SLOT_BYTES = stores._SLOT_BYTES + stores._WAITING_BYTES + 8  # with one origin
+
+
+class Echo:
+    """A model whose predictions tell what it was asked so far: what it learned, how often, and with which memory."""
+
+    memory_size, tells_all = 2, False
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.n_learned = 0
+
+    def run(self, asked: Asked) -> Answer:
+        n = len(asked.labels)
+        codes, scores = np.full(n, -1), np.full(n, np.nan)
+        features = _dicts(asked.features, n)
+        for i in range(n):
+            memory = None if asked.apart[i] == 0 else asked.memories[asked.apart[i] - 1]
+            if asked.predicted[i]:
+                codes[i], scores[i] = self.n_learned % 5, self.n_learned / 1e6
+                if memory is not None:
+                    memory[:] = self.n_learned, features[i]["x"]
+            if asked.labels[i] is not None:
+                then = None if memory is None or asked.predicted[i] else int(memory[0])
+                if then is not None:
+                    assert memory is not None
+                    assert memory[1] == features[i]["x"]
+                self.log.append((features[i]["x"], asked.labels[i], self.n_learned if then is None else then))
+                self.n_learned += 1
+        return Answer(codes, scores, None)
+
+
+def _dicts(features: Any, n: int) -> list[dict[Any, Any]]:
+    if isinstance(features, dict):
+        return [{name: column[i] for name, column in features.items()} for i in range(n)]
+    return list(features)
+
+
+def _as_dict(x: float) -> dict[str, Any]:
+    return {"x": x, "text": f"t{x}" * int(x % 7)} if x % 3 else {"x": x}
+
+
+def _row(x: float, kind: str) -> bytes:
+    """What a row takes in memory."""
+    values = [*_as_dict(x).values()] if kind == "dicts" else [x, 0.0]
+    return orjson.dumps(values) if any(isinstance(value, str) for value in values) else bytes(8 * len(values))
+
+
+class Twin:
+    """What must come of events and labels."""
+
+    def __init__(
+        self,
+        wait: int | None,
+        most: int,
+        on_timeout: str | None,
+        relearns: bool,
+        most_bytes: float = math.inf,
+        kind: str = "table",
+    ) -> None:
+        self.wait, self.most, self.on_timeout, self.relearns = wait, most, on_timeout, relearns
+        self.most_bytes, self.kind, self.begin = most_bytes, kind, 0
+        self.clock = -(10**18)
+        self.slots: list[dict[str, Any]] = []
+        self.known: dict[int, dict[str, Any]] = {}
+        self.log: list[tuple[Any, ...]] = []
+        self.predicted: list[int] = []
+        self.joined: list[tuple[Any, ...]] = []
+        self.n = dict.fromkeys(
+            ("answered", "late", "repeated", "corrected", "doubles", "expired", "orphans", "dropped"), 0
+        )
+
+    def learn(self, slot: dict[str, Any], label: str) -> None:
+        self.log.append((slot["x"], label, slot["then"]))
+
+    def join(self, slot: dict[str, Any], label: str, lag: int | None, how: str) -> None:
+        self.joined.append((str(slot["key"]), label, slot["then"] % 5, lag, how))
+
+    def take(self, kind: str, key: int, time: int, label: int) -> None:
+        self.clock = max(self.clock, time)
+        self._expire()
+        if kind == "event":
+            self._event(key, time)
+        else:
+            self._label(key, time, f"c{label}")
+        waiting = [slot for slot in self.slots if slot["fate"] in ("waiting", "early")]
+        if len(waiting) > self.most:
+            self._drop(waiting[0])
+        while self.begin < len(self.slots) and self._bytes() > self.most_bytes:
+            oldest = self.slots[self.begin]
+            if oldest["fate"] in ("waiting", "early"):
+                self._drop(oldest)
+            elif oldest["fate"] != "gone":
+                oldest["fate"] = "gone"
+                del self.known[oldest["key"]]
+            self.begin += 1
+
+    def _drop(self, slot: dict[str, Any]) -> None:
+        slot["fate"] = "gone"
+        del self.known[slot["key"]]
+        self.n["dropped"] += 1
+
+    def _bytes(self) -> int:
+        holds = {"waiting", "answered"} if self.relearns else {"waiting"}
+        rows = [slot for slot in self.slots[self.begin :] if slot["fate"] in holds]
+        held = sum(len(_row(slot["x"], self.kind)) + len(str(slot["key"])) + 8 * Echo.memory_size for slot in rows)
+        return int(held + SLOT_BYTES * (len(self.slots) - self.begin))
+
+    def _expire(self) -> None:
+        if self.wait is None:
+            return
+        for slot in self.slots:
+            if self.clock - slot["came"] > self.wait:
+                if slot["fate"] == "waiting":
+                    slot["fate"] = "expired"
+                    self.n["expired"] += 1
+                    if self.on_timeout is not None:
+                        self.learn(slot, self.on_timeout)
+                        self.join(slot, self.on_timeout, self.wait, "timeout")
+                elif slot["fate"] == "early":
+                    slot["fate"] = "gone"
+                    del self.known[slot["key"]]
+                    self.n["orphans"] += 1
+        for slot in self.slots:
+            if slot["fate"] in ("answered", "expired") and self.clock - slot["came"] > 2 * self.wait:
+                slot["fate"] = "gone"
+                del self.known[slot["key"]]
+        while self.begin < len(self.slots) and self.clock - self.slots[self.begin]["came"] > 2 * self.wait:
+            self.begin += 1
+
+    def _event(self, key: int, time: int) -> None:
+        n = len(self.log)
+        self.predicted.append(n % 5)
+        slot = {
+            "key": key,
+            "time": time,
+            "came": self.clock,
+            "fate": "waiting",
+            "then": n,
+            "x": float(len(self.predicted)),
+        }
+        other = self.known.get(key)
+        if other is None:
+            self.slots.append(slot)
+            self.known[key] = slot
+        elif other["fate"] == "early":
+            other["fate"], slot["fate"], slot["label"] = "gone", "answered", other["label"]
+            self.slots.append(slot)
+            self.known[key] = slot
+            self.n["answered"] += 1
+            self.learn(slot, other["label"])
+            self.join(slot, other["label"], other["time"] - time, "in time")
+        else:
+            self.n["doubles"] += 1
+
+    def _label(self, key: int, time: int, label: str) -> None:
+        slot = self.known.get(key)
+        if slot is None:
+            slot = {"key": key, "time": time, "came": self.clock, "fate": "early", "label": label}
+            self.slots.append(slot)
+            self.known[key] = slot
+        elif slot["fate"] == "waiting":
+            slot["fate"], slot["label"] = "answered", label
+            self.n["answered"] += 1
+            self.learn(slot, label)
+            self.join(slot, label, time - slot["time"], "in time")
+        elif "label" not in slot:
+            slot["label"] = label
+            self.n["late"] += 1
+            self.join(slot, label, time - slot["time"], "late")
+        elif slot["label"] == label:
+            self.n["repeated"] += 1
+        else:
+            self.n["corrected"] += 1
+            if slot["fate"] != "early":
+                slot["label"] = label
+            if slot["fate"] == "answered" and self.relearns:
+                self.learn(slot, label)
+
+
+def run(join: Join, ops: Ops, chunk: int, kind: str = "table") -> tuple[list[int], list[tuple[Any, ...]]]:
+    """Take events and labels, so many at a time."""
+    codes: list[int] = []
+    found: list[tuple[Any, ...]] = []
+    n_before = getattr(join, "n_before", 0)
+    for start in range(0, len(ops), chunk):
+        part = ops[start : start + chunk]
+        events = [(key, time) for kind_, key, time, _ in part if kind_ == "event"]
+        numbers = np.arange(n_before + 1.0, n_before + 1.0 + len(events))
+        n_before += len(events)
+        before = [sum(k == "event" for k, *_ in part[:i]) for i, (k, *_) in enumerate(part) if k == "label"]
+        labels = [(key, time, label) for kind_, key, time, label in part if kind_ == "label"]
+        features: Any = {"x": numbers, "y": np.zeros(len(events))}
+        if kind == "dicts":
+            features = [_as_dict(x) for x in numbers.tolist()]
+        late = LateLabels([f"c{one[2]}" for one in labels], [], [one[1] for one in labels], np.array(before, np.int64))
+        taken = Events(
+            features,
+            [str(key) for key, _ in events],
+            np.array([t for _, t in events], np.int64),
+            numbers.astype(np.int64)[:, None],
+        )
+        answers, joined = join.step(taken, late, [str(key) for key, *_ in labels])
+        assert joined.came.tolist() == [how != "timeout" for how in joined.how]
+        codes += [code for answer in answers for code in answer.codes.tolist()]
+        found += zip(joined.keys, joined.labels, joined.codes.tolist(), joined.lags.tolist(), joined.how, strict=True)
+    join.n_before = n_before  # type: ignore[attr-defined]
+    return codes, found
+
+
+ops_of = st.lists(
+    st.tuples(st.sampled_from(["event", "label"]), st.integers(0, 12), st.integers(0, 40), st.integers(0, 2)),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    ops=ops_of,
+    wait=st.sampled_from([None, 0, 3, 10]),
+    most=st.sampled_from([1, 3, 1000]),
+    on_timeout=st.sampled_from([None, "no"]),
+    relearns=st.booleans(),
+    chunk=st.sampled_from([1, 4, 60]),
+    kind=st.sampled_from(["table", "dicts"]),
+    room=st.sampled_from([None, 8, 10]),
+    cut=st.integers(0, 60),
+)
+def test_a_join_does_what_its_slow_twin_does(
+    ops: Ops,
+    wait: int | None,
+    most: int,
+    on_timeout: str | None,
+    relearns: bool,
+    chunk: int,
+    kind: str,
+    room: int | None,
+    cut: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """With random delays, losses, duplicates and reorderings, and a store that is saved and taken up again."""
+    most_bytes = 1 << 30 if room is None else room * (SLOT_BYTES + 40)
+    twin = Twin(wait, most, on_timeout, relearns, most_bytes, kind)
+    for op in ops:
+        twin.take(*op)
+    echo = Echo()
+    options: dict[str, Any] = {"wait_ms": wait, "most": most, "relearns": relearns, "n_origins": 1}
+    options["most_bytes"] = most_bytes
+    join = Join(Store(**options), echo, on_timeout=on_timeout)
+    codes, joined = run(join, ops[:cut], chunk, kind)
+    again = Join(Store(**options), echo, on_timeout=on_timeout)
+    folder = tmp_path_factory.mktemp("store")
+    again.store.restore(*join.store.state(folder), folder)
+    again.counts, again.n_before = join.counts, join.n_before  # type: ignore[attr-defined]
+    more_codes, more_joined = run(again, ops[cut:], chunk, kind)
+    assert codes + more_codes == twin.predicted
+    assert joined + more_joined == twin.joined
+    assert echo.log == twin.log
+    totals = again.totals()
+    assert {name: totals[name] for name in twin.n} == twin.n
+    assert totals["waiting"] == sum(slot["fate"] == "waiting" for slot in twin.slots)
+    assert totals["early"] == sum(slot["fate"] == "early" for slot in twin.slots)
+
+
+@pytest.mark.parametrize(("segment", "on_disk"), [(1, False), (7, False), (7, True)])
+def test_segments_that_are_closed_and_kept_on_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, segment: int, on_disk: bool
+) -> None:
+    folder = tmp_path / "waiting" if on_disk else None
+    if folder is not None:
+        folder.mkdir()
+    tmp_path = tmp_path / "checkpoint"
+    monkeypatch.setattr(stores, "SEGMENT", segment)
+    monkeypatch.setattr(stores, "_FIRST_SLOTS", 1)
+    monkeypatch.setattr(stores, "LEAVING", 2)
+    rng = np.random.default_rng(0)
+    ops = [(str(rng.choice(["event", "label"])), int(rng.integers(60)), t, int(rng.integers(3))) for t in range(900)]
+    twin = Twin(50, 20, "no", False)
+    for op in ops:
+        twin.take(*op)
+    echo, codes, joined, n_before, counts = Echo(), [], [], 0, None
+    state: Any = None
+    for start in range(0, len(ops), 90):
+        join = Join(Store(wait_ms=50, most=20, n_origins=1, folder=folder), echo, on_timeout="no")
+        if state is not None:
+            join.store.restore(*state, tmp_path)
+            join.counts, join.n_before = counts, n_before  # type: ignore[assignment,attr-defined]
+        more_codes, more_joined = run(join, ops[start : start + 90], 5)
+        codes, joined = codes + more_codes, joined + more_joined
+        state, counts, n_before = join.store.state(tmp_path), join.counts, join.n_before  # type: ignore[attr-defined]
+        for path in tmp_path.iterdir():
+            if path.name not in join.store.files:
+                path.unlink()
+    assert codes == twin.predicted
+    assert joined == twin.joined
+    assert echo.log == twin.log
+
+
+def test_what_waits_on_disk_takes_no_memory_and_leaves_nothing_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(stores, "SEGMENT", 1_000)
+    in_memory, on_disk = Store(), Store(folder=tmp_path)
+    for store in (in_memory, on_disk):
+        join = Join(store, Echo())
+        for start in range(0, 5_000, 500):
+            n = np.arange(start, start + 500)
+            events = Events(
+                {f"{c}": n * 1.0 for c in ("x", *range(50))}, [f"k{i}" for i in n], n, np.zeros((500, 0), int)
+            )
+            join.step(events, LateLabels([], [], [], np.zeros(0, np.int64)), [])
+    assert on_disk.n_bytes < 0.5 * in_memory.n_bytes
+    slots = np.array([4_999, 3, 2_500])
+    assert on_disk.keys(slots) == in_memory.keys(slots) == ["k4999", "k3", "k2500"]
+    for column, same in zip(on_disk.rows(slots).values(), in_memory.rows(slots).values(), strict=True):
+        np.testing.assert_array_equal(column, same)
+    assert not list(tmp_path.iterdir())
+
+
+def test_objects_do_not_wait_on_disk(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wait in memory"):
+        Store(keeps_objects=True, folder=tmp_path)
+
+
+def test_sparse_rows_come_back_as_they_were() -> None:
+    rows = SparseRows(np.array([0, 2, 2, 5]), np.array([3, 9, 0, 1, 9]), np.array([1.5, -2.0, 3.0, 4.0, 5.0]))
+    store = Store()
+    list(store.settle(store.digests(["a", "b", "c"]), np.arange(3), np.full(3, -1), np.zeros(3, np.int64)))
+    store.add(3, np.arange(3), store.packed(rows, 3), ["a", "b", "c"])
+    found = store.rows(np.array([2, 0, 1]))
+    assert found.indptr.tolist() == [0, 3, 5, 5]
+    assert found.indices.tolist() == [0, 1, 9, 3, 9]
+    assert found.values.tolist() == [3.0, 4.0, 5.0, 1.5, -2.0]
+
+
+def test_memory_stays_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "SEGMENT", 256)
+    store = Store(most_bytes=400_000, n_origins=1)
+    join = Join(store, Echo())
+    most = 0
+    for start in range(0, 20_000, 500):
+        ops: Ops = [("event", i, i, 0) for i in range(start, start + 500)]
+        run(join, ops, 500)
+        most = max(most, store.n_bytes)
+    assert most <= 400_000
+    assert store.n_dropped == 20_000 - store.n_waiting
+    assert store.n_waiting > 1_000
+
+
+def test_a_bound_that_holds_next_to_nothing_is_refused_with_what_it_takes() -> None:
+    with pytest.raises(stores.TooSmall, match=r"900 bytes hold not even 8 events .* takes \d+ at least: allow \d+ or"):
+        Store(most_bytes=900)
+    join = Join(Store(most_bytes=8 * SLOT_BYTES + 100, n_origins=1), Echo())
+    with pytest.raises(stores.TooSmall, match=f"one takes {SLOT_BYTES + 16 + 1 + 16}: allow"):
+        run(join, [("event", 1, 1, 0)], 1)

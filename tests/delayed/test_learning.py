@@ -1,0 +1,88 @@
+"""The join around the classifiers of this package: what is learned is what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.events import LateLabels
+from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.delayed.join import Answer, Events, Join
+from streamsvm.delayed.models import OwnModel
+from streamsvm.delayed.store import Store
+from streamsvm.refit import Growing
+from tests.learners import assert_same_knowledge
+
+N, DELAY = 900, 60
+
+
+def stream(n: int = N) -> tuple[np.ndarray, list[str]]:
+    """Values grow a thousandfold in the middle: who scales by what comes later sees it."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(n, 3))
+    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other").tolist()
+    X[n // 2 :] *= 1_000.0
+    return X, y
+
+
+def joined(model: Any, X: np.ndarray, y: list[str], cut: int) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and their scores, where labels come `DELAY` events late, `cut` events at a time."""
+    n, join = len(X), Join(Store(), OwnModel(model))
+    answers: list[Answer] = []
+    for start in range(0, n + DELAY, cut):
+        now = np.arange(start, min(start + cut, n))
+        then = np.arange(max(start - DELAY, 0), max(min(start + cut - DELAY, n), 0))
+        late = LateLabels(
+            [y[i] for i in then.tolist()],
+            [],
+            (2 * (then + DELAY) + 1).tolist(),
+            np.minimum(then + DELAY + 1 - start, len(now)),
+        )
+        part = {name: X[now, j] for j, name in enumerate("abc")}
+        events = Events(part, [str(i) for i in now.tolist()], 2 * now, np.zeros((len(now), 0), np.int64))
+        answers += join.step(events, late, [str(i) for i in then.tolist()])[0]
+    return np.concatenate([a.codes for a in answers]), np.concatenate([a.scores for a in answers])
+
+
+def refitted() -> RefitClassifier:
+    return RefitClassifier(BSGDClassifier(budget=20), "newton", trigger=Growing(200, 1.5), delay=70)
+
+
+MODELS: list[Callable[[], Any]] = [
+    lambda: StreamSVMClassifier(budget=20),
+    lambda: CPMClassifier(n_faces=3),
+    lambda: BSGDClassifier(budget=20, scaling="rank"),
+    refitted,
+]
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_nothing_that_comes_later_is_seen(make: Callable[[], Any]) -> None:
+    """All of it in one batch, once with another end: until then nothing may differ, to the bit."""
+    X, y = stream()
+    end = slice(N // 2 + 100, None)
+    other, other_y = X.copy(), [*y[: end.start], *("same" for _ in y[end])]
+    other[end] = -1e6 * X[end] + 5.0
+    codes, scores = joined(make(), X, y, cut=2_000)
+    other_codes, other_scores = joined(make(), other, other_y, cut=2_000)
+    np.testing.assert_array_equal(codes[: end.start], other_codes[: end.start])
+    np.testing.assert_array_equal(scores[: end.start], other_scores[: end.start])
+    assert not np.array_equal(scores[end], other_scores[end])
+
+
+def test_refits_learn_labels_as_they_come_and_repeat_however_events_come() -> None:
+    X, y = stream()
+    whole, cut = refitted(), refitted()
+    codes, scores = joined(whole, X, y, cut=2_000)
+    cut_codes, cut_scores = joined(cut, X, y, cut=37)
+    np.testing.assert_array_equal(codes, cut_codes)
+    np.testing.assert_array_equal(scores, cut_scores)
+    assert len(whole.refits) >= 2
+    assert [refit["event"] for refit in whole.refits] == [refit["event"] for refit in cut.refits]
+    # The learner within has learned what it would have without refits: these only vote.
+    alone = BSGDClassifier(budget=20)
+    joined(alone, X, y, cut=512)
+    assert_same_knowledge(whole.model, alone)

@@ -1,0 +1,677 @@
+"""The blend as a River classifier."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import streamsvm
+from streamsvm import BSGDClassifier, StreamSVMClassifier
+from streamsvm.ensemble import vote as kernels
+from streamsvm.ensemble.classifier import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
+from streamsvm.models import ArchiveError
+from streamsvm.online import minibatch as blocks
+from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
+
+ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
+
+
+@pytest.mark.parametrize(("check", "model"), river_checks(StreamSVMClassifier(**settings) for settings in ALL_SETTINGS))
+def test_river(check, model):
+    check(model.clone())
+
+
+def blobs(n, n_classes, seed=0, d=5):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    return 2.0 * rng.normal(size=(n_classes, d))[y] + rng.normal(size=(n, d)), y.tolist()
+
+
+def accuracy(model, X, y):
+    predicted = model.test_then_train(X, y)
+    return float(np.mean([p == t for p, t in zip(predicted, y, strict=True)]))
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_learns_what_no_line_divides_and_follows_a_change(effort):
+    X, y = ring(3_000)
+    model = StreamSVMClassifier(effort=effort)
+    accuracy(model, X[:1_000], y[:1_000])
+    assert accuracy(model, X[1_000:], y[1_000:]) > 0.97
+    accuracy(model, X, ~y)
+    assert accuracy(model, X, ~y) > 0.97
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_each_member_learns_alone(name):
+    X, y = blobs(1_500, 4)
+    model = StreamSVMClassifier(members=(name,))
+    accuracy(model, X[:500], y[:500])
+    assert accuracy(model, X[500:], y[500:]) > 0.9
+    assert {row["member"] for row in model.leaders()} == {name}
+
+
+def test_is_about_as_good_as_its_best_member():
+    X, y = ring(3_000)
+    alone = [accuracy(StreamSVMClassifier(members=(name,)), X, y) for name in EFFORTS["normal"][0]]
+    assert accuracy(StreamSVMClassifier(), X, y) > max(alone) - 0.005
+
+
+def test_a_kernel_member_is_the_kernel_machine():
+    X, y = blobs(2_000, 3)
+    machine, model = BSGDClassifier(heads=HEADS, absorb=0.95), StreamSVMClassifier(members=("standard",))
+    machine.learn_many(X, y)
+    model.learn_many(X, y)
+    np.testing.assert_array_equal(machine.state()[1]["vectors"], model.state()[1]["1.vectors"])
+    np.testing.assert_array_equal(machine.state()[1]["coefs"], model.state()[1]["1.coefs"])
+
+
+def test_ranks_do_not_mind_monotone_transforms():
+    X, y = ring(1_500)
+    plain, bent = (StreamSVMClassifier(members=("ranks",)) for _ in range(2))
+    assert list(plain.test_then_train(X, y)) == list(bent.test_then_train(np.exp(3.0 * X), y))
+
+
+# Probabilities and insight ----------------------------------------------------------------------------------------
+
+
+def test_probabilities_follow_label_noise():
+    rng = np.random.default_rng(1)
+    X, y = ring(6_000)
+    y = y ^ (rng.random(len(y)) < 0.2)
+    model = StreamSVMClassifier()
+    model.learn_many(X[:4_000], y[:4_000])
+    predicted, proba = model.test_then_train(X[4_000:], y[4_000:], proba=True)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    confidence = proba.max(axis=1).mean()
+    assert abs(confidence - np.mean(predicted == y[4_000:])) < 0.04
+
+
+@pytest.mark.parametrize("share", [0.5, 0.04])
+def test_log_loss_has_a_say_beside_accuracy_where_classes_are_not_even(share):
+    rng = np.random.default_rng(3)
+    y = rng.random(960) < share
+    y[::2] = ~y[1::2] if share == 0.5 else y[::2]  # as even as can be
+    model = StreamSVMClassifier(effort="low")
+    model.test_then_train(rng.normal(size=(960, 3)) + y[:, None], y.tolist())
+    state = model._state
+    known = y[np.flatnonzero(y != y[0])[0] + 1 : 929]  # from when there are two, until a block last ended
+    counts = 0.999 ** np.arange(len(known))[::-1]
+    shares = np.array([counts[~known].sum(), counts[known].sum()]) / counts.sum()
+    entropy = -(shares * np.log(shares)).sum()
+    assert state.rarity == pytest.approx(1.0 / entropy - 1.0 / np.log(2.0), rel=1e-6, abs=1e-9)
+    loss, accuracy = (np.array(state.experts[name]) for name in ("loss", "accuracy"))
+    merits = 100.0 * accuracy - kernels.RARE_WEIGHT * state.rarity * loss
+    weights = np.exp(merits - merits.max())
+    np.testing.assert_allclose(state.experts.weight, weights / weights.sum(), rtol=1e-5)
+    assert state.rarity < 1e-4 if share == 0.5 else state.rarity > 1.0
+
+
+def test_leaders_are_sorted_and_named():
+    X, y = ring(2_000)
+    model = StreamSVMClassifier()
+    accuracy_of_all = accuracy(model, X, y)
+    leaders = model.leaders()
+    votes = [row["weight"] for row in leaders]
+    assert votes == sorted(votes, reverse=True)
+    assert sum(votes) == pytest.approx(1.0)
+    assert leaders[0]["member"] in ("ranks", "standard-large")
+    assert leaders[0]["accuracy"] > accuracy_of_all - 0.05
+    assert {row["member"] for row in leaders} == set(EFFORTS["normal"][0])
+
+
+def test_relevance_is_by_name_the_most_relevant_first():
+    X, y = ring(3_000)
+    noise = np.random.default_rng(2).normal(size=(3_000, 3))
+    model = StreamSVMClassifier()
+    model.learn_many(
+        [{"a": a, "b": b, "n1": n, "n2": m, "n3": o} for (a, b), (n, m, o) in zip(X, noise, strict=True)], y
+    )
+    assert set(list(model.relevance)[:2]) == {"a", "b"}
+    assert StreamSVMClassifier(members=("linear",)).relevance == {}
+
+
+@pytest.mark.parametrize("name", ["standard", "ranks"])
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
+    X, y = blobs(1_000, n_classes)
+    X = 100.0 + 7.0 * X
+    model = StreamSVMClassifier(members=(name, "linear"))
+    assert model.nearest({0: 1.0}) == []
+    model.learn_many(X, y)
+    right, near = [], []
+    for x in X[:100]:
+        event = dict(enumerate(x.tolist()))
+        nearest = model.nearest(event, n=3)
+        similarities = [one["similarity"] for one in nearest]
+        assert similarities == sorted(similarities, reverse=True)
+        right.append(nearest[0]["label"] == model.predict_one(event))
+        near.append(np.mean([abs(event[j] - value) for j, value in nearest[0]["features"].items()]))
+    assert np.mean(right) > 0.8
+    assert np.mean(near) < np.mean(np.abs(X - np.roll(X, 1, axis=0)))
+    assert StreamSVMClassifier(members=("linear",)).nearest({0: 1.0}) == []
+
+
+# Sleep ------------------------------------------------------------------------------------------------------------
+
+
+def dormant(model):
+    return {row["member"] for row in model.leaders() if row["dormant"]}
+
+
+def test_a_member_that_is_of_no_use_sleeps_and_wakes_on_drift():
+    X, y = ring(4_000)
+    model = StreamSVMClassifier()
+    accuracy(model, X, y)
+    assert dormant(model) == {"linear"}
+    linear = X[:, 0] - X[:, 1] > 0.0
+    learned = 0
+    while dormant(model):
+        model.learn_many(X[learned : learned + 10], linear[learned : learned + 10])
+        learned += 10
+    assert learned < 100
+    before = model.n_events_learned
+    accuracy(model, X[:900], y[:900])  # no use again, but it must stay awake for a while
+    assert not dormant(model)
+    assert model.n_events_learned == before + 900
+
+
+def test_a_member_that_becomes_useful_without_drift_wakes_by_its_sample():
+    rng = np.random.default_rng(9)
+    X, y = ring(4_000)
+    model = StreamSVMClassifier(members=("standard", "linear"), budget=10)
+    accuracy(model, X, y)
+    assert dormant(model) == {"linear"}
+    # From here on a feature tells the label, which ten vectors in twenty noisy columns do not see.
+    wide = np.column_stack(
+        [X, np.where(y, 1.0, -1.0) * rng.uniform(0.5, 1.5, 4_000), 9.0 * rng.normal(size=(4_000, 20))]
+    )
+    accuracy(model, pd.DataFrame(wide), y)  # an array of another width is refused
+    assert dormant(model) != {"linear"}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+def test_dormant_members_learn_from_one_event_in_eight(seed):
+    drawn = np.array([[blocks.is_drawn(float(n), i, float(seed)) for n in range(8_000)] for i in range(3)])
+    assert (abs(drawn.mean(axis=1) - 1.0 / blocks.DORMANT_SAMPLE) < 0.015).all()
+    assert (abs(np.corrcoef(drawn)[np.triu_indices(3, 1)]) < 0.05).all()
+
+
+# Batches ----------------------------------------------------------------------------------------------------------
+
+
+def awkward(n=700):
+    """Rows with missing values whose classes come late, one after another, some without a label."""
+    rng = np.random.default_rng(11)
+    X, y = blobs(n, 6, seed=11)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[rng.random(X.shape) < 0.1] = 0.0
+    y = np.minimum(y, np.arange(n) // 90).astype(object)
+    y[rng.random(n) < 0.1] = None
+    return X, y.tolist()
+
+
+@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
+def test_batches_are_a_loop(settings):
+    X, y = awkward()
+    looped, batched = StreamSVMClassifier(**settings), StreamSVMClassifier(**settings)
+    expected = []
+    for x, label in zip(dicts(X), y, strict=True):
+        expected.append(looped.predict_one(x))
+        if label is not None:
+            looped.learn_one(x, label)
+    assert list(batched.test_then_train(X, y)) == expected
+    assert_same_knowledge(looped, batched)
+    known = [label is not None for label in y]
+    looped.learn_many(X[:99][known[:99]], [label for label in y[:99] if label is not None])
+    for x, label in zip(dicts(X[:99]), y[:99], strict=True):
+        if label is not None:
+            batched.learn_one(x, label)
+    assert_same_knowledge(looped, batched)
+
+
+def test_wide_sparse_rows_of_many_classes_may_come_in_any_batches():
+    X = scipy.sparse.random(300, 12_000, density=0.02, random_state=np.random.default_rng(6), format="csr")
+    y = (np.arange(300) ** 2 % 97).tolist()
+    whole, cut = (StreamSVMClassifier(budget=5) for _ in range(2))
+    whole.test_then_train(X, y)
+    for i, label in enumerate(y):
+        cut.test_then_train(X[[i]], [label])
+    assert_same_knowledge(whole, cut)
+
+
+# Label autocorrelation --------------------------------------------------------------------------------------------
+
+
+def late(model, X, y, delay):
+    """The predictions where labels come so many events late."""
+    predicted = []
+    for i, x in enumerate(X.tolist()):
+        predicted.append(model.predict_one(dict(enumerate(x))))
+        if i >= delay:
+            model.learn_one(dict(enumerate(X[i - delay].tolist())), y[i - delay])
+    return np.array(predicted)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 7, 100])
+def test_labels_by_the_clock_are_learned_however_late_they_come(delay):
+    X, y = np.random.default_rng(7).normal(size=(1_500, 2)), np.arange(1_500) % 5
+    learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
+    assert np.mean(late(learning, X, y, delay)[700:] == y[700:]) > 0.99
+    assert np.mean(late(plain, X, y, delay)[700:] == y[700:]) < 0.3
+
+
+def test_late_labels_of_events_predicted_before_the_first_are_not_taken_for_the_next():
+    X, y = np.random.default_rng(7).normal(size=(201, 2)), np.arange(201) % 5
+    model = StreamSVMClassifier(effort="low")
+    late(model, X, y, 100)
+    counts = model.state()[1]["autocorrelation.counts"]
+    # All but the first were predicted when nothing had been learned, nobody knows which.
+    assert np.count_nonzero(counts[0]) == 5
+    assert np.count_nonzero(counts[1:]) == 3
+
+
+def remembered(model, X, y, delay, cut):
+    """Predictions where each event is learned `delay` events later, by its memory, `cut` rows a call."""
+    memories, n = np.zeros((len(y), model.memory_size), np.int64), len(y)
+    # At each time an event is predicted and then another learned.
+    order = [(i, learns) for t in range(n + delay) for i, learns in ((t, False), (t - delay, True)) if 0 <= i < n]
+    predicted = np.zeros(n, np.int64)
+    for start in range(0, len(order), cut):
+        rows = order[start : start + cut]
+        at, labels = np.array([i for i, _ in rows]), [y[i] if learns else None for i, learns in rows]
+        codes, _ = model.run_batch(X[at], labels, memories=memories, apart=at + 1)
+        for (i, learns), code in zip(rows, codes.tolist(), strict=True):
+            if not learns:
+                predicted[i] = code
+    return predicted
+
+
+def test_many_classes_are_learned_late_by_what_is_remembered():
+    X, y = np.random.default_rng(7).normal(size=(1_500, 2)), [i % 100 for i in range(1_500)]
+    at_once, by_memory, late_ones, cut_ones = (StreamSVMClassifier(effort="low") for _ in range(4))
+    expected, _ = at_once.run_batch(X, y)
+    np.testing.assert_array_equal(remembered(by_memory, X, y, 0, 3_000), expected)
+    found = remembered(late_ones, X, y, 7, 3_000)
+    np.testing.assert_array_equal(remembered(cut_ones, X, y, 7, 113), found)
+    assert_same_knowledge(cut_ones, late_ones)
+    for predicted in (expected, found):
+        assert np.mean(predicted[1_000:] == y[1_000:]) > 0.9
+
+
+def test_events_predicted_before_the_first_and_never_learned_leave_nothing_behind():
+    X, y = np.random.default_rng(7).normal(size=(400, 2)), np.arange(400) % 5
+    plain, disturbed = (StreamSVMClassifier(effort="low") for _ in range(2))
+    disturbed.predict_many(X + 0.5)
+    for model in (plain, disturbed):
+        model.learn_many(X, y)
+    counts, disturbed_too = (model.state()[1]["autocorrelation.counts"] for model in (plain, disturbed))
+    np.testing.assert_array_equal(counts, disturbed_too)
+    assert knowledge(plain) == knowledge(disturbed)
+
+
+def test_an_autocorrelation_that_ends_is_not_heard_any_more_at_once():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(2_500, 2)), np.arange(2_500) % 5
+    y[2_000:] = rng.permutation(y[2_000:])
+    model, trust = StreamSVMClassifier(effort="low"), []
+    model.test_then_train(X[:2_000], y[:2_000])
+    assert model.autocorrelation_trust > 0.3
+    for x, label in zip(dicts(X[2_000:]), y[2_000:].tolist(), strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
+        trust.append(model.autocorrelation_trust)
+    assert np.count_nonzero(trust) < 30  # of 500
+
+
+def test_labels_in_batches_follow_those_known_when_the_batch_was_predicted():
+    X, y = np.random.default_rng(7).normal(size=(4_000, 2)), np.arange(4_000) % 4
+    model, predicted = StreamSVMClassifier(effort="low"), []
+    for start in range(0, len(y), 8):
+        predicted += list(model.predict_many(X[start : start + 8]))
+        model.learn_many(X[start : start + 8], y[start : start + 8])
+    # Eight events in a row are predicted after the same label: its place in the batch is not known.
+    assert np.mean(np.array(predicted[1_000:]) == y[1_000:]) < 0.4
+    assert model.autocorrelation_trust < 0.2
+
+
+PREDICTIONS = {
+    "the next": lambda model, X, i: model.predict_one(dict(enumerate(X[min(i + 1, len(X) - 1)].tolist()))),
+    "the next ones": lambda model, X, i: model.predict_many(X[i + 1 : i + 4]),
+    "a chunk ahead": lambda model, X, i: i % 50 or model.predict_many(X[i + 1 : i + 51]),
+    "those learned long ago": lambda model, X, i: model.predict_one(dict(enumerate(X[i // 2].tolist()))),
+    "others": lambda model, X, i: model.predict_many(X[i : i + 1] + 0.5),
+    "more others than are noted": lambda model, X, i: i % 50 or model.predict_many(np.tile(X, (3, 1)) + 0.5),
+}
+
+
+@pytest.mark.parametrize("n_values", [3, None])
+@pytest.mark.parametrize("what", PREDICTIONS)
+@pytest.mark.parametrize("turn", ["before", "after", "alone"])
+def test_predicting_does_not_change_what_is_learned(what, turn, n_values):
+    """Whatever is predicted before or after an event's own prediction, or in a stream that is only learned."""
+    if turn == "alone" and what != "others":
+        pytest.skip("what was predicted last before its turn is what an event goes by")
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(500, 2)) if n_values is None else rng.integers(1, 1 + n_values, (500, 2)).astype(float)
+    plain, disturbed = (StreamSVMClassifier(effort="low", budget=5) for _ in range(2))
+    for i, x in enumerate(dicts(X)):
+        if turn != "after":
+            PREDICTIONS[what](disturbed, X, i)
+        if turn != "alone":
+            predicted, disturbed_too = plain.predict_one(x), disturbed.predict_one(x)
+            assert predicted == disturbed_too or turn == "before"  # then it is not the first since the last label
+        if turn == "after":
+            PREDICTIONS[what](disturbed, X, i)
+        plain.learn_one(x, i % 5)
+        disturbed.learn_one(x, i % 5)
+    assert knowledge(plain) == knowledge(disturbed)
+    learned, disturbed_too = plain.state()[1], disturbed.state()[1]
+    exponents, losses = ("inverse_temperature", "trust"), ("plain_loss", "autocorrelated_loss", "doubt")
+    for name in (*exponents, *losses, "n_learned", "increment", "recent", "counts"):
+        np.testing.assert_array_equal(learned[f"autocorrelation.{name}"], disturbed_too[f"autocorrelation.{name}"])
+    assert plain.autocorrelation_trust > 0.0
+
+
+@pytest.mark.parametrize("delay", [1, 7])
+def test_equal_rows_may_wait_for_labels_of_their_own(delay):
+    X, y = np.random.default_rng(7).integers(1, 5, (1_500, 1)).astype(float), np.arange(1_500) % 5
+    assert np.mean(late(StreamSVMClassifier(effort="low"), X, y, delay)[700:] == y[700:]) > 0.99
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_an_event_learned_several_times_does_not_follow_itself(delay):
+    X, y = blobs(600, 3)
+    events = dicts(X)
+    once, often = (StreamSVMClassifier(effort="low") for _ in range(2))
+    for model, times in ((once, 1), (often, 4)):
+        model.learn_one(events[-1], y[-1])  # the columns are known from here on
+        for i, x in enumerate(events):
+            model.predict_one(x)
+            for _ in range(times * (i >= delay)):
+                model.learn_one(events[i - delay], y[i - delay])
+    np.testing.assert_allclose(once.state()[1]["autocorrelation.counts"], often.state()[1]["autocorrelation.counts"])
+    assert often.autocorrelation_trust < 0.1
+
+
+@pytest.mark.parametrize("turning", [True, False])
+def test_a_model_that_only_predicts_does_not_go_by_the_last_labels(turning):
+    """Labels cycle or stay as long as the model learns; what it is asked about then is in no order."""
+    n, rng = 2_000, np.random.default_rng(11)
+    y = np.arange(n) % 5 if turning else np.arange(n) // 40 % 5
+    X = rng.normal(size=(n, 4)) + np.eye(5, 4)[y]
+    held_out = rng.integers(0, 5, 400)
+    asked = rng.normal(size=(400, 4)) + np.eye(5, 4)[held_out]
+    learning, plain = (StreamSVMClassifier(effort="low", label_autocorrelation=given) for given in (True, False))
+    for model in (learning, plain):
+        model.learn_many(X, y)
+    assert learning.autocorrelation_trust > 0.5
+    expected = plain.predict_many(asked)
+    np.testing.assert_array_equal(learning.predict_many(asked), expected)
+    assert (
+        learning.predict_proba_many(asked).argmax(axis=1).tolist() == plain.predict_proba_many(asked).argmax(1).tolist()
+    )
+    one_by_one = np.array([learning.predict_one(x) for x in dicts(asked)])
+    assert np.count_nonzero(one_by_one != expected) <= 4
+    assert (one_by_one[10:] == expected[10:]).all()
+
+
+def test_an_event_predicted_again_is_the_same_prediction():
+    X, y = np.random.default_rng(12).normal(size=(600, 2)), np.arange(600) % 5
+    model = StreamSVMClassifier(effort="low")
+    model.learn_many(X[:500], y[:500])
+    for x, label in zip(dicts(X[500:]), y[500:].tolist(), strict=True):
+        first = model.predict_proba_one(x)
+        assert model.predict_one(x) == max(first, key=first.__getitem__) == label
+        assert model.predict_proba_one(x) == first
+        model.learn_one(x, label)
+
+
+def test_an_autocorrelation_that_is_none_is_not_heard():
+    X, y = blobs(3_000, 3)
+    learning, plain = StreamSVMClassifier(), StreamSVMClassifier(label_autocorrelation=False)
+    assert np.mean(learning.test_then_train(X, y) != plain.test_then_train(X, y)) < 0.01
+    assert learning.autocorrelation_trust == 0.0
+
+
+def test_events_predicted_and_never_learned_are_no_hindrance():
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(3_000, 2)), np.arange(3_000) % 5
+    known = rng.random(3_000) < 0.7
+    y = [int(label) if k else None for label, k in zip(np.cumsum(known) % 5, known, strict=True)]
+    predicted = StreamSVMClassifier(effort="low").test_then_train(X, y)
+    assert np.mean([p == t for p, t in zip(predicted[2_000:], y[2_000:], strict=True) if t is not None]) > 0.99
+
+
+# Streams of all sorts ---------------------------------------------------------------------------------------------
+
+
+def test_one_class_only():
+    model = StreamSVMClassifier()
+    model.learn_many(np.random.default_rng(0).normal(size=(100, 3)), ["only"] * 100)
+    assert model.predict_one({0: 1.0}) == "only"
+    assert model.predict_proba_one({0: 1.0}) == {"only": 1.0}
+
+
+def test_hundreds_of_late_classes():
+    rng = np.random.default_rng(5)
+    model = StreamSVMClassifier(budget=20)
+    for i in range(600):
+        model.learn_one({0: float(rng.normal()), 1: float(rng.normal())}, i if i % 2 else "often")
+    proba = model.predict_proba_one({0: 0.0, 1: 0.0})
+    assert len(proba) == 301
+    assert sum(proba.values()) == pytest.approx(1.0)
+
+
+def test_very_wide_sparse_rows():
+    rng = np.random.default_rng(6)
+    X = scipy.sparse.random(600, 30_000, density=0.001, random_state=rng, format="csr")
+    y = (np.asarray(X[:, :15_000].sum(axis=1))[:, 0] > np.asarray(X[:, 15_000:].sum(axis=1))[:, 0]).tolist()
+    model = StreamSVMClassifier(budget=20)
+    model.test_then_train(X, y)
+    assert model.memory_bytes() <= model.memory_bytes(n_features=X.shape[1], n_classes=2)
+    assert model.relevance.keys() <= set(range(X.shape[1]))
+
+
+def test_memory_of_wide_rows_is_bounded():
+    model = StreamSVMClassifier()
+    narrow = model.memory_bytes(n_features=KERNEL_COLUMNS, n_classes=2)
+    wide = model.memory_bytes(n_features=65_536, n_classes=2)
+    assert wide - narrow < 500 * (65_536 - KERNEL_COLUMNS)  # bytes a column: statistics, layouts and linear weights
+    assert wide < 100e6
+
+
+def test_memory_is_stated_beforehand():
+    X, y = blobs(500, 5, d=40)
+    model = StreamSVMClassifier()
+    stated = model.memory_bytes(n_features=40, n_classes=5)
+    model.learn_many(X, y)
+    assert model.memory_bytes() < stated
+    for _ in range(3):
+        model.learn_many(X, y)
+    assert model.memory_bytes() == stated
+
+
+@pytest.mark.parametrize(("effort", "most"), [("normal", 30_000), ("low", 25_000)])
+def test_memory_grows_with_what_was_learned(effort, most):
+    X, y = blobs(1_500, 3)
+    model = StreamSVMClassifier(effort)
+    sizes = [model.memory_bytes()]
+    for start, end in ((0, 10), (10, 100), (100, 500), (500, 1_500)):
+        model.learn_many(X[start:end], y[start:end])
+        sizes.append(model.memory_bytes())
+    assert sizes[0] < most
+    assert sizes == sorted(sizes)
+    assert sizes[1] < 0.5 * sizes[-1]
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 31, 32, 33, 250])
+def test_growing_memory_changes_nothing(n):
+    """Single events, rows, and a learner that begins with all the memory there may be."""
+    X, y = blobs(300, 3)
+    begun, single, rows = (StreamSVMClassifier(budget=40) for _ in range(3))
+    begun._make_room(1 << 62)
+    for x, label in zip(dicts(X), y, strict=True):
+        assert begun.predict_proba_one(x) == single.predict_proba_one(x)
+        begun.learn_one(x, label)
+        single.learn_one(x, label)
+    for start in range(0, len(X), n):
+        rows.test_then_train(X[start : start + n], y[start : start + n])
+    assert snapshot(begun) == snapshot(single)
+    assert knowledge(rows) == knowledge(begun)
+
+
+def test_predicting_leaves_nothing_but_a_note():
+    model = StreamSVMClassifier()
+    model.learn_many([{"a": 1.0, "b": 2.0}, {"a": 3.0, "s": "x"}] * 5, [0, 1] * 5)
+    before, _ = knowledge(model), model.nearest({"a": 1.0})
+    for x in ({"a": 9.0}, {"unseen": 1.0}, {"s": "unseen"}, {"s": 1.0}, {}, {"a": 1.0, "b": 1.0}):
+        model.predict_one(x)
+        model.predict_proba_one(x)
+        model.predict_many([x])
+    assert knowledge(model) == before
+
+
+def test_an_event_predicted_before_it_is_learned_is_learned_the_same():
+    X, y = blobs(400, 3)
+    X[np.random.default_rng(4).random(X.shape) < 0.1] = np.nan
+    plain, predicting = (StreamSVMClassifier(budget=20, label_autocorrelation=False) for _ in range(2))
+    for i, (x, label) in enumerate(zip(X.tolist(), y, strict=True)):
+        event = dict(enumerate(x))
+        for other in (event, dict(enumerate(X[i - 1].tolist())), event)[: 1 + i % 3]:
+            predicting.predict_one(other)
+        if i % 5 == 0:
+            predicting.predict_many(X[:3])
+        plain.learn_one(event, label)
+        predicting.learn_one(event, label)
+    assert_same_knowledge(plain, predicting)
+
+
+# Saving -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ALL_SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
+@pytest.mark.parametrize("holes", [False, True])
+def test_continues_bit_for_bit(settings, holes, tmp_path):
+    X, y = blobs(600, 4)
+    if holes:
+        X[np.random.default_rng(3).random(X.shape) < 0.3] = np.nan
+    model = StreamSVMClassifier(**settings)
+    model.learn_many(X[:300], y[:300])
+    model.save(tmp_path / "model")
+    others = [streamsvm.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    model.learn_many(X[300:], y[300:])
+    for other in others:
+        for x, label in zip(dicts(X[300:]), y[300:], strict=True):
+            other.predict_one(x)
+            other.learn_one(x, label)
+        assert_same_knowledge(other, model)
+
+
+def test_refuses_states_that_do_not_fit():
+    X, y = blobs(200, 2)
+    model = StreamSVMClassifier(budget=20)
+    model.learn_many(X, y)
+    for name, value, text in (("1.n_vectors", 21, "21 support vectors"), ("2.n_classes", 3, "other classes")):
+        header, arrays = model.state()
+        arrays[name][()] = value
+        with pytest.raises(ArchiveError, match=text):
+            StreamSVMClassifier.from_state(header, arrays)
+
+
+def test_a_model_that_finds_none_of_a_thousand_classes_likely_is_saved_and_loaded(tmp_path):
+    rng = np.random.default_rng(0)
+    model = StreamSVMClassifier(members=("linear",))
+    model.learn_many(rng.normal(size=(12_000, 1)), rng.integers(1_000, size=12_000))
+    model.save(tmp_path / "model")
+    assert_same_knowledge(streamsvm.load(tmp_path / "model"), model)
+
+
+def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
+    model = StreamSVMClassifier()
+    model.predict_one({"a": 1.0})
+    model.save(tmp_path / "model")
+    assert streamsvm.load(tmp_path / "model").predict_one({"a": 1.0}) is None
+
+
+def test_a_dormant_member_that_has_not_met_the_latest_class_is_saved_and_loaded():
+    X, y = ring(4_000)
+    model = StreamSVMClassifier()
+    model.learn_many(X, y)
+    assert dormant(model) == {"linear"}
+    model.learn_one({0: 0.0, 1: 0.0}, "new")
+    other = StreamSVMClassifier.from_state(*model.state())
+    for learner in (model, other):
+        learner.learn_many(X[:500], y[:500])
+    assert_same_knowledge(other, model)
+
+
+DAMAGES = [
+    ("inverse_temperature", (), 1e100, "inverse_temperature"),
+    ("experts.accuracy", 0, -1e300, "experts.accuracy"),
+    ("rows.present", 0, -1e300, "rows.present"),
+    ("rows.present", 0, 0.0, "statistics"),
+    ("rows.due", 0, -1.0, "indicators"),
+    ("ranks.ring", (0, 0), 1e9, "sorted values"),
+    ("rows.began", 0, 201.0, "statistics"),
+    ("1.heads.scale", 0, 0.0, "heads.scale"),
+    ("1.relevance", 0, 1e100, "relevance"),
+    ("1.coefs", (0, 1, 0), 3e38, "coefs"),
+    ("3.classes.scale", 0, 0.0, "class fields"),
+    ("3.weights", (0, 0, 0), 1e308, "weights"),
+    ("4.weights", (0, 0, 0), 1e308, "weights"),
+    ("block.members.dormant", 0, 0.5, "dormant"),
+    ("stack.weights", 0, 1e9, "stack.weights"),
+    ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
+    ("autocorrelation.n_notes", (), -1, "autocorrelation.n_notes"),
+    ("autocorrelation.recent", 0, 10**9, "other classes"),
+    ("autocorrelation.noted", (0, 0), -2, "autocorrelation.noted"),
+    ("autocorrelation.made", 0, 10**9, "autocorrelation.made"),
+    ("autocorrelation.doubt", (), 1e9, "autocorrelation.doubt"),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "value", "text"), DAMAGES)
+def test_refuses_what_no_stream_can_have_left(name, place, value, text):
+    header, arrays = learned_by_all().state()
+    arrays[name][place] = value
+    with pytest.raises(ArchiveError, match=text):
+        StreamSVMClassifier.from_state(header, arrays)
+
+
+def test_settings_are_not_among_the_arrays():
+    _, arrays = learned_by_all().state()
+    names = {name.rpartition(".")[2] for name in arrays}
+    assert {"seen", "accuracy", "n_known"} < names
+    assert not names & {"decay", "limit", "average", "expert_decay", "rate", "l2", "budget"}
+
+
+def learned_by_all():
+    X, y = blobs(200, 3)
+    model = StreamSVMClassifier(members=("standard", "ranks", "polytope", "linear"), budget=10)
+    model.learn_many(X, y)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"effort": "most"}, ValueError, "`effort` must be one of 'low', 'normal', 'high', got 'most'"),
+        ({"budget": 0}, ValueError, "`budget`"),
+        ({"members": "linear"}, TypeError, "`members` must be a tuple"),
+        ({"members": ()}, TypeError, "`members` must be a tuple"),
+        ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
+        ({"vote_window": 0}, ValueError, "`vote_window`"),
+        ({"label_autocorrelation": 1}, TypeError, "`label_autocorrelation`"),
+        ({"seed": -1}, ValueError, "`seed`"),
+        ({"max_features": 1.5}, TypeError, "`max_features`"),
+    ],
+)
+def test_refuses_bad_parameters(settings, error, text):
+    with pytest.raises(error, match=text):
+        StreamSVMClassifier(**settings)

@@ -1,0 +1,248 @@
+"""What the labels before say, against a plain oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm.core.state import State
+from streamsvm.ensemble import label_autocorrelation as autocorrelation
+
+N_CLASSES = 5
+
+
+def fresh(n_classes=N_CLASSES):
+    sizes = {
+        "lags": autocorrelation.LAGS,
+        "contexts": autocorrelation.N_ROWS,
+        "notes": autocorrelation.NOTES,
+        "classes": n_classes,
+    }
+    return State(autocorrelation.AUTOCORRELATION, sizes)
+
+
+def learn(state, key, label, n=N_CLASSES, proba=None):
+    """Predict and learn an event."""
+    proba = np.full(n, 1.0 / n) if proba is None else proba.copy()
+    autocorrelation.add_autocorrelation(state, n, proba)
+    autocorrelation.note(state, key)
+    autocorrelation.learn_autocorrelation(state, key, n, label, label)
+    return proba
+
+
+def frequencies(labels, recent, k):
+    """Decayed frequencies after k labels, by going through all; contexts that share a row count as one."""
+    weights = np.zeros(N_CLASSES)
+    padded = [-1] * autocorrelation.LAGS + list(labels)
+
+    def row(labels):
+        return autocorrelation.context(np.array(labels, np.int64), k) if k else 0
+
+    for i, label in enumerate(labels):
+        before = padded[i : i + autocorrelation.LAGS][::-1]
+        if row(before) == row(recent):
+            weights[label] += autocorrelation.DECAY ** (len(labels) - i)
+    below = frequencies(labels, recent, k - 1) if k else np.full(N_CLASSES, 1.0 / N_CLASSES)
+    return (weights + below) / (weights.sum() + 1.0)
+
+
+@given(st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=60))
+@settings(max_examples=40, deadline=None)
+def test_lifts_are_those_of_decayed_frequencies(labels):
+    state = fresh()
+    for i, label in enumerate(labels):
+        learn(state, float(i), label)
+    recent = state.recent
+    assert recent.tolist() == ([-1] * autocorrelation.LAGS + labels)[: -autocorrelation.LAGS - 1 : -1]
+    autocorrelation.find_lift(state, recent, N_CLASSES)
+    by_hand = np.log(frequencies(labels, recent, autocorrelation.LAGS)) - np.log(frequencies(labels, recent, 0))
+    np.testing.assert_allclose(state.lifts, by_hand, atol=1e-6)
+
+
+def test_the_step_is_the_gradient_of_the_log_loss():
+    rng = np.random.default_rng(0)
+    state = fresh()
+    for i in range(300):
+        learn(state, float(i), i % 3, proba=rng.dirichlet(np.ones(N_CLASSES)))
+    state.inverse_temperature, state.trust = 1.3, 0.4
+
+    def loss(beta, trust, label):
+        state.inverse_temperature, state.trust = beta, trust
+        autocorrelation.combine(state, N_CLASSES)
+        return -np.log(state.autocorrelated[label])
+
+    def step(gradient):
+        most = autocorrelation.MOST_GRADIENT
+        return -autocorrelation.STEP * float(np.clip(gradient, -most, most))
+
+    for label in range(N_CLASSES):
+        by_beta = (loss(1.3 * np.exp(1e-3), 0.4, label) - loss(1.3 * np.exp(-1e-3), 0.4, label)) / 2e-3 / 1.3
+        by_trust = (loss(1.3, 0.4 + 1e-3, label) - loss(1.3, 0.4 - 1e-3, label)) / 2e-3
+        loss(1.3, 0.4, label)
+        autocorrelation.learn_trust(state, N_CLASSES, label)
+        assert np.log(state.inverse_temperature / 1.3) == pytest.approx(step(by_beta), abs=3e-6)
+        assert state.trust - 0.4 == pytest.approx(step(by_trust), abs=3e-6)
+
+
+def test_it_is_heard_when_it_is_right_and_no_more_when_it_is_not():
+    state = fresh()
+    for i in range(1_000):
+        proba = learn(state, float(i), i % N_CLASSES)
+    assert proba[999 % N_CLASSES] > 0.9
+    rng = np.random.default_rng(1)
+    for i in range(3_000):
+        proba = learn(state, float(i), int(rng.integers(N_CLASSES)))
+    np.testing.assert_array_equal(proba, np.full(N_CLASSES, 1.0 / N_CLASSES))
+
+
+def heard(state, labels, delay=0):
+    """On which events it is heard beside a vote that knows nothing, where labels come so many events late."""
+    out = []
+    for i in range(len(labels) + delay):
+        if i < len(labels):
+            proba = np.full(N_CLASSES, 1.0 / N_CLASSES)
+            autocorrelation.add_autocorrelation(state, N_CLASSES, proba)
+            autocorrelation.note(state, float(i + 1))
+            out.append((proba != 1.0 / N_CLASSES).any())
+        if i >= delay:
+            autocorrelation.add_autocorrelation(state, N_CLASSES, np.full(N_CLASSES, 1.0 / N_CLASSES))
+            label = int(labels[i - delay])
+            autocorrelation.learn_autocorrelation(state, float(i + 1 - delay), N_CLASSES, label, label)
+    return np.array(out)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_falls_silent_as_soon_as_labels_turn(seed):
+    labels = np.arange(4_000) % N_CLASSES
+    labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
+    is_heard = heard(fresh(), labels)
+    assert is_heard[500:2_000].all()
+    assert not is_heard[2_010]
+    assert is_heard[2_000:].sum() < 30
+    assert is_heard[2_000:].sum() > 2  # a single surprise does not silence it
+
+
+@pytest.mark.parametrize("stay", [0.5, 0.8, 0.95])
+def test_it_is_heard_as_long_as_labels_are_what_it_expects(stay):
+    rng, labels = np.random.default_rng(4), [0]
+    while len(labels) < 6_000:
+        labels.append(labels[-1] if rng.random() < stay else int(rng.integers(N_CLASSES)))
+    assert heard(fresh(), labels)[1_000:].mean() > 0.99
+
+
+def test_late_labels_that_miss_one_turn_together_do_not_silence_it():
+    labels = np.arange(4_000) // 50 % N_CLASSES
+    assert heard(fresh(), labels, delay=7)[1_000:].all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_late_labels_that_go_on_missing_silence_it(seed):
+    labels = np.arange(4_000) % 24 % N_CLASSES
+    labels[2_000:] = np.random.default_rng(seed).permutation(labels[2_000:])
+    is_heard = heard(fresh(), labels, delay=7)
+    assert is_heard[1_000:2_000].all()
+    assert is_heard[2_000:].sum() < 100
+
+
+def test_a_new_autocorrelation_is_heard_again():
+    labels = np.concatenate([np.arange(2_000), -np.arange(2_000)]) % N_CLASSES
+    is_heard = heard(fresh(), labels)
+    assert not is_heard[2_000:2_020].all()
+    assert is_heard[2_100:].all()
+
+
+def test_counts_do_not_overflow():
+    state = fresh()
+    counts = state.counts
+    for i in range(1_000):
+        learn(state, float(i), i % 2)
+    before = counts / state.increment
+    state.increment *= 0.9999 * autocorrelation.LARGE
+    counts *= 0.9999 * autocorrelation.LARGE
+    learn(state, 0.0, 0)
+    assert state.increment == 1.0
+    assert counts.max() < 2.0 * before.max()
+
+
+@given(st.integers(0, 40), st.integers(0, 5), st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_notes_are_found_in_the_order_of_events(delay, n_lost, random):
+    """Each event finds the note of its own prediction, though some never get a label."""
+    state = fresh()
+    waiting = []
+    for i in range(200):
+        state.recent[0] = i % N_CLASSES
+        autocorrelation.note(state, float(i))
+        if random.random() >= 0.1 * n_lost:
+            waiting.append(i)
+        if waiting and waiting[0] <= i - delay:
+            event = waiting.pop(0)
+            at = autocorrelation.recall(state, float(event))
+            assert state.noted[at, 0] == event % N_CLASSES
+            autocorrelation.drop(state, float(event))
+
+
+def test_events_predicted_before_any_was_learned_have_no_labels_to_follow():
+    """No column is known then: all rows have the key of an empty one."""
+    state, nothing = fresh(), -5.0
+    for _ in range(20):
+        autocorrelation.note(state, nothing)
+    autocorrelation.learn_autocorrelation(state, nothing, N_CLASSES, 0, 0)
+    # No predictions come: those before were of other events.
+    assert autocorrelation.recall(state, 1.0) == autocorrelation.NOW
+    for i in range(1, 20):
+        autocorrelation.note(state, float(20 + i))
+        assert autocorrelation.recall(state, float(i)) == autocorrelation.UNKNOWN
+        autocorrelation.learn_autocorrelation(state, float(i), N_CLASSES, i % N_CLASSES, i % N_CLASSES)
+    assert autocorrelation.recall(state, 21.0) >= 0
+
+
+def test_a_memory_of_now_is_learned_as_what_follows_now_where_some_classes_are_named():
+    n, named, rng = 100, [5, 70, 9], np.random.default_rng(0)
+    places, n_voted = {c: i for i, c in enumerate(named)}, len(named) + 1
+    noted, remembered = fresh(n), fresh(n)
+    memory = np.zeros(autocorrelation.MEMORY, np.int64)
+    for state in (noted, remembered):
+        state.n_classes, state.n_named, state.named[: len(named)] = n, len(named), named
+    for i in range(400):
+        label, proba = int(rng.choice([*named, 42])) if i % 2 else 70, rng.dirichlet(np.ones(n_voted))
+        place = places.get(label, len(named))
+        autocorrelation.remember(remembered, memory)
+        for state in (noted, remembered):
+            autocorrelation.add_autocorrelation(state, n_voted, proba.copy())
+        autocorrelation.learn_autocorrelation(noted, float(i), n_voted, label, place)
+        autocorrelation.learn_remembered(remembered, memory, float(i), n_voted, label, place)
+    assert noted.trust > 0.0
+    assert noted.doubted > 0
+    found = remembered.saved()
+    for name, value in noted.saved().items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_too_many_notes_push_out_the_oldest():
+    state = fresh()
+    for i in range(autocorrelation.NOTES + 10):
+        autocorrelation.note(state, float(i))
+        if i:
+            autocorrelation.note(state, float(i))  # the same event again: no second note
+        state.n_fresh, state.n_learned = 0, i + 1  # an event is learned
+    assert autocorrelation.recall(state, 9.0) == autocorrelation.UNKNOWN
+    assert autocorrelation.recall(state, 10.0) >= 0
+    autocorrelation.drop(state, autocorrelation.NOTES + 9.0)
+    assert autocorrelation.recall(state, 11.0) == autocorrelation.NOW
+    assert not state.keys.any()
+    assert not state.noted.any()
+
+
+def test_keys_do_not_see_zeros_and_missing_values():
+    dense, columns = np.array([1.5, 0.0, np.nan, -2.0, -0.0]), np.arange(5)
+    sparse, at = np.array([7.0, 1.5, -2.0]), np.array([9, 0, 3])
+    seen = np.ones(5)
+    key = autocorrelation.row_key(dense, columns, 0, 5, True, seen)
+    assert key == autocorrelation.row_key(sparse, at, 1, 3, False, seen)
+    assert key == float(int(key)) < 2.0**52
+    assert key != autocorrelation.row_key(dense[::-1].copy(), columns, 0, 5, True, seen)
+    seen[3] = 0.0
+    assert key != autocorrelation.row_key(dense, columns, 0, 5, True, seen)

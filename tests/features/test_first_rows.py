@@ -1,0 +1,195 @@
+"""What learners notice of features: sentinels, counters, numbers in texts, and numbers among texts."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+
+import numpy as np
+import pytest
+
+from streamsvm import (
+    CoveringClassifier,
+    CPMClassifier,
+    DecidingClassifier,
+    DelayedClassifier,
+    RefitClassifier,
+    StreamSVMClassifier,
+)
+from streamsvm.features.space import FeatureSpace
+
+N = 400
+RNG = np.random.default_rng(5)
+VALUES = RNG.normal(size=(N, 2))
+LABELS = (VALUES[:, 0] > VALUES[:, 1]).tolist()
+EVENTS = [{"id": i, "a": -9999.0 if i % 20 == 7 else float(a), "b": float(b)} for i, (a, b) in enumerate(VALUES)]
+
+
+def learned_one_by_one(model, events=EVENTS):
+    for x, y in zip(events, LABELS, strict=False):
+        model.learn_one(x, y)
+    return model
+
+
+def learned_at_once(model):
+    pd = pytest.importorskip("pandas")
+    for start in range(0, N, 100):
+        model.learn_many(pd.DataFrame(EVENTS[start : start + 100]), LABELS[start : start + 100])
+    return model
+
+
+def learned_as_array(model):
+    model.learn_many(np.array([list(x.values()) for x in EVENTS]), LABELS)
+    return model
+
+
+MODELS = [
+    CPMClassifier,
+    lambda: StreamSVMClassifier(effort="low"),
+    lambda: RefitClassifier(CPMClassifier()),
+]
+
+
+@pytest.mark.parametrize("make", MODELS)
+@pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once, learned_as_array])
+def test_sentinels_and_counters_are_told_once_a_feature(caplog, make, learn):
+    model = learn(make())
+    names = (0, 1) if learn is learned_as_array else ("id", "a")
+    assert sorted(notice.split(" ")[1].rstrip(":") for notice in model.notices) == sorted(map(repr, names))
+    assert any("-9999 in" in notice and "None" in notice for notice in model.notices)
+    assert any("counts up" in notice for notice in model.notices)
+    assert [record.getMessage() for record in caplog.records] == model.notices
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_what_was_noticed_survives_saving_and_copying_and_is_not_told_again(caplog, make):
+    model = learned_one_by_one(make())
+    caplog.clear()
+    copies = [type(model).from_state(*model.state()), copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+    for other in copies:
+        learned_one_by_one(other)
+        assert other.notices == model.notices
+    assert model.clone().notices == []
+    assert caplog.records == []
+
+
+def test_looking_at_the_first_events_changes_nothing_that_is_learned():
+    looked, other = CPMClassifier(), CPMClassifier()
+    other._first = None
+    other._learning = other._fast
+    for model in (looked, other):
+        learned_one_by_one(model, [*EVENTS[:200], {"b": 1.0}, {"c": "red"}, *EVENTS[202:]])
+    (_, arrays), (_, others) = looked.state(), other.state()
+    assert arrays.keys() == others.keys()
+    assert all(np.array_equal(array, others[name], equal_nan=True) for name, array in arrays.items())
+
+
+@pytest.mark.parametrize("wrap", [DecidingClassifier, CoveringClassifier, DelayedClassifier])
+def test_wrappers_tell_what_the_classifier_noticed(wrap):
+    model = CPMClassifier()
+    wrapped = wrap(model)
+    assert wrapped.notices == []
+    learned_one_by_one(model)
+    assert wrapped.notices == model.notices != []
+
+
+@pytest.mark.parametrize("learn", [learned_one_by_one, learned_at_once])
+def test_counting_down_and_dates_as_numbers_are_told_once(monkeypatch, learn):
+    events = [{"left": 900 - i, "day": 20231101 + i * 7 % 28, "b": x["b"]} for i, x in enumerate(EVENTS)]
+    monkeypatch.setattr(f"{__name__}.EVENTS", events)
+    model = learned_one_by_one(CPMClassifier(), events) if learn is learned_one_by_one else learn(CPMClassifier())
+    down, dates = sorted(model.notices, reverse=True)
+    assert down.startswith("feature 'left' only counts down")
+    assert dates.startswith("feature 'day' has dates written as numbers, such as 20231101 (%Y%m%d): leave it out, or")
+
+
+def texts(n: int, **columns):
+    space = FeatureSpace(max_features=10_000)
+    for i in range(n):
+        space.encode_event({name: of(i) for name, of in columns.items()}, learn=True)
+    return space
+
+
+def test_texts_that_are_numbers_are_told_once_however_many_there_are(caplog):
+    space = texts(2000, a=lambda i: f"{i % 170 / 10}", c=lambda i: f"{i % 50},5", z=lambda i: f"v{i % 50}")
+    assert [notice.split("'")[1] for notice in space.notices()] == ["a", "c"]
+    assert len(caplog.records) == 2
+    assert "float(x)" in caplog.text
+
+
+SPELLED = {
+    "float(x.replace(',', '.')) (--decimal ,)": lambda i: f"{i % 70},35",
+    "float(x.replace(',', '')) (--decimal . --thousands ,)": lambda i: f"{i % 70 + 1},234.5",
+    "float(x.replace('.', '').replace(',', '.')) (--decimal , --thousands .)": lambda i: f"{i % 70 + 1}.234,5",
+    "float(''.join(x.split())) (--decimal . --thousands space)": lambda i: f"{i % 70 + 1}\u202f234",
+    "float(x.replace('$', '')) (--types a:number)": lambda i: f"${i % 70}.25",
+    "float(x.replace('%', '')) (--types a:number)": lambda i: f"-{i % 70}.5 %",
+}
+
+
+@pytest.mark.parametrize("remedy", SPELLED)
+def test_the_remedy_for_numbers_in_texts_works_for_their_spelling(remedy):
+    given = [SPELLED[remedy](i) for i in range(100)]
+    (notice,) = texts(100, a=given.__getitem__).notices()
+    assert remedy in notice
+    numbers = [eval(remedy.partition(" (")[0], {"x": x}) for x in given]
+    assert len(set(numbers)) == 70
+    model = CPMClassifier()
+    model.learn_many([{"a": number} for number in numbers[:50]], LABELS[:50])
+    model.predict_many([{"a": x} for x in given])
+    assert f"convert each x by {remedy.partition(' (')[0]}" in model.notices[-1]
+
+
+def test_numbers_in_texts_of_two_meanings_are_told_with_both():
+    (notice,) = texts(100, a=lambda i: f"{i % 9 + 1},{100 + i % 70}").notices()
+    assert "float(x.replace(',', '.')) (--decimal ,)" in notice
+    assert "float(x.replace(',', '')) (--decimal . --thousands ,)" in notice
+
+
+def test_many_features_of_one_kind_are_told_in_one_line(caplog):
+    names = [f"f{k}" for k in range(300)]
+    model = CPMClassifier()
+    for i in range(64):
+        model.learn_one({name: f"{(i + k) / 4}" for k, name in enumerate(names)} | {"id": i, "n": i + 0.5}, LABELS[i])
+    assert len(model.notices) == len(caplog.records) == 3
+    assert sum("(likewise 'f1', 'f10', 'f100', ...: 300 in all)" in notice for notice in model.notices) == 1
+    assert CPMClassifier.from_state(*model.state()).notices == model.notices
+
+
+def test_features_of_one_kind_that_come_one_by_one_fill_no_log(caplog):
+    space = FeatureSpace(max_features=10_000)
+    for k in range(300):
+        for value in (1.5, "unknown"):
+            space.encode_event({f"f{k}": value}, learn=True)
+    assert len(space.notices()) == 1
+    assert "300 in all" in space.notices()[0]
+    assert 5 < len(caplog.records) < 15
+
+
+def test_texts_that_are_missing_do_not_hide_that_the_others_are_numbers():
+    missing = ["", " ", "NA", "nan", "N/A"]
+    assert len(texts(100, a=lambda i: missing[i % 5] if i % 4 == 0 else str(i % 30)).notices()) == 1
+    assert texts(100, a=lambda i: missing[i % 5]).notices() == []
+
+
+def test_few_whole_numbers_and_addresses_may_be_codes():
+    assert texts(100, a=lambda i: str(i % 5), b=lambda i: f"10.0.0.{i % 30}").notices() == []
+
+
+def test_numbers_and_texts_under_one_name_are_told_once(caplog):
+    space = texts(200, a=lambda i: "unknown" if i % 5 == 1 else i / 2, b=lambda i: ["x", "y", 3][i % 3])
+    assert sorted(notice.split("'")[1] for notice in space.notices()) == ["a", "b"]
+    assert "'unknown'" in caplog.text
+    assert len(caplog.records) == 2
+
+
+def test_the_order_of_notices_survives_saving(caplog):
+    caplog.set_level(logging.ERROR)
+    model = CPMClassifier()
+    for i in range(300):
+        model.learn_one({name: f"{(i * k) % 90 / 4}" for k, name in enumerate("qwertz", 3)}, LABELS[i])
+    loaded = CPMClassifier.from_state(*model.state())
+    (notice,) = model.notices
+    assert "(likewise 'q', 'r', 't', ...: 6 in all)" in notice
+    assert loaded.notices == CPMClassifier.from_state(*loaded.state()).notices == model.notices

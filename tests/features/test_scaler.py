@@ -1,0 +1,525 @@
+"""Running scaling, against a twin that keeps all values and computes every statistic anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.features import scaler as rows
+from streamsvm.online.scaling import RANKED_MOST, new_rows
+
+NAN = math.nan
+SCALINGS = ("none", "standard", "decayed", "rank")
+
+
+class TwinColumn:
+    """One column as the documentation has it."""
+
+    def __init__(self, scaling: str, window: int, indicator: bool = False, spacing: int = 1) -> None:
+        self.scaling, self.window, self.spacing, self.indicator = scaling, window, spacing, indicator
+        self.values: list[float] = []
+        self.kept: list[float] = []  # values in the sums, since the last restart
+        self.prior: list[float] = []
+        self.born = 0
+        self.due = self.count = 0.0
+        self.shift, self.scale = (0.0, 1.0) if scaling == "none" or indicator else (0.0, 0.0)
+        self.centred = False
+        self.anchor = self.ties = self.narrow = self.longest = self.outliers = 0.0
+        self.began = 0
+
+    def scaled(self, x: float) -> float:
+        if self.scaling == "rank" and self.centred:
+            values = self.values[self.began :]
+            recent = np.array([*values[: self.window], *values[self.window :: self.spacing]][-self.window :])
+            if len(recent) == 0:
+                return 0.0
+            below, equal = np.sum(recent < x), np.sum(recent == x)
+            return float(((below + equal / 2.0) / len(recent) - 0.5) * math.sqrt(12.0))
+        limit = math.inf if self.scaling == "none" else rows.CLIP
+        z = (x - self.shift) * self.scale
+        if self.is_far(x):
+            farther = rows.FARTHER / math.sqrt(max(1.0 - self.ties, rows.LEAST_UNTIED))
+            return math.copysign(limit * min(farther / abs(z), 1.0) ** 2, z)
+        return min(max(z, -limit), limit)
+
+    def is_far(self, x: float) -> bool:
+        z = (x - self.shift) * self.scale
+        return self.scaling != "none" and abs(z) > rows.FAR and len(self.values) >= rows.KNOWN
+
+    def observe(self, x: float, seen: int) -> None:
+        """Take in a value of the event that is number `seen`."""
+        if not self.values:
+            self.born = seen - 1
+        if self.scaling != "none" and not self.indicator:
+            if seen <= 64 or seen * 0x9E3779B1 % 2**32 < 2**30:
+                self.watch(x, seen)
+            if self.is_far(x) and not self.begins_anew(x, seen):
+                self.values.append(x)
+                return
+            self.kept.append(x)
+        self.values.append(x)
+        if self.scaling != "none" and not self.indicator and len(self.values) >= self.due:
+            self.renew(seen)
+
+    def watch(self, x: float, seen: int) -> None:
+        self.ties += (float(x == self.anchor) - self.ties) / 32
+        distance = abs(x - self.anchor) * self.scale
+        if distance == 0.0:
+            return
+        if distance >= rows.NARROW:
+            self.longest = max(self.longest, self.narrow)
+        self.narrow += 1.0 if distance < rows.NARROW else -rows.NOT_NARROW
+        if self.narrow < 0.0:
+            self.anchor, self.narrow = x, 0.0
+        share = rows.NARROW_SHARE * (1.0 - self.ties) * self.total_weight()
+        if self.narrow >= max(rows.NARROW_MOST, min(rows.NARROW_TIMES * self.longest, share)):
+            self.longest = max(self.longest, 2.0 * self.narrow / rows.NARROW_TIMES)
+            self.restart(self.anchor, abs(x - self.anchor) / rows.NARROW, seen)
+
+    def begins_anew(self, x: float, seen: int) -> bool:
+        """Count an outlier, and restart where they are many."""
+        untied = max(1.0 - self.ties, rows.LEAST_UNTIED)
+        step, present = 1.0 / (rows.LEAK * untied), len(self.values)
+        self.outliers = max(self.outliers - present, 0.0) + step + 1.0 + present
+        many = min(max(untied * self.total_weight() / 2, rows.FEW_OUTLIERS), rows.MANY_OUTLIERS)
+        if self.outliers - present - 1.0 < many * step:
+            return False
+        self.restart(x, abs(x - self.shift), seen)
+        return True
+
+    def restart(self, shift: float, deviation: float, seen: int) -> None:
+        self.kept, self.prior = [], [shift - deviation, shift + deviation]
+        self.outliers = self.narrow = 0.0
+        if len(self.values) - self.began >= rows.MANY_RANKED:
+            self.began = len(self.values) + 1
+        self.renew(seen)
+
+    def weights(self) -> Any:
+        """What the values in the sums count, after those of the prior."""
+        half_life = self.window if self.scaling == "decayed" else math.inf
+        ages = np.arange(len(self.kept))[::-1]
+        prior = rows.PRIOR / 2 * 0.5 ** (len(self.kept) / half_life)
+        return np.concatenate([np.full(len(self.prior), prior), 0.5 ** (ages / half_life)])
+
+    def total_weight(self) -> float:
+        return float(self.weights().sum())
+
+    def renew(self, seen: int) -> None:
+        values, weights = np.array(self.prior + self.kept), self.weights()
+        mean = np.average(values, weights=weights)
+        present, events = len(self.values), seen - self.born
+        constant = len(set(values)) == 1
+        self.centred = not (2 * present < events or (present < events and constant))
+        if not self.centred:
+            self.shift, square = 0.0, np.average(values**2, weights=weights)
+        else:
+            self.shift, square = mean, np.average((values - mean) ** 2, weights=weights)
+        self.scale = 0.0 if (constant and self.centred) or square == 0.0 else 1.0 / math.sqrt(square)
+        self.due = present + min(max(self.total_weight() / 32, 1), 64)
+
+
+class Twin:
+    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], spacing: int = 1) -> None:
+        self.columns = [TwinColumn(scaling, window, indicator, spacing) for indicator in indicators]
+        self.seen = 0
+
+    def scaled(self, row: Sequence[float]) -> list[float]:
+        """Scaled values, 0 where missing."""
+        pairs = zip(self.columns, row, strict=True)
+        return [0.0 if math.isnan(x) else column.scaled(x) for column, x in pairs]
+
+    def observe(self, row: Sequence[float]) -> None:
+        self.seen += 1
+        for column, x in zip(self.columns, row, strict=True):
+            if not math.isnan(x):
+                column.observe(x, self.seen)
+
+
+class Kernel:
+    """The compiled scaling, fed row by row, either whole or as pairs of what is present."""
+
+    def __init__(self, scaling: str, window: int, indicators: Sequence[bool], whole: bool, spacing: int = 1) -> None:
+        self.rows = new_rows(len(indicators), scaling, window, spacing)
+        self.rows.due[list(indicators)], self.rows.scale[list(indicators)] = -1.0, 1.0
+        self.whole = whole
+
+    def _entries(self, row: Sequence[float]) -> tuple[Any, ...]:
+        values, columns = np.array(row, float), np.arange(len(row))
+        if not self.whole:
+            present = ~np.isnan(values)
+            values, columns = values[present], columns[present]
+        return self.rows, values, columns, 0, len(values), self.whole
+
+    def load(self, row: Sequence[float]) -> int:
+        return int(rows.load(*self._entries(row)))
+
+    def scaled(self, row: Sequence[float]) -> list[float]:
+        m = self.load(row)
+        assert m >= 1
+        weight_rows = (self.rows.all_rows if self.rows.in_order else self.rows.own_rows)[:m]
+        out = np.zeros(len(row) + 1)
+        out[weight_rows] = self.rows.scaled[:m]
+        assert weight_rows[0] == 0
+        assert out[0] == 1.0  # the bias
+        assert (np.diff(weight_rows) > 0).all()
+        return out[1:].tolist()
+
+    def observe(self, row: Sequence[float]) -> None:
+        rows.observe(*self._entries(row))
+
+    def statistics(self) -> dict[str, Any]:
+        """What is known of the columns."""
+        return {name: array for name, array in self.rows.saved().items() if name != "seen"}
+
+
+def assert_equal(some: dict[str, Any], others: dict[str, Any]) -> None:
+    for name, array in some.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+def assert_like_twin(
+    table: Sequence[Sequence[float]],
+    scaling: str,
+    window: int,
+    indicators: Sequence[bool],
+    whole: bool,
+    spacing: int = 1,
+) -> None:
+    twin, kernel = Twin(scaling, window, indicators, spacing), Kernel(scaling, window, indicators, whole, spacing)
+    for row in table:
+        np.testing.assert_allclose(kernel.scaled(row), twin.scaled(row), rtol=1e-7, atol=1e-7)
+        twin.observe(row)
+        kernel.observe(row)
+
+
+# Quarters, so that means and variances are far from rounding; few distinct values, so that ties and constants come.
+cells = st.one_of(st.integers(-3, 3), st.integers(-4000, 4000), st.none())
+tables = st.integers(1, 4).flatmap(
+    lambda d: st.tuples(
+        st.lists(st.lists(cells, min_size=d, max_size=d), max_size=60), st.lists(st.booleans(), min_size=d, max_size=d)
+    )
+)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+@given(table=tables, window=st.sampled_from([2, 7, 100]), spacing=st.sampled_from([1, 4]))
+def test_scaling_is_that_of_the_twin(scaling, whole, table, window, spacing):
+    cells, indicators = table
+    numbers = [
+        [NAN if cell is None else 1.0 if one else cell / 4 for cell, one in zip(row, indicators, strict=True)]
+        for row in cells
+    ]
+    assert_like_twin(numbers, scaling, window, indicators, whole, spacing)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_long_streams_with_missing_values_and_a_drift_are_scaled_like_the_twin(scaling, whole):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 5)) * [1.0, 1e-3, 1e4, 1.0, 1.0] + [0.0, 1e3, -1e6, 0.0, 7.0]
+    X[300:, 0] += 5.0
+    X[:, 3] = rng.integers(0, 4, 600)
+    X[rng.random((600, 5)) < [0.0, 0.2, 0.45, 0.6, 0.9]] = NAN
+    assert_like_twin(X.tolist(), scaling, 50, [False] * 5, whole)
+
+
+def test_both_ways_of_arriving_give_the_same_bits():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(300, 4))
+    X[rng.random(X.shape) < 0.3] = NAN
+    whole, pairs = (Kernel("standard", 50, [False] * 4, whole) for whole in (True, False))
+    for row in X.tolist():
+        assert whole.scaled(row) == pairs.scaled(row)
+        whole.observe(row)
+        pairs.observe(row)
+    assert_equal(whole.statistics(), pairs.statistics())
+
+
+def test_standard_scaling_is_the_mean_and_deviation_of_the_events_before():
+    kernel = Kernel("standard", 0, [False], True)
+    assert kernel.scaled([5.0]) == [0.0]  # nothing is known of it yet
+    for x in (1.0, 3.0):
+        kernel.observe([x])
+    assert kernel.scaled([4.0]) == [2.0]  # mean 2, deviation 1
+
+
+def test_a_constant_column_is_zero():
+    kernel = Kernel("standard", 0, [False, False], True)
+    for _ in range(100):
+        kernel.observe([0.1, 1e9 + 0.1])
+    assert kernel.scaled([0.1, 1e9 + 0.1]) == [0.0, 0.0]
+    assert kernel.scaled([5.0, 0.0]) == [0.0, 0.0]  # there is no unit to measure by
+
+
+def test_a_column_absent_in_most_events_is_not_centred():
+    kernel = Kernel("standard", 0, [False, False], False)
+    for i in range(300):
+        kernel.observe([1.0, 10.0 if i % 3 == 0 else NAN])
+    assert kernel.rows.shift[1] == 0.0
+    assert kernel.scaled([NAN, 10.0])[1] == pytest.approx(1.0)  # divided by its root mean square
+
+
+def test_a_column_is_centred_as_long_as_half_of_the_events_since_it_came_have_it():
+    kernel = Kernel("standard", 0, [False, False], False)
+    for i in range(300):
+        kernel.observe([1.0, NAN if i < 200 else 9.0 + 2.0 * (i % 2)])
+    assert kernel.scaled([NAN, 11.0])[1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_indicators_stay_one(scaling):
+    kernel = Kernel(scaling, 10, [True, False], False)
+    for i in range(50):
+        kernel.observe([1.0 if i % 2 else NAN, float(i)])
+    assert kernel.scaled([1.0, 3.0])[0] == 1.0
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_missing_values_become_zero_and_leave_the_statistics_alone(scaling):
+    kernel = Kernel(scaling, 10, [False, False], True)
+    for i in range(20):
+        kernel.observe([float(i), 1.0 + i % 3])
+    before = kernel.statistics()
+    assert kernel.scaled([NAN, 1.0])[0] == 0.0
+    kernel.observe([NAN, NAN])
+    assert_equal(kernel.statistics(), before)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "decayed"])
+def test_scaled_values_are_cut(scaling):
+    kernel = Kernel(scaling, 100, [False], True)
+    for i in range(50):
+        kernel.observe([float(i % 2)])
+    assert kernel.scaled([20.0]) == [rows.CLIP]
+    assert kernel.scaled([-20.0]) == [-rows.CLIP]
+
+
+def test_without_scaling_values_stay_as_they_are():
+    kernel = Kernel("none", 0, [False], True)
+    kernel.observe([3.0])
+    for x in (1e6, -0.1, rows.LARGEST):
+        assert kernel.scaled([x]) == [x]
+
+
+def test_ranks_are_immune_to_monotone_transforms():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=200)
+    plain, bent = (Kernel("rank", 64, [False], False) for _ in range(2))
+    for value in x:
+        assert plain.scaled([value]) == bent.scaled([math.exp(3.0 * value)])
+        plain.observe([value])
+        bent.observe([math.exp(3.0 * value)])
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 9], ids=["ties", "some ties", "no ties"])
+@pytest.mark.parametrize("looks", [0, 1, 2], ids=["unseen", "seen before", "others seen between"])
+def test_rows_are_ranked_column_by_column_however_many_are_searched_at_a_time(decimals, looks):
+    rng = np.random.default_rng(decimals)
+    table = rng.normal(size=(150, 11)).round(decimals)
+    table[rng.random(table.shape) < 0.2] = NAN  # so that columns are full at different rows
+    twin, kernel = Twin("rank", 17, [False] * 11), Kernel("rank", 17, [False] * 11, False)
+    for row, other in zip(table, np.roll(table, 1, axis=0), strict=True):
+        for seen in [row, other][:looks]:
+            np.testing.assert_allclose(kernel.scaled(seen), twin.scaled(seen), rtol=1e-7, atol=1e-7)
+        twin.observe(row)
+        kernel.observe(row)
+    np.testing.assert_array_equal(np.sort(kernel.rows.ring, axis=1), kernel.rows.ranks)
+    np.testing.assert_allclose(kernel.scaled(table[0]), twin.scaled(table[0]), rtol=1e-7, atol=1e-7)
+
+
+def test_ranks_have_mean_zero_and_variance_one():
+    kernel = Kernel("rank", 500, [False], False)
+    for i in range(500):
+        kernel.observe([float((i * 7) % 500)])
+    scaled = [kernel.scaled([i - 0.5])[0] for i in range(501)]
+    assert np.mean(scaled) == pytest.approx(0.0, abs=1e-9)
+    assert np.var(scaled) == pytest.approx(1.0, rel=0.01)
+    assert scaled == sorted(scaled)
+
+
+def test_columns_beyond_the_first_hundreds_are_standardised_instead_of_ranked():
+    n = RANKED_MOST + 1
+    kernel = Kernel("rank", 4, [False] * n, False)
+    for i in range(50):
+        kernel.observe([float(i % 2)] * n)
+    scaled = kernel.scaled([1.0] * n)
+    assert scaled[0] == pytest.approx(0.25 * math.sqrt(12.0))
+    assert scaled[-1] == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "pairs"])
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, 1.1e100, -1.1e100])
+def test_values_too_large_are_refused_by_their_place(bad, whole):
+    kernel = Kernel("standard", 0, [False] * 5, whole)
+    assert kernel.load([1.0, 2.0, 3.0, bad, bad]) == -1 - 3
+    assert kernel.load([NAN, 2.0, 3.0, bad, bad]) == -1 - (3 if whole else 2)
+
+
+def test_the_largest_values_taken_do_not_overflow():
+    kernel = Kernel("standard", 0, [False], True)
+    for i in range(100):
+        kernel.observe([rows.LARGEST * (-1) ** i])
+    assert all(np.isfinite(array).all() for array in kernel.statistics().values())
+    assert kernel.scaled([rows.LARGEST])[0] == pytest.approx(1.0, rel=0.05)
+
+
+def test_scaling_is_renewed_at_every_value_at_first_and_less_often_later():
+    kernel = Kernel("standard", 0, [False], True)
+    rng = np.random.default_rng(6)
+    renewed, last = [], None
+    for i, x in enumerate(rng.normal(size=10_000).tolist(), start=1):
+        kernel.observe([x])
+        scale = kernel.rows.scale[0]
+        if scale != last or i == 1:
+            renewed.append(i)
+        last = scale
+    assert renewed[:33] == list(range(1, 34))
+    gaps = np.diff(renewed)
+    assert gaps.max() == 64
+    assert (gaps <= np.array(renewed[:-1]) / 32 + 1.0).all()
+
+
+@pytest.mark.parametrize("scaling", ["standard", "decayed"])
+def test_a_small_spread_on_a_large_offset_is_seen(scaling):
+    kernel = Kernel(scaling, 1_000_000, [False], True)
+    rng = np.random.default_rng(7)
+    x = 1e9 + 1e-3 * rng.normal(size=2_000)
+    for value in x:
+        kernel.observe([value])
+    assert kernel.scaled([1e9 + 1e-3])[0] == pytest.approx(1.0, abs=0.1)
+
+
+def test_decayed_scaling_follows_a_drift():
+    kernel = Kernel("decayed", 50, [False], True)
+    rng = np.random.default_rng(8)
+    for value in np.concatenate([rng.normal(size=1_000), 100.0 + rng.normal(size=1_000)]):
+        kernel.observe([value])
+    assert kernel.scaled([100.0])[0] == pytest.approx(0.0, abs=0.5)
+
+
+def test_all_rows_observed_at_once_leave_the_statistics_up_to_date():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(500, 3)) * [1.0, 10.0, 0.0] + 3.0
+    kernel = Kernel("standard", 0, [False] * 3, True)
+    rows.observe_rows(kernel.rows, X.reshape(-1), np.arange(3), np.arange(0, 1_501, 3), True)
+    np.testing.assert_allclose(kernel.rows.shift, X.mean(axis=0))
+    np.testing.assert_allclose(kernel.rows.scale[:2], 1.0 / X.std(axis=0)[:2])
+    assert kernel.rows.scale[2] == 0.0
+
+
+def test_a_flag_that_is_there_only_when_set_keeps_its_one():
+    kernel = Kernel("standard", 100, [False, False], whole=False)
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        kernel.observe([rng.normal(), 1.0 if rng.random() < 0.8 else NAN])
+    assert kernel.scaled([0.0, 1.0])[1] == pytest.approx(1.0)
+    assert kernel.scaled([0.0, NAN])[1] == 0.0
+
+
+class TestOutliers:
+    """Values far beyond what a column is known for."""
+
+    RNG = np.random.default_rng(0)
+
+    def fed(self, values: Any, scaling: str = "standard", whole: bool = True) -> Kernel:
+        kernel = Kernel(scaling, 1_000, [False], whole)
+        for x in values:
+            kernel.observe([float(x)])
+        return kernel
+
+    @pytest.mark.parametrize("whole", [True, False])
+    @pytest.mark.parametrize("scaling", ["standard", "decayed"])
+    @pytest.mark.parametrize("burst", [1, 50])
+    @pytest.mark.parametrize("size", [1e3, 1e12, 1e90])
+    @pytest.mark.parametrize("row", [0, 1, 4, 49, 199, 4_999])
+    def test_an_outlier_leaves_the_scale_as_it_was(
+        self, row: int, size: float, burst: int, scaling: str, whole: bool
+    ) -> None:
+        values = self.RNG.normal(5.0, 2.0, row + 600)
+        values[row : row + burst] = 2.0 * size * self.RNG.uniform(0.5, 1.0, burst)
+        kernel = self.fed(values, scaling, whole)
+        assert kernel.rows.scale[0] == pytest.approx(0.5, rel=0.3)
+        assert kernel.rows.shift[0] == pytest.approx(5.0, abs=0.5)
+
+    @pytest.mark.parametrize("share", [0.02, 0.05])
+    def test_neither_do_sentinels_from_the_first_row_on(self, share: float) -> None:
+        values = self.RNG.normal(5.0, 2.0, 1_000)
+        kernel = self.fed(np.where(self.RNG.random(1_000) < share, -99_999.0, values))
+        assert kernel.rows.scale[0] == pytest.approx(0.5, rel=0.3)
+        assert abs(kernel.scaled([-99_999.0])[0]) < 0.1
+
+    @pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3, 1e9])
+    def test_other_units_are_followed_and_so_is_the_way_back(self, factor: float) -> None:
+        values = self.RNG.normal(5.0, 2.0, 4_000)
+        values[1_000:2_500] *= factor
+        for end, unit in ((1_500, factor), (2_500, factor), (3_200, 1.0), (4_000, 1.0)):
+            kernel = self.fed(values[:end])
+            assert kernel.rows.scale[0] * unit == pytest.approx(0.5, rel=0.4)
+            assert kernel.rows.shift[0] / unit == pytest.approx(5.0, abs=1.0)
+
+    def test_another_level_far_away_is_followed(self) -> None:
+        values = self.RNG.normal(size=1_000)
+        values[500:] += 1e6
+        kernel = self.fed(values)
+        assert kernel.rows.shift[0] == pytest.approx(1e6, abs=0.5)
+        assert kernel.rows.scale[0] == pytest.approx(1.0, rel=0.3)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            pytest.param(RNG.exponential(size=5_000), id="exponential"),
+            pytest.param(np.exp(1.5 * RNG.normal(size=5_000)), id="log-normal"),
+            pytest.param(np.where(RNG.random(5_000) < 0.05, RNG.exponential(size=5_000), 0.0), id="mostly zero"),
+            pytest.param(RNG.random(5_000) < 0.003, id="rare flag"),
+            pytest.param(np.cumsum(RNG.normal(size=5_000)), id="random walk"),
+            pytest.param(np.arange(5_000.0), id="trend"),
+            pytest.param(np.linspace(0.1, 10.0, 5_000) * RNG.normal(size=5_000), id="growing spread"),
+            pytest.param(1e9 + RNG.normal(size=5_000), id="large offset"),
+            pytest.param(np.sin(np.arange(40_000) * 2 * np.pi / 10_000), id="slow wave"),
+        ],
+    )
+    def test_columns_without_outliers_are_scaled_by_mean_and_deviation(self, values: Any) -> None:
+        kernel = self.fed(values)
+        assert kernel.rows.shift[0] == pytest.approx(np.mean(values), rel=0.1, abs=0.1)
+        assert kernel.rows.scale[0] == pytest.approx(1.0 / np.std(values), rel=0.05)
+
+    def test_a_column_that_begins_constant_is_scaled_by_what_follows(self) -> None:
+        values = np.where(np.arange(1_500) < 1_000, 3.0, 3.0 + self.RNG.normal(size=1_500))
+        assert self.fed(values).rows.scale[0] == pytest.approx(np.sqrt(3.0), rel=0.15)  # a third of them varies
+
+    def test_what_is_rarely_other_than_zero_stays_as_far_off(self) -> None:
+        kernel = self.fed(np.zeros(5_000))
+        for x in (1.0, *[0.0] * 64):
+            kernel.observe([x])
+        assert kernel.scaled([1.0]) == kernel.scaled([20.0]) == [rows.CLIP]
+
+    def test_far_beyond_the_values_other_than_zero_are_outliers_of_counts(self) -> None:
+        kernel = self.fed(np.where(self.RNG.random(2_000) < 0.1, 3.0, 0.0))
+        assert kernel.scaled([3.0])[0] == pytest.approx(3.0, rel=0.2)
+        assert abs(kernel.scaled([1e6])[0]) < 0.1
+
+    @pytest.mark.parametrize("n", [1_000, 20_000])
+    def test_smaller_units_are_followed_within_500_values_however_many_came_before(self, n: int) -> None:
+        values = self.RNG.normal(5.0, 2.0, n + 500)
+        values[n:] /= 1e3
+        assert self.fed(values).rows.scale[0] == pytest.approx(500.0, rel=0.2)
+
+    def test_flags_in_other_units_are_followed_and_so_is_the_way_back(self) -> None:
+        values = np.where(self.RNG.random(8_000) < 0.1, 1.0, 0.0)
+        values[3_000:5_000] *= 1e3
+        assert self.fed(values[:5_000]).rows.scale[0] == pytest.approx(1.0 / 300.0, rel=0.3)
+        assert self.fed(values).rows.scale[0] == pytest.approx(1.0 / 0.3, rel=0.3)
+
+    def test_ranks_are_among_values_of_the_new_unit(self) -> None:
+        values = self.RNG.normal(5.0, 2.0, 1_500)
+        values[1_000:] *= 1e-3
+        kernel = self.fed(values, "rank", whole=False)
+        assert kernel.scaled([5e-3])[0] == pytest.approx(0.0, abs=0.3)
+        assert kernel.scaled([7e-3])[0] == pytest.approx(0.34 * math.sqrt(12.0), abs=0.3)

@@ -1,0 +1,508 @@
+"""CPMClassifier, as River and its users know it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import sklearn  # noqa: F401  (without it and pandas, River leaves checks out silently)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import compose, datasets, drift, ensemble, evaluate, metrics, multiclass, preprocessing
+
+import streamsvm
+from streamsvm import CPMClassifier
+from streamsvm.features.space import BadRows
+from tests.learners import river_checks
+
+PARAMS = list(CPMClassifier._unit_test_params())
+
+
+# River's checks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("check", "model"), river_checks(CPMClassifier(**params) for params in PARAMS))
+def test_river(check, model):
+    check(model.clone())
+
+
+def test_no_river_check_is_left_out():
+    names = [case.id.removesuffix("-0") for case in river_checks([CPMClassifier()])]
+    for expected in (
+        "check_learn_many_matches_learn_one",
+        "check_predict_many_matches_predict_one",
+        "check_predict_proba_many_matches_predict_proba_one",
+        "check_bounded_memory_growth",
+        "check_shuffle_features_no_impact",
+        "check_seeding_is_idempotent",
+    ):
+        if expected != "check_seeding_is_idempotent":  # there is no seed: nothing is random
+            assert expected in names
+    assert len(names) >= 30
+
+
+# All ways to learn are one ----------------------------------------------------------------------------------------
+
+SETTINGS = [
+    {},
+    {"n_faces": 1, "scaling": "none"},
+    {"n_faces": 10, "average": 50, "scaling": "rank", "scaling_window": 20, "class_weight": "balanced"},
+    {"entropy": 0.0, "scaling": "decayed", "scaling_window": 30, "horizon": 50, "class_weight": {"a": 2.0}},
+    {"max_features": 4},
+]
+
+
+def same_state(a, b) -> bool:
+    (header_a, arrays_a), (header_b, arrays_b) = a.state(), b.state()
+    return header_a == header_b and all(
+        np.array_equal(arrays_a[name], arrays_b[name]) and arrays_a[name].dtype == arrays_b[name].dtype
+        for name in arrays_a.keys() | arrays_b.keys()
+    )
+
+
+def loop(model, rows, labels, weights=None):
+    """What River would do; None is no label."""
+    predicted = []
+    for i, (x, y) in enumerate(zip(rows, labels, strict=True)):
+        predicted.append(model.predict_one(x))
+        if y is not None:
+            model.learn_one(x, y, 1.0 if weights is None else weights[i])
+    return predicted
+
+
+numbers = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6), st.integers(-5, 5), st.booleans())
+events = st.lists(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c", 7]), st.one_of(numbers, st.sampled_from(["x", "y", "z"])), max_size=4
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(events, st.data(), st.sampled_from(SETTINGS))
+@pytest.mark.filterwarnings("ignore:all 4 columns:RuntimeWarning")
+def test_batches_of_dicts_are_a_loop(rows, data, params):
+    n = len(rows)
+    labels = data.draw(st.lists(st.sampled_from(["a", "b", 3, None]), min_size=n, max_size=n))
+    weights = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=n, max_size=n))
+    cut = data.draw(st.integers(0, n))
+    one, many = CPMClassifier(**params), CPMClassifier(**params)
+    expected = loop(one, rows, labels, weights)
+    got = []
+    for part in (slice(0, cut), slice(cut, n)):
+        got += many.test_then_train(rows[part], labels[part], w=weights[part]).tolist()
+    assert got == expected
+    assert same_state(one, many)
+    assert many.predict_many(rows).tolist() == [one.predict_one(x) for x in rows]
+    proba = many.predict_proba_many(rows)
+    for x, row in zip(rows, proba.tolist(), strict=True):
+        assert dict(zip(many.classes_, row, strict=True)) == one.predict_proba_one(x)
+
+
+def numeric(seed: int, n: int = 300, d: int = 6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4, size=d) + rng.normal(size=d)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    y = np.where(np.nansum(X[:, :2], axis=1) > 0, "up", np.where(rng.random(n) < 0.5, "down", "side"))
+    y[: n // 2][y[: n // 2] == "side"] = "down"  # a class that comes late
+    return X, y.tolist()
+
+
+def as_rows(X, names):
+    return [{name: v for name, v in zip(names, row, strict=True) if v == v} for row in X.tolist()]
+
+
+@pytest.mark.parametrize("params", SETTINGS, ids=str)
+@pytest.mark.parametrize("kind", ["array", "fortran", "read-only", "float32", "pandas", "polars", "pyarrow", "table"])
+@pytest.mark.filterwarnings("ignore:all 4 columns:RuntimeWarning")
+def test_arrays_and_frames_are_a_loop(kind, params):
+    X, y = numeric(1)
+    if kind == "float32":
+        X = X.astype(np.float32).astype(float)
+    names = list(range(X.shape[1])) if kind in ("array", "fortran", "read-only", "float32") else [*"fbcdea"]
+    frozen = X.copy()
+    frozen.setflags(write=False)
+    given_as = {
+        "array": lambda: X,
+        "fortran": lambda: np.asfortranarray(X),
+        "read-only": lambda: frozen,
+        "float32": lambda: X.astype(np.float32),
+        "pandas": lambda: pd.DataFrame(X, columns=names),
+        "polars": lambda: pl.DataFrame(X, schema=names),
+        "pyarrow": lambda: pl.DataFrame(X, schema=names).to_arrow(),
+        "table": lambda: {name: X[:, j] for j, name in enumerate(names)},
+    }[kind]()
+    one, many = CPMClassifier(**params), CPMClassifier(**params)
+    expected = loop(one, as_rows(X, names), y)
+    got = many.test_then_train(given_as, y)
+    assert (got.to_pylist() if kind == "pyarrow" else list(got)) == expected
+    assert same_state(one, many)
+    third = CPMClassifier(**params)
+    third.learn_many(given_as, y)
+    assert same_state(one, third)
+
+
+@pytest.mark.parametrize("params", SETTINGS, ids=str)
+@pytest.mark.parametrize("convert", [scipy.sparse.csr_matrix, scipy.sparse.csc_matrix, scipy.sparse.coo_array])
+@pytest.mark.filterwarnings("ignore:all 4 columns:RuntimeWarning")
+def test_sparse_matrices_are_a_loop(convert, params):
+    rng = np.random.default_rng(2)
+    dense = np.where(rng.random((200, 30)) < 0.15, rng.normal(size=(200, 30)), 0.0)
+    y = (dense.sum(axis=1) > 0).tolist()
+    rows = [{int(j): float(row[j]) for j in np.flatnonzero(row)} for row in dense]
+    one, many = CPMClassifier(**params), CPMClassifier(**params)
+    assert many.test_then_train(convert(dense), y).tolist() == loop(one, rows, y)
+    assert same_state(one, many)
+
+
+def test_dense_and_sparse_rows_agree_without_scaling():
+    rng = np.random.default_rng(3)
+    X = np.where(rng.random((300, 12)) < 0.4, rng.normal(size=(300, 12)), 0.0)
+    y = (X[:, 0] > X[:, 1]).tolist()
+    dense, sparse = CPMClassifier(scaling="none"), CPMClassifier(scaling="none")
+    assert dense.test_then_train(X, y).tolist() == sparse.test_then_train(scipy.sparse.csr_matrix(X), y).tolist()
+
+
+def test_mixed_frames_are_a_loop():
+    frame = pd.DataFrame(
+        {
+            "n": pd.array([1, None, 3, 4] * 20, "Int64"),
+            "b": pd.array([True, None, False, True] * 20, "boolean"),
+            "s": ["x", None, "y", "x"] * 20,
+            "c": pd.Categorical(["p", "q", None, "q"] * 20),
+        }
+    )
+    y = [0, 1, 1, 0] * 20
+    rows = [
+        {k: v for k, v in row.items() if v is not None and v is not pd.NA and v == v}
+        for row in frame.astype(object).to_dict("records")
+    ]
+    one, many = CPMClassifier(), CPMClassifier()
+    assert many.test_then_train(frame, y).tolist() == loop(one, rows, y)
+    assert same_state(one, many)
+    series = many.predict_many(frame.iloc[5:9])
+    assert series.index.tolist() == [5, 6, 7, 8]
+
+
+# Labels, weights, bad input ---------------------------------------------------------------------------------------
+
+
+def test_predicting_before_learning():
+    model = CPMClassifier()
+    assert model.predict_one({"a": 1.0}) is None
+    assert model.predict_proba_one({"a": 1.0}) == {}
+    assert model.predict_many(np.eye(2)).tolist() == [None, None]
+    assert model.predict_proba_many(np.eye(2)).shape == (2, 0)
+
+
+def test_labels_of_any_hashable_type_keep_their_type_on_disk(tmp_path):
+    labels = [True, 2, 3.5, "4", ("a", 5, None), ("a", 5.5)]
+    model = CPMClassifier()
+    for i, label in enumerate(labels * 3):
+        model.learn_one({"x": float(i % 7)}, label)
+    model.save(tmp_path / "m")
+    loaded = streamsvm.load(tmp_path / "m")
+    assert [(type(label), label) for label in loaded.classes_] == [(type(label), label) for label in labels]
+
+
+def test_a_label_that_cannot_be_saved_is_named_and_nothing_written(tmp_path):
+    model = CPMClassifier()
+    model.learn_one({"x": 1.0}, frozenset({1}))
+    assert model.predict_one({"x": 1.0}) == frozenset({1})
+    with pytest.raises(TypeError, match="frozenset"):
+        model.save(tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_probabilities_are_calibrated_as_they_run_and_predictions_stay():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8_000, 3))
+    y = X[:, 0] + 0.8 * rng.normal(size=len(X)) > 3.0  # 1 in 100
+    model = CPMClassifier()
+    _, proba = model.test_then_train(X, y, proba=True)
+    p = np.clip(proba[4_000:, model.classes_.index(True)], 1e-6, 1.0 - 1e-6)
+    own = np.where(y[4_000:], p, 1.0 - p)
+    odds = np.log(p / (1.0 - p)) / model._state.inverse_temperature  # at a temperature of 1
+    plain = 1.0 / (1.0 + np.exp(np.where(y[4_000:], -odds, odds)))
+    assert -np.log(own).mean() < 0.9 * -np.log(plain).mean()
+    assert model._state.inverse_temperature > 1.2
+
+
+def test_first_weights_of_many_classes_do_not_spoil_probabilities_for_good():
+    """They are large and say nothing, so the inverse temperature falls as far as it may."""
+    rng = np.random.default_rng(0)
+    X, W = rng.normal(size=(12_000, 8)), rng.normal(size=(8, 100))
+    y = (X @ W + 0.3 * rng.gumbel(size=(len(X), 100))).argmax(axis=1)
+    model = CPMClassifier()
+    model.learn_many(X[:8_000], y[:8_000])
+    _, proba = model.test_then_train(X[8_000:], y[8_000:], proba=True)
+    codes = [model.classes_.index(label) for label in y[8_000:].tolist()]
+
+    def log_loss(sharpness):
+        sharp = np.maximum(proba, 1e-12) ** sharpness
+        return -np.log((sharp / sharp.sum(axis=1, keepdims=True))[np.arange(4_000), codes]).mean()
+
+    assert log_loss(1.0) < min(map(log_loss, (0.5, 2.0, 4.0))) + 0.02
+
+
+def test_probabilities_are_the_softmax_of_f_but_for_noise():
+    X, y = numeric(4)
+    model = CPMClassifier()
+    model.learn_many(X, y)
+    plain = model.model
+    f = plain.inverse_temperature * plain.decision_function(X[:, plain.scaler.names])
+    e = np.exp(f - f.max(axis=1, keepdims=True))
+    proba = (1.0 - plain.noise) * e / e.sum(axis=1, keepdims=True) + plain.noise / e.shape[1]
+    assert np.allclose(model.predict_proba_many(X), proba, atol=1e-12)
+
+
+BAD = [
+    ({"a": float("inf"), "b": 1.0}, "yes", ValueError, "feature 'a' is infinite"),
+    ({"a": -1e200, "b": 1.0}, "yes", ValueError, "feature 'a' is too large"),
+    ({"a": 10**400, "b": 1.0}, "yes", ValueError, "feature 'a' is infinite"),
+    ({"a": [1], "b": 1.0}, "yes", TypeError, "feature 'a' is of type list"),
+    ({"new": {}, "b": 1.0}, "yes", TypeError, "feature 'new' is of type dict"),
+    ({"a": 1.0, "b": 1.0}, float("nan"), ValueError, "NaN"),
+    ({"a": 1.0, "b": 1.0}, [1], TypeError, "list"),
+]
+
+
+@pytest.mark.parametrize(("x", "y", "error", "message"), BAD)
+def test_bad_input_is_refused_and_changes_nothing(x, y, error, message):
+    model = CPMClassifier()
+    for i in range(10):
+        model.learn_one({"a": float(i), "b": 1.0 - i}, "yes" if i % 2 else "no")
+    before = copy.deepcopy(model)
+    with pytest.raises(error, match=message):
+        model.learn_one(x, y)
+    assert same_state(model, before)
+    with pytest.raises((error, BadRows), match=message):
+        model.learn_many([{"a": 1.0}, x], ["yes", y])
+    assert same_state(model, before)
+    if error is not TypeError or "feature" in message:
+        label = y if y == "yes" else None
+        if label:
+            with pytest.raises(error, match=message):
+                model.predict_one(x)
+
+
+def test_bad_rows_are_all_named():
+    X = np.ones((5, 2))
+    X[1, 0], X[3, 1] = np.inf, -np.inf
+    with pytest.raises(BadRows) as caught:
+        CPMClassifier().test_then_train(X, [0, 1] * 2 + [0])
+    assert sorted(caught.value.rows) == [1, 3]
+
+
+@pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf")])
+def test_bad_weights_are_refused(w):
+    with pytest.raises(ValueError, match="weight"):
+        CPMClassifier().learn_one({"a": 1.0}, 0, w)
+    with pytest.raises(ValueError, match="weight"):
+        CPMClassifier().learn_many([{"a": 1.0}], [0], [w])
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_faces": 0},
+        {"n_faces": 2.5},
+        {"l2": 0.0},
+        {"horizon": 1},
+        {"entropy": 1.0},
+        {"scaling": "minmax"},
+        {"class_weight": "heavy"},
+        {"class_weight": {"a": -1.0}},
+        {"max_features": 0},
+        {"average": -1},
+    ],
+    ids=str,
+)
+def test_parameters_out_of_range_are_named(params):
+    with pytest.raises((TypeError, ValueError), match=next(iter(params))):
+        CPMClassifier(**params)
+
+
+def test_names_beyond_the_cap_are_counted_and_warned_of_once():
+    model = CPMClassifier(max_features=3)
+    rows = [{f"f{i}": 1.0, "s": f"v{i}"} for i in range(20)]
+    with pytest.warns(RuntimeWarning, match="max_features") as caught:
+        loop(model, rows, [i % 2 for i in range(20)])
+    assert len(caught) == 1
+    assert len(model._space) == 3
+    assert model._space.n_refused == 40 - 3
+
+
+def test_a_class_weight_is_a_sample_weight():
+    X, y = numeric(5)
+    by_class, by_row = CPMClassifier(class_weight={"up": 3.0}), CPMClassifier()
+    by_class.learn_many(X, y)
+    by_row.learn_many(X, y, [3.0 if label == "up" else 1.0 for label in y])
+    assert np.array_equal(by_class.predict_proba_many(X), by_row.predict_proba_many(X))
+
+
+def test_balanced_weights_help_a_rare_class():
+    rng = np.random.default_rng(6)
+    y = rng.random(4000) < 0.03
+    X = rng.normal(size=(4000, 3)) + 1.2 * y[:, None]
+    recall = {}
+    for weight in (None, "balanced"):
+        predicted = CPMClassifier(class_weight=weight).test_then_train(X, y.tolist())
+        recall[weight] = np.mean(predicted[y] == True)  # noqa: E712
+    assert recall["balanced"] > recall[None] + 0.1
+
+
+def test_five_thousand_classes():
+    model = CPMClassifier(n_faces=2, max_classes=5_000)
+    for i in range(5000):
+        model.learn_one({"x": float(i % 71), "y": float(i // 71)}, i)
+    assert len(model.classes_) == 5000
+    assert sum(model.predict_proba_one({"x": 1.0, "y": 1.0}).values()) == pytest.approx(1.0, abs=1e-9)
+
+
+# Keeping ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("params", SETTINGS[:4], ids=str)
+@pytest.mark.parametrize("way", ["save", "pickle", "deepcopy", "state"])
+def test_what_is_kept_continues_bit_for_bit(way, params, tmp_path):
+    X, y = numeric(7)
+    model = CPMClassifier(**params)
+    rows = as_rows(X, "abcdef")
+    for x, label in zip(rows[:150], y[:150], strict=True):
+        model.learn_one(x | {"color": label if x.get("a", 0) > 0 else "none"}, label)
+    if way == "save":
+        model.save(tmp_path / "m")
+        kept = streamsvm.load(tmp_path / "m")
+    elif way == "state":
+        kept = CPMClassifier.from_state(*model.state())
+    else:
+        kept = pickle.loads(pickle.dumps(model)) if way == "pickle" else copy.deepcopy(model)
+    assert same_state(model, kept)
+    assert loop(model, rows[150:], y[150:]) == loop(kept, rows[150:], y[150:])
+    assert same_state(model, kept)
+    kept.learn_one({"new": 1.0}, "new")
+    assert not same_state(model, kept)
+
+
+def test_the_same_stream_gives_the_same_file(tmp_path):
+    for name in "ab":
+        model = CPMClassifier(n_faces=3)
+        model.learn_many(*numeric(8))
+        model.save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("params", SETTINGS[:4], ids=str)
+def test_the_model_as_plain_arrays_predicts_the_same_and_can_be_adopted(params):
+    X, y = numeric(9)
+    learner = CPMClassifier(**params)
+    learner.learn_many(X, y)
+    model = learner.model
+    expected = learner.predict_many(X).tolist()
+    assert model.predict(X[:, model.scaler.names]) == expected
+    other = CPMClassifier(**params)
+    other.adopt(model)
+    assert other.predict_many(X).tolist() == expected
+    other.learn_many(X, y)
+    assert np.isfinite(other.model.faces).all()
+
+
+def test_a_model_that_does_not_fit_is_refused():
+    learner = CPMClassifier(n_faces=2)
+    learner.learn_many(*numeric(10))
+    with pytest.raises(ValueError, match="2 faces a class, this learner 3"):
+        CPMClassifier(n_faces=3).adopt(learner.model)
+    with pytest.raises(ValueError, match="scaled in another way"):
+        CPMClassifier(n_faces=2, scaling="none").adopt(learner.model)
+
+
+# What it learns ---------------------------------------------------------------------------------------------------
+
+
+def test_several_faces_learn_what_one_cannot():
+    rng = np.random.default_rng(11)
+    X = rng.uniform(-1, 1, size=(20_000, 2))
+    y = np.hypot(X[:, 0], X[:, 1]) < 0.7
+    right = {k: CPMClassifier(n_faces=k, l2=1e-4, horizon=10**6).test_then_train(X, y.tolist()) == y for k in (1, 8)}
+    assert right[1][10_000:].mean() < 0.65
+    assert right[8][10_000:].mean() > 0.85
+
+
+def test_fit_forgets_what_was_before_and_the_entropy_leads_it_out_of_poor_optima():
+    rng = np.random.default_rng(12)
+    X = rng.uniform(-1, 1, size=(2000, 2))
+    y = np.abs(X[:, 0]) + np.abs(X[:, 1]) < 0.8
+
+    def fit(entropy, seed):
+        model = CPMClassifier(n_faces=8, l2=1e-5, horizon=10**9, entropy=entropy)
+        model.learn_one({"other": 1.0}, "other")
+        model.fit(X, y, n_steps=400_000, seed=seed)
+        assert model.classes_ == [bool(y[0]), not y[0]]
+        return np.mean(model.predict_many(X) == y), model
+
+    even, plain = ([fit(entropy, seed)[0] for seed in range(4)] for entropy in (0.8, 0.0))
+    assert min(even) > 0.96
+    assert np.mean(plain) < np.mean(even) - 0.03
+    assert same_state(fit(0.8, 1)[1], fit(0.8, 1)[1])
+
+
+@pytest.mark.parametrize("scaling", ["standard", "decayed", "rank"])
+def test_a_drift_is_followed(scaling):
+    rng = np.random.default_rng(13)
+    X = rng.normal(size=(12_000, 4))
+    y = np.where(np.arange(12_000) < 6000, X[:, 0] > X[:, 1], X[:, 0] < X[:, 1])
+    right = CPMClassifier(scaling=scaling, horizon=1000).test_then_train(X, y.tolist()) == y
+    assert right[4000:6000].mean() > 0.93
+    assert right[6000:6100].mean() < 0.7
+    assert right[9000:].mean() > 0.93
+
+
+# In River's company -----------------------------------------------------------------------------------------------
+
+
+def phishing(model) -> float:
+    return evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy()).get()
+
+
+def test_in_a_pipeline():
+    assert phishing(preprocessing.StandardScaler() | CPMClassifier(scaling="none")) > 0.85
+    assert phishing(compose.Select("age_of_domain", "https") | CPMClassifier()) > 0.5
+
+
+def test_progressive_validation_with_probabilities():
+    score = evaluate.progressive_val_score(datasets.Phishing(), CPMClassifier(), metrics.ROCAUC())
+    assert score.get() > 0.9
+
+
+def test_in_a_bag():
+    assert phishing(ensemble.ADWINBaggingClassifier(CPMClassifier(), n_models=3, seed=1)) > 0.85
+
+
+def test_in_a_detector_of_drift():
+    detector = drift.binary.DDM()
+    assert phishing(drift.DriftRetrainingClassifier(CPMClassifier(), drift_detector=detector)) > 0.85
+
+
+def test_one_against_one():
+    model = multiclass.OneVsOneClassifier(CPMClassifier())
+    score = evaluate.progressive_val_score(datasets.ImageSegments().take(1000), model, metrics.Accuracy())
+    assert score.get() > 0.6
+
+
+@pytest.mark.parametrize("horizon", [100, 1000])
+def test_an_average_may_be_longer_than_the_memory(horizon):
+    rng = np.random.default_rng(14)
+    X = rng.normal(size=(20_000, 3))
+    y = X[:, 0] + X[:, 1] > 0
+    model = CPMClassifier(horizon=horizon, average=10 * horizon)
+    right = model.test_then_train(X, y.tolist()) == y
+    assert right[10_000:].mean() > 0.95
+    assert model.model.predict(X[:500]) == model.predict_many(X[:500]).tolist()

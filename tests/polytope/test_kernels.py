@@ -1,0 +1,415 @@
+"""The step of the convex polytope machine, against a twin that is slow and reads like the algorithm."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm import CPMClassifier
+from streamsvm.polytope import kernels
+from tests.learners import assert_same_knowledge, dicts
+
+NAN = math.nan
+
+
+class Polytope:
+    """One class: its faces with the bias first, and which faces its positives chose."""
+
+    def __init__(self, k: int, d: int) -> None:
+        self.W = np.zeros((k, d + 1))
+        self.average = np.zeros((k, d + 1))
+        self.steps = 0
+        self.learned = 0
+        self.choices: list[tuple[Any, int]] = []  # (row or None, face), the latest last
+
+    def scores(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        # Column after column, so that equal faces have equal scores to the bit.
+        return functools.reduce(np.add, (value * self.W[:, j] for j, value in enumerate(x)))
+
+
+def entropy(counts: np.ndarray[Any, Any]) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+class Twin:
+    """Algorithms 1 and 2 with W itself, shrunk at every step, and with entropies computed from all choices made."""
+
+    def __init__(
+        self,
+        n_faces: int = 4,
+        l2: float = 0.01,
+        horizon: float = 3_000,
+        entropy: float = 0.5,
+        memory: float = 1_000,
+        average: int = 0,
+        class_weight: Any = None,
+    ) -> None:
+        self.k, self.l2, self.horizon, self.averaging = n_faces, l2, horizon, average
+        self.least_entropy = entropy * math.log(n_faces)
+        self.keep = 1.0 - 1.0 / memory if memory > 1 else 1e-6
+        self.class_weight = class_weight
+        self.polytopes: dict[Any, Polytope] = {}
+        self.seen = 0
+
+    def learn(self, row: np.ndarray[Any, Any], label: Any, weight: float = 1.0, index: Any = None) -> None:
+        """One step; `index` names the row in a data set, where one may come again."""
+        x = np.concatenate([[1.0], np.nan_to_num(row)])
+        own = self.polytopes.setdefault(label, Polytope(self.k, len(row)))
+        self.seen += 1
+        own.learned += 1
+        if self.class_weight == "balanced":
+            weight *= self.seen / (len(self.polytopes) * own.learned)
+        elif self.class_weight is not None:
+            weight *= self.class_weight.get(label, 1.0)
+        for polytope in self.polytopes.values():
+            scores = polytope.scores(x)
+            t = min(polytope.steps + 2, self.horizon)
+            step = weight / (self.l2 * t)
+            if polytope is own:
+                if scores.max() < 1.0:
+                    polytope.W[self.assign(polytope, scores, index)] += step * x
+            else:
+                polytope.W[scores > -1.0] -= step * x
+            polytope.W *= 1.0 - 1.0 / t
+            polytope.steps += 1
+            if self.averaging:
+                share = max(1.0 / t, 1.0 / self.averaging)
+                polytope.average += share * (polytope.W - polytope.average)
+
+    def counts(self, polytope: Polytope) -> np.ndarray[Any, Any]:
+        """How many positives chose each face, older ones counting less, in units of the next."""
+        counts = np.zeros(self.k)
+        for age, (_, face) in enumerate(reversed(polytope.choices), start=1):
+            counts[face] += self.keep**age
+        return counts
+
+    def assign(self, polytope: Polytope, scores: np.ndarray[Any, Any], index: Any) -> int:
+        best = int(scores.argmax())
+        if self.least_entropy == 0.0:
+            return best
+        if index is not None:
+            polytope.choices = [choice for choice in polytope.choices if choice[0] != index]
+        counts, chosen = self.counts(polytope), best
+        raised = counts + np.eye(self.k)
+        if polytope.choices and entropy(raised[best]) < self.least_entropy:
+            better = [k for k in range(self.k) if entropy(raised[k]) > entropy(counts) + 1e-12]
+            chosen = max(better, key=lambda k: scores[k], default=best)
+        polytope.choices.append((index, best))
+        return chosen
+
+    def faces(self) -> np.ndarray[Any, Any]:
+        return np.array([polytope.average if self.averaging else polytope.W for polytope in self.polytopes.values()])
+
+
+class DictionaryTwin(Twin):
+    """Several passes over a data set: a row met again moves its count, and none decays."""
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        self.keep = 1.0
+
+
+def assert_like_twin(model: CPMClassifier, twin: Twin) -> None:
+    learned = model.model
+    assert learned.classes == list(twin.polytopes)
+    faces = np.concatenate([learned.biases[:, :, None], learned.faces], axis=2)
+    np.testing.assert_allclose(faces, twin.faces(), rtol=1e-9, atol=1e-9)
+
+
+def stream(n: int, seed: int, n_classes: int = 3, d: int = 4) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Classes of two clusters each, so that a class has use for its faces; the last comes late."""
+    rng = np.random.default_rng(seed)
+    centres = 2.0 * rng.normal(size=(n_classes, 2, d))
+    y = rng.integers(0, n_classes, n)
+    y[: n // 3] %= n_classes - 1
+    return centres[y, rng.integers(0, 2, n)] + rng.normal(size=(n, d)), y
+
+
+def assert_learns_like_twin(
+    n: int = 300, seed: int = 0, weights: Any = None, n_classes: int = 3, **params: Any
+) -> None:
+    X, y = stream(n, seed, n_classes)
+    model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
+    for start in range(0, n, 50):
+        part = slice(start, start + 50)
+        model.learn_many(X[part], y[part], None if weights is None else weights[part])
+        for i in range(start, start + 50):
+            twin.learn(X[i], y[i], 1.0 if weights is None else weights[i])
+        assert_like_twin(model, twin)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param({}, id="as by default"),
+        pytest.param({"n_faces": 1}, id="one face"),
+        pytest.param({"n_faces": 7, "entropy": 0.0}, id="no entropy"),
+        pytest.param({"n_faces": 5, "entropy": 0.99}, id="much entropy"),
+        pytest.param({"n_faces": 3, "memory": 5}, id="counts fade at once"),
+        pytest.param({"memory": 1}, id="no memory"),
+        pytest.param({"horizon": 20}, id="short horizon"),
+        pytest.param({"horizon": 2, "l2": 0.5}, id="shortest horizon"),
+        pytest.param({"l2": 10.0}, id="strong penalty"),
+        pytest.param({"average": 1}, id="average over one"),
+        pytest.param({"average": 30}, id="average over some"),
+        pytest.param({"average": 10_000}, id="average over all"),
+        pytest.param({"average": 30, "horizon": 10}, id="average beyond the horizon"),
+        pytest.param({"class_weight": {1: 3.0, 2: 0.0}}, id="class weights"),
+        pytest.param({"class_weight": "balanced"}, id="balanced"),
+    ],
+)
+def test_learning_is_that_of_the_twin(params, seed):
+    assert_learns_like_twin(seed=seed, **params)
+
+
+@pytest.mark.parametrize("params", [{}, {"n_faces": 1, "l2": 0.1}, {"average": 30}], ids=str)
+def test_many_classes_are_learned_as_by_the_twin(params):
+    assert_learns_like_twin(n=600, n_classes=120, **params)
+
+
+@given(
+    n_faces=st.integers(1, 9),
+    l2=st.floats(1e-4, 10.0),
+    horizon=st.integers(2, 400),
+    entropy=st.floats(0.0, 0.99),
+    memory=st.integers(2, 300),
+    average=st.sampled_from([0, 0, 3, 100]),
+    class_weight=st.sampled_from([None, "balanced"]),
+    seed=st.integers(0, 1_000),
+)
+def test_learning_is_that_of_the_twin_whatever_the_settings(seed, **params):
+    assert_learns_like_twin(n=100, seed=seed, **params)
+
+
+def test_weights_of_events_scale_their_steps():
+    rng = np.random.default_rng(1)
+    assert_learns_like_twin(weights=rng.uniform(0.1, 5.0, 300))
+
+
+def test_an_event_of_weight_zero_is_not_learned():
+    X, y = stream(200, 2)
+    weights = np.where(np.arange(200) % 3 == 0, 0.0, 1.0)
+    with_zeros, without = CPMClassifier(), CPMClassifier()
+    with_zeros.learn_many(X, y, weights)
+    without.learn_many(X[weights > 0], y[weights > 0])
+    assert_same_knowledge(with_zeros, without)
+
+
+def test_a_late_class_starts_afresh():
+    """Its first steps are those of a learner that met its first event just then."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(100, 2))
+    late = CPMClassifier(scaling="none", n_faces=2)
+    late.learn_many(X, ["old"] * 100)
+    late.learn_one({0: 3.0, 1: 3.0}, "new")
+    fresh = CPMClassifier(scaling="none", n_faces=2)
+    fresh.learn_one({0: 3.0, 1: 3.0}, "new")
+    np.testing.assert_array_equal(late.model.faces[1], fresh.model.faces[0])
+
+
+def test_steps_settle_at_the_horizon():
+    """What was learned long ago has decayed, so that two different pasts give the same present."""
+    X, y = stream(2_000, 4)
+    model, other = (CPMClassifier(scaling="none", n_faces=1, l2=1.0, horizon=30) for _ in range(2))
+    model.learn_many(X[:500], y[:500])
+    other.learn_many(X[:500], (y[:500] + 1) % 3)
+    for one in (model, other):
+        one.learn_many(X[500:], y[500:])
+    faces = [dict(zip(one.classes_, one.model.faces, strict=True)) for one in (model, other)]
+    for label in model.classes_:
+        np.testing.assert_allclose(faces[0][label], faces[1][label], rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("entropy", [0.0, 0.5, 0.9])
+def test_fitting_a_data_set_moves_the_counts_of_rows_drawn_again(entropy, seed):
+    X, y = stream(40, seed)
+    params = {"n_faces": 4, "l2": 0.05, "horizon": 10_000, "entropy": entropy}
+    model = CPMClassifier(scaling="none", **params).fit(X, y, n_steps=400, seed=seed)
+    twin = DictionaryTwin(**params)
+    for label in dict.fromkeys(y.tolist()):
+        twin.polytopes[label] = Polytope(4, X.shape[1])
+    state = np.array([seed], np.uint64)
+    for _ in range(400):
+        i = kernels.draw(state, 40)
+        twin.learn(X[i], y[i], index=i)
+    assert_like_twin(model, twin)
+    if entropy:
+        counts = [twin.counts(polytope) for polytope in twin.polytopes.values()]
+        np.testing.assert_allclose(model._state.split("counts")[: len(counts)], counts)
+
+
+def test_fitting_keeps_at_most_one_count_a_row():
+    X, y = stream(40, 6)
+    model = CPMClassifier(scaling="none", entropy=0.9).fit(X, y, n_steps=5_000)
+    for c, label in enumerate(model.classes_):
+        assert model._state.split("counts")[c].sum() <= (y == label).sum()
+
+
+def test_entropy_spreads_a_class_over_its_faces():
+    X, y = stream(2_000, 7)
+
+    def spread(least: float) -> float:
+        model = CPMClassifier(n_faces=8, entropy=least)
+        model.learn_many(X, y)
+        return entropy(model._state.split("counts")[0])
+
+    assert spread(0.9) >= 0.8 * math.log(8)
+
+
+def test_draws_are_uniform_and_repeat():
+    state = np.array([7], np.uint64)
+    draws = [kernels.draw(state, 10) for _ in range(20_000)]
+    assert np.bincount(draws).min() > 1_800
+    assert len(np.bincount(draws)) == 10
+    again = np.array([7], np.uint64)
+    assert draws[:100] == [kernels.draw(again, 10) for _ in range(100)]
+
+
+# What the compiled form does for speed ---------------------------------------------------------------------------
+
+
+def test_folding_the_scalars_changes_nothing():
+    X, y = stream(300, 8)
+    for params in ({}, {"average": 50}):
+        plain, folded = (CPMClassifier(scaling="none", **params) for _ in range(2))
+        for i, (x, label) in enumerate(zip(dicts(X), y.tolist(), strict=True)):
+            for model in (plain, folded):
+                model.learn_one(x, label)
+            own = folded._state.classes[0]
+            factor = 4.0 if i % 2 else 0.25  # a power of two: rounding has no part in this
+            for weights, scalars in (("weights", ("scale", "mean_v")), ("averaged", ("mean_u",))):
+                if folded._state.split(weights).size:
+                    folded._state.split(weights)[:, 0] *= factor
+                    for scalar in scalars:
+                        own[scalar] /= factor
+        np.testing.assert_array_equal(plain.model.faces, folded.model.faces)
+
+
+@pytest.mark.parametrize("average", [0, 5])
+def test_scalars_stay_in_range_on_a_long_stream(average):
+    X, y = stream(3_000, 9)
+    params = {"horizon": 3, "l2": 1.0, "average": average}
+    model, twin = CPMClassifier(scaling="none", **params), Twin(**params)
+    model.learn_many(X, y)
+    for row, label in zip(X, y, strict=True):
+        for polytope in twin.polytopes.values():
+            polytope.choices = polytope.choices[-20_000:]
+        twin.learn(row, label)
+    assert (model._state.classes.scale[: len(model.classes_)] >= kernels.SMALLEST).all()
+    assert_like_twin(model, twin)
+
+
+def test_counts_stay_in_range_on_a_long_stream():
+    rng = np.random.default_rng(10)
+    X, y = rng.normal(size=(5_000, 2)), rng.integers(0, 2, 5_000)
+    params = {"memory": 2, "entropy": 0.6, "horizon": 50, "l2": 1.0}  # the next count doubles each time
+    model = CPMClassifier(scaling="none", **params)
+    model.learn_many(X, y)
+    classes, counts = model._state.classes, model._state.split("counts")
+    assert all(np.isfinite(array).all() for array in model._state.saved().values())
+    assert (classes.next_count <= 1e101).all()
+    np.testing.assert_allclose(counts.sum(axis=1), classes.count, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scaling", ["none", "standard", "decayed", "rank"])
+@pytest.mark.parametrize("average", [0, 20])
+def test_dense_and_sparse_rows_agree_bit_for_bit(scaling, average):
+    X, y = stream(300, 11, d=7)
+    X[np.random.default_rng(12).random(X.shape) < 0.4] = NAN
+    X[0] = 1.0
+    dense, sparse = (CPMClassifier(scaling=scaling, average=average, scaling_window=50) for _ in range(2))
+    present = ~np.isnan(X)
+    indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    csr = scipy.sparse.csr_array((X[present], np.nonzero(present)[1], indptr), shape=X.shape)
+    _, dense_proba = dense.test_then_train(X, y, proba=True)
+    _, sparse_proba = sparse.test_then_train(csr, y, proba=True)
+    np.testing.assert_array_equal(dense_proba, sparse_proba)
+    assert_same_knowledge(dense, sparse)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 11, 17, 200])
+@pytest.mark.parametrize("d", range(7))
+def test_scores_are_products_and_the_largest_is_found(k, d):
+    """All remainders of unrolled loops."""
+    rng = np.random.default_rng(100 * k + d)
+    model = CPMClassifier(n_faces=k, scaling="none")
+    X = rng.normal(size=(60, d))
+    model.learn_many(X, rng.integers(0, 3, 60))
+    model._state.calibration.gain = 0.0  # noise is not allowed for
+    x = rng.normal(size=(1, d))
+    _, proba = model.test_then_train(x, [None], proba=True)
+    beta = float(model._state.inverse_temperature)
+    f = beta * (model.model.decision_function(x)[0] if d else model.model.biases.max(axis=1))
+    np.testing.assert_allclose(proba[0], np.exp(f) / np.exp(f).sum(), rtol=1e-6)
+
+
+# What a step descends --------------------------------------------------------------------------------------------
+
+
+def loss(W: np.ndarray[Any, Any], x: np.ndarray[Any, Any], own: int, face: int) -> float:
+    """The part of the objective that belongs to one event of class `own`, assigned to `face`."""
+    hinges = np.maximum(0.0, 1.0 + W @ x)
+    hinges[own] = 0.0
+    return float(hinges.sum() + max(0.0, 1.0 - W[own, face] @ x))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_step_goes_down_the_gradient_of_the_objective(seed):
+    X, y = stream(60, seed)
+    model = CPMClassifier(scaling="none", entropy=0.0, n_faces=3, l2=0.1)
+    model.learn_many(X[:-1], y[:-1])
+
+    def weights() -> np.ndarray[Any, Any]:
+        learned = model.model
+        return np.concatenate([learned.biases[:, :, None], learned.faces], axis=2)
+
+    before, own, x = weights(), model.classes_.index(y[-1]), np.concatenate([[1.0], X[-1]])
+    t = model._state.classes.steps[: len(before)] + 2.0
+    model.learn_one(dict(enumerate(X[-1].tolist())), y[-1])
+    # W_after = (W - eta * gradient of the loss) * (1 - 1 / t)
+    shrink = (1.0 - 1.0 / t)[:, None, None]
+    step = (weights() / shrink - before) * (0.1 * t)[:, None, None]
+    face, gradient = int((before[own] @ x).argmax()), np.zeros_like(before)
+    for at in np.ndindex(before.shape):
+        shift = np.zeros_like(before)
+        shift[at] = 1e-6
+        gradient[at] = (loss(before + shift, x, own, face) - loss(before - shift, x, own, face)) / 2e-6
+    np.testing.assert_allclose(step, -gradient, atol=1e-5)
+
+
+def test_long_training_reaches_the_minimum_of_the_objective():
+    """One face a class and two classes: a linear support vector machine, solved by scikit-learn as well."""
+    svm = pytest.importorskip("sklearn.svm")
+    rng = np.random.default_rng(13)
+    X = rng.normal(size=(200, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.5 * rng.normal(size=200) > 0.0
+    l2 = 0.05
+    model = CPMClassifier(n_faces=1, l2=l2, scaling="none", horizon=10**9).fit(X, y, n_steps=400_000)
+
+    def objective(w: np.ndarray[Any, Any]) -> float:
+        margins = np.where(y, 1.0, -1.0) * (X @ w[1:] + w[0])
+        return float(l2 / 2.0 * w @ w + np.maximum(0.0, 1.0 - margins).mean())
+
+    c = model.classes_.index(True)
+    learned = np.concatenate([model.model.biases[c], model.model.faces[c, 0]])
+    solver = svm.LinearSVC(C=1.0 / (l2 * 200), loss="hinge", tol=1e-8, max_iter=10**6, fit_intercept=False)
+    best = solver.fit(np.column_stack([np.ones(200), X]), y).coef_[0]  # the bias is penalised too
+    assert objective(learned) <= 1.002 * objective(best)
+
+
+def test_the_number_of_events_learned_is_that_of_the_steps():
+    X, y = stream(30, 14)
+    model = CPMClassifier()
+    model.learn_many(X, y)
+    assert model.n_events_learned == 30
+    assert model._state.n_classes == 3
