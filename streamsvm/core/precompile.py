@@ -212,4 +212,4 @@ def _tell(name: str) -> None:
         _say_compiling()
 
 
-event.register("numba:compile", Listener(_tell))  # type: ignore[no-untyped-call]
+event.register("numba:compile", Listener(_tell))

@@ -264,12 +264,15 @@ class _Layout:
         The words of it that are addresses.
     spans
         The arrays that take memory.
+    dims
+        The dimensions: states of equal ones share them.
     """
 
     n_bytes: int
     record: NDArray[np.int64]
     addresses: list[int]
     spans: dict[str, _Span]
+    dims: dict[str, int]
 
 
 @lru_cache(maxsize=1024)
@@ -286,7 +289,7 @@ def _layout(declaration: Declaration, dims: tuple[tuple[str, int], ...]) -> _Lay
         words[word : word + 1 + len(shape)] = (at, *shape)
         addresses.append(word)
         at += _n_bytes(array, sizes)
-    return _Layout(at, words, addresses, spans)
+    return _Layout(at, words, addresses, spans, sizes)
 
 
 _most_bytes: ContextVar[float] = ContextVar("most_bytes", default=math.inf)
@@ -339,8 +342,7 @@ class State:
         *,
         parts: Mapping[str, State] | None = None,
     ) -> None:
-        sizes, own = dict(dims or {}), object.__setattr__
-        layout = _layout(declaration, tuple(sizes.items()))
+        layout, own = _layout(declaration, tuple((dims or {}).items())), object.__setattr__
         if layout.n_bytes > _most_bytes.get():
             raise ValueError(f"a state of {layout.n_bytes} bytes, of which at most {_most_bytes.get()} are allowed")
         # Memory that nothing is written to takes none of the machine's.
@@ -352,7 +354,7 @@ class State:
         words[:] = layout.record
         words[layout.addresses] += address
         own(self, "declaration", declaration)
-        own(self, "dims", sizes)
+        own(self, "dims", layout.dims)
         own(self, "parts", dict(parts or {}))
         own(self, "address", address)
         own(self, "_layout", layout)
@@ -364,18 +366,15 @@ class State:
             if name in declaration.entries:
                 words[declaration.words[name]] = part.address
         for name, key, start in declaration.array_starts:
-            array = self._array(name)
+            array = self._view(name)
             (array if key is None else array[key])[...] = start
         LIVING[address] = self
 
-    def _array(self, name: str) -> NDArray[Any]:
-        """A view of an array, made when it is first asked for."""
-        found = self._arrays.get(name)
-        if found is None:
-            start, end, shape, array = self._layout.spans[name]
-            found = self._block[start:end].view(array.element).reshape(shape)
-            self._arrays[name] = found = found.view(np.recarray) if array.fields else found
-        return found
+    def _view(self, name: str) -> NDArray[Any]:
+        """A view of an array."""
+        start, end, shape, array = self._layout.spans[name]
+        found = self._block[start:end].view(array.element).reshape(shape)
+        return found.view(np.recarray) if array.fields else found
 
     def number(self, name: str) -> NDArray[Any]:
         """A view of a number."""
@@ -391,7 +390,8 @@ class State:
         if name in self.parts:
             return self.parts[name]
         if name in self._layout.spans:
-            return self._array(name)
+            self._arrays[name] = found = self._view(name)
+            return found
         raise AttributeError(f"a state of {self.declaration.name} has no {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -419,7 +419,7 @@ class State:
         """An array with each named dimension by itself."""
         entry = self.declaration.entries[name]
         assert isinstance(entry, Array)
-        found = self._array(name)
+        found = self._view(name)
         return found.reshape(_split(entry, self.dims)) if entry.is_joined else found
 
     @property
@@ -432,7 +432,7 @@ class State:
         taken = self.declaration.taken
         self._words[taken] = other._words[taken]
         for name, array in self.declaration.own_arrays.items():
-            mine, theirs = self._array(name), other._array(name)
+            mine, theirs = self._view(name), other._view(name)
             if mine.shape == theirs.shape and not array.addresses:
                 mine[...] = theirs
             elif theirs.size:
@@ -457,7 +457,7 @@ class State:
         for name, entry in self.declaration.entries.items():
             if isinstance(entry, Number) and entry.saved:
                 yield name, self.number(name), entry.within
-            elif isinstance(entry, Array) and entry.saved and self._array(name).size:
+            elif isinstance(entry, Array) and entry.saved and self._view(name).size:
                 yield name, self.split(name), entry.within
             elif isinstance(entry, Array):
                 for key, number in (entry.fields or {}).items():

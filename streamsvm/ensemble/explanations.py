@@ -7,6 +7,7 @@ from numba import types
 from streamsvm.core.access import StateType, nothing_packed
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import call, inlined, kernel
+from streamsvm.core.losses import LEAST_BY_VOTE
 from streamsvm.core.simd import u
 from streamsvm.ensemble.label_autocorrelation import is_heard as is_autocorrelation_heard
 from streamsvm.ensemble.linear import average_scores, linear_at
@@ -58,7 +59,7 @@ def hear(state, walk):
     What the labels before say adds a constant to log-odds and multiplies them, as does what labels are worth.
     """
     experts, noise, labels, stack = state.experts, state.calibration, state.autocorrelation, state.stack
-    walk.least, walk.exponent = state.inverse_temperature
+    walk.least, walk.exponent = LEAST_BY_VOTE, state.inverse_temperature
     walk.stacked = walk.factor = 1.0
     members = state.block.members
     for i in range(members.size):
