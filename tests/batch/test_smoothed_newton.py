@@ -455,7 +455,7 @@ def test_after_a_warmup_nothing_is_left_to_compile():
     code = (
         "import streamsvm, numpy as np, scipy.sparse\n"
         "from streamsvm.batch import warmup\n"
-        "from streamsvm.core import newton\n"
+        "from streamsvm.batch import newton_kernels as newton\n"
         "warmup()\n"
         "kernels = [f for f in vars(newton).values() if hasattr(f, 'signatures')]\n"
         "before = [len(f.signatures) for f in kernels]\n"

@@ -165,7 +165,7 @@ def test_what_was_compiled_of_sources_long_unused_is_removed(tmp_path):
         (folder / "kernel.nbc").write_bytes(b"code")
     long_ago = time.time() - 1.1 * cache.UNUSED_S
     os.utime(old, (long_ago, long_ago))
-    code = "from streamsvm.core import cache_folder; print(cache_folder())"
+    code = "from streamsvm.core.cache import cache_folder; print(cache_folder())"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True

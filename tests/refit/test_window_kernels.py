@@ -115,7 +115,7 @@ def test_it_stops_before_the_row_that_needs_more_capacity():
 WATCH = """
 import json
 import numpy as np
-from streamsvm.features import EncodedRows
+from streamsvm.features.space import EncodedRows
 from streamsvm.refit.windows import Adaptive, Latest, Reservoir, Since
 
 rng = np.random.default_rng(0)
