@@ -15,7 +15,9 @@ from streamsvm.core import merging
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.precompile import prepare
 from streamsvm.ensemble.classifier import StreamSVMClassifier
-from streamsvm.models import LOADABLE, LOADABLE_LATER, ArchiveError, public, read_archive
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import read_archive
+from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 from streamsvm.polytope.classifier import CPMClassifier
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]

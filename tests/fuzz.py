@@ -126,7 +126,7 @@ def changed(rng: np.random.Generator, state: State) -> State:
 
 def write(rng: np.random.Generator, path: Path, state: State) -> bool:
     """Write a changed state, now and then with a byte turned; False where JSON cannot hold it."""
-    from streamsvm.models import write_archive
+    from streamsvm.models.archive import write_archive
 
     header, arrays = changed(rng, state)
     for key in ("format", "version"):
@@ -296,7 +296,7 @@ def run(arguments: list[str]) -> tuple[int, str]:
 @cache
 def left(kind: str) -> tuple[dict[str, bytes], State]:
     """The files of a run that was stopped on its way, and its checkpoint."""
-    from streamsvm.models import read_archive
+    from streamsvm.models.archive import read_archive
 
     events, labels = ["k,t,x,c" + ("" if kind == "late" else ",y")], ["k,t,y"]
     for i in range(400):
@@ -327,7 +327,7 @@ def try_run(kind: str) -> Trial:
             pieces = sorted(Path("check/waiting").glob("*"))
             path = Path("check/checkpoint.npz")
             if pieces and rng.random() < 0.2:
-                from streamsvm.models import read_archive
+                from streamsvm.models.archive import read_archive
 
                 path = pieces[rng.integers(len(pieces))]
                 state = read_archive(path)

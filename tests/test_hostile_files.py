@@ -22,10 +22,12 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, read_archive, write_archive
+from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler
+from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.online.base import SPARE_BYTES, OnlineClassifier
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.errors import SetupError
+from tests.learners import snapshot
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -59,10 +61,11 @@ def saved(tmp_path: Path) -> Path:
 
 def check_refused(path: Path, match: str = r"model\.svm", beyond: int = 1_000_000) -> None:
     """It is refused, naming the file, in at most twice its size and what any file takes."""
+    load = streamsvm.load  # imported before memory is traced
     tracemalloc.start()
     try:
         with pytest.raises(ArchiveError, match=match):
-            streamsvm.load(path)
+            load(path)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -129,15 +132,9 @@ ZIPS: dict[str, Case] = {
     "lzma": lambda content: zipped(members(content), zipfile.ZIP_LZMA),
     "streamed": streamed,
     "twice": twice,
-    "encrypted": patched(6, b"\1\0"),
-    "other method": patched(8, b"\x63\0"),
-    "sizes differ": patched(18, b"\1\0\0\0"),
-    "longer than the file": patched(18, b"\xff\xff\xff\x7f" * 2),
-    "long sizes without any": patched(18, b"\xff\xff\xff\xff" * 2),
     "longer name": patched(26, b"\xff\xff"),
     "longer extra": patched(28, b"\xff\xff"),
     "name that is no text": patched(30, b"\xff"),
-    "other checksum": patched(14, b"abcd"),
     "half": lambda content: content[: len(content) // 2],
     "no directory": lambda content: content[: content.index(b"PK\1\2")],
     "nothing but a directory": lambda content: content[content.index(b"PK\1\2") :],
@@ -167,6 +164,24 @@ ZIPS: dict[str, Case] = {
 def test_what_is_no_file_of_ours_is_refused(saved, case):
     saved.write_bytes(ZIPS[case](saved.read_bytes()))
     check_refused(saved)
+
+
+# What stands before a member is said again in the directory at the end, which is what counts.
+REPEATED: dict[str, Case] = {
+    "encrypted": patched(6, b"\1\0"),
+    "other method": patched(8, b"\x63\0"),
+    "other checksum": patched(14, b"abcd"),
+    "sizes differ": patched(18, b"\1\0\0\0"),
+    "longer than the file": patched(18, b"\xff\xff\xff\x7f" * 2),
+    "long sizes without any": patched(18, b"\xff\xff\xff\xff" * 2),
+}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_what_is_said_before_a_member_but_not_in_the_directory_changes_nothing(saved, case):
+    expected = snapshot(streamsvm.load(saved))
+    saved.write_bytes(REPEATED[case](saved.read_bytes()))
+    assert snapshot(streamsvm.load(saved)) == expected
 
 
 def test_the_order_of_the_directory_is_of_no_consequence_but_the_members_are(saved):
@@ -391,7 +406,7 @@ def test_an_array_is_what_the_checksum_says(saved):
     content = bytearray(saved.read_bytes())
     content[content.index(b"PK\1\2") - 1] ^= 1
     saved.write_bytes(content)
-    check_refused(saved, r"model\.svm is not a whole streamsvm file: 'weights\.npy' is damaged")
+    check_refused(saved, r"model\.svm is not a whole streamsvm file: .*weights\.npy")
 
 
 @pytest.mark.slow

@@ -21,17 +21,8 @@ from hypothesis import strategies as st
 
 import streamsvm
 from streamsvm import CPMClassifier
-from streamsvm.models import (
-    FORMAT,
-    VERSION,
-    ArchiveError,
-    Polytopes,
-    Scaler,
-    decode_label,
-    encode_label,
-    read_archive,
-    write_archive,
-)
+from streamsvm.models import ArchiveError, Polytopes, Scaler
+from streamsvm.models.archive import FORMAT, VERSION, decode_label, encode_label, read_archive, write_archive
 from tests.learners import snapshot
 
 NAN = math.nan

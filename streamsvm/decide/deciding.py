@@ -19,7 +19,9 @@ from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
-from streamsvm.models import LOADABLE, Archived, ArchiveError, decode_label, encode_label
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import decode_label, encode_label
+from streamsvm.models.saved import LOADABLE, Archived
 
 
 class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]

@@ -16,7 +16,8 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide import conformal_kernels as kernels
 from streamsvm.decide.arrays import Floats, Ints, Members
-from streamsvm.models import ArchiveError, check_names
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import check_names
 from streamsvm.parameters import check_between
 
 _MOST_KNOWN, _MOST_KEPT = 1_024, 65_536  # sets that are not put together anew, and bytes that are not given back

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats
-from streamsvm.models import LOADABLE, LOADABLE_LATER, public
+from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 
 _UNDER = "model."
 

@@ -14,7 +14,8 @@ from streamsvm.decide.sets import AllSets
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.labels import as_label, unhashable
 from streamsvm.locks import Lock, locked
-from streamsvm.models import LOADABLE, Archived, decode_labels, encode_label
+from streamsvm.models.archive import decode_labels, encode_label
+from streamsvm.models.saved import LOADABLE, Archived
 
 
 class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]

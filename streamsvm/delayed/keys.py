@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.held import Texts
-from streamsvm.models import encode_label
+from streamsvm.models.archive import encode_label
 
 MANY_LABELS = 1_000  # a warning comes where so many labels find no event
 _KEPT = 1_000  # keys of each side

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from connectors.events import Features, SparseRows, rows_of
 from streamsvm.delayed.ragged import Growing, Ragged
 from streamsvm.features.space import Floats, Ints
-from streamsvm.models import DAMAGED, ArchiveError, decode_label, encode_label
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 
 # What stands in place of a layout where a row is sparse, or is an object of its own with names and values, or is not
 # there any more.

@@ -30,7 +30,7 @@ from streamsvm.delayed.rows import (
     under,
 )
 from streamsvm.features.space import Floats, Ints
-from streamsvm.models import decode_labels, encode_label, read_archive, write_archive
+from streamsvm.models.archive import decode_labels, encode_label, read_archive, write_archive
 
 # So many slots make a segment, which is closed and never changes again; so many events may leave at a time.
 SEGMENT, LEAVING = 1 << 15, 1 << 12

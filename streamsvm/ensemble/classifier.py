@@ -27,7 +27,8 @@ from streamsvm.ensemble import vote as kernels
 from streamsvm.features.scaler import ROOM
 from streamsvm.features.space import Floats
 from streamsvm.locks import locked
-from streamsvm.models import ArchiveError, public
+from streamsvm.models import ArchiveError
+from streamsvm.models.saved import public
 from streamsvm.online import base
 from streamsvm.online.archive import check_ranks, within
 from streamsvm.online.calibration import HEARING, MEMORY, new_calibration

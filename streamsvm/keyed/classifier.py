@@ -16,7 +16,7 @@ from streamsvm.keyed.packing import Held, KeyStateError, Packer, seal, unseal
 from streamsvm.keyed.parent import Vote, parent_of
 from streamsvm.keyed.waiting import NO_TIME, Event, Label, Waiting
 from streamsvm.labels import is_label
-from streamsvm.models import DAMAGED, encode_label
+from streamsvm.models.archive import DAMAGED, encode_label
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.parameters import check_number
 

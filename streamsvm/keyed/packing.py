@@ -31,7 +31,8 @@ from connectors.notices import Notices
 from streamsvm.core.state import State
 from streamsvm.features.scaler import ROOM
 from streamsvm.features.space import Recurrence, logger
-from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, decode_labels, encode_label
 from streamsvm.online.archive import encode_param
 from streamsvm.online.base import OnlineClassifier
 from streamsvm.refit.snapshots import Image

@@ -19,7 +19,8 @@ from typing import Any
 
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.loading import load
-from streamsvm.models import ArchiveError, innermost
+from streamsvm.models import ArchiveError
+from streamsvm.models.saved import innermost
 from streamsvm.online.base import OnlineClassifier
 
 # The steps of the exponents and of the biases, how large they may be, and after how many events half of what the key's

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from streamsvm.models import ArchiveError, decode_label, encode_label
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import decode_label, encode_label
 
 # The time of what came with none.
 NO_TIME = -(1 << 63)

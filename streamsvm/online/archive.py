@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from streamsvm.core.state import State
 from streamsvm.features.scaler import MOST_EVENTS
 from streamsvm.features.space import FeatureSpace
-from streamsvm.models import ArchiveError, decode_label, encode_label
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import decode_label, encode_label
 
 
 def fill(target: NDArray[Any], source: NDArray[Any], name: str) -> None:

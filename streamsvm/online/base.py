@@ -39,16 +39,9 @@ from streamsvm.labels import (
     unhashable,
 )
 from streamsvm.locks import LearnerLock, locked
-from streamsvm.models import (
-    LOADABLE,
-    Archived,
-    ArchiveError,
-    Scaler,
-    check_names,
-    decode_label,
-    decode_labels,
-    encode_label,
-)
+from streamsvm.models import ArchiveError, Scaler
+from streamsvm.models.archive import check_names, decode_label, decode_labels, encode_label
+from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.archive import check_statistics, decode_param, encode_param, fill
 from streamsvm.online.calibration import noise_of
 from streamsvm.online.frames import frame_like, like, weight_of, weights_of

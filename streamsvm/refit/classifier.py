@@ -27,7 +27,8 @@ from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.labels import unhashable
 from streamsvm.loading import from_state as learner_from_state
 from streamsvm.locks import LearnerLock, locked
-from streamsvm.models import LOADABLE, Archived, ArchiveError, LinearModel
+from streamsvm.models import ArchiveError, LinearModel
+from streamsvm.models.saved import LOADABLE, Archived
 from streamsvm.online.archive import decode_param, encode_param
 from streamsvm.online.base import Late, OnlineClassifier, one_row
 from streamsvm.online.frames import frame_like, like

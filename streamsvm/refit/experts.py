@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.space import EncodedRows
-from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees, check_names
+from streamsvm.models import ArchiveError, KernelExpansion, LinearModel, Scaler, Trees
+from streamsvm.models.archive import check_names
 from streamsvm.refit import frozen_models as kernels
 from streamsvm.refit.solvers import Solution, Task, allows_nan, is_wide, proba_of
 from streamsvm.refit.windows import csr_of

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from streamsvm.core.precompile import prepare
 from streamsvm.features.space import EncodedRows
-from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees, cut
+from streamsvm.models import KernelExpansion, LinearModel, Polytopes, Scaler, Trees
+from streamsvm.models.arrays import cut
 from streamsvm.online.scaling import new_rows
 from streamsvm.refit.window_kernels import ENTRIES
 from streamsvm.refit.windows import WindowRows

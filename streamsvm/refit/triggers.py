@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import DAMAGED, ArchiveError, decode_label, encode_label
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, decode_label, encode_label
 from streamsvm.parameters import check_between, check_number
 
 # Events after which a detector is replaced by a fresh one at the latest: what is replayed when a run is resumed.

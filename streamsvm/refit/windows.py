@@ -21,7 +21,8 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.features.scaler import LARGEST, MOST_EVENTS
 from streamsvm.features.space import EncodedRows, Floats, Ints
-from streamsvm.models import DAMAGED, ArchiveError, check_names
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, check_names
 from streamsvm.online.archive import within
 from streamsvm.online.base import capacity_for
 from streamsvm.parameters import ParameterTypeError, check_between, check_number

@@ -14,7 +14,7 @@ from typing import IO, Any
 from numpy.typing import NDArray
 
 from connectors.events import Position
-from streamsvm.models import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
+from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock

@@ -8,7 +8,7 @@ import sys
 from typing import TextIO
 
 from connectors.options import split_url
-from streamsvm.models import replacing
+from streamsvm.models.archive import replacing
 from streamsvm.run.errors import RunError
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary, text

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import ArchiveError, real, whole
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import real, whole
 
 _BLOCK = 128  # events that are counted as one
 _BUCKETS = 5  # of each size; the oldest two become one of twice the size

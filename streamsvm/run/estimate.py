@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import ArchiveError, reals, whole
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import reals, whole
 
 BINS, BLOCKS = 20, 512
 _PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it

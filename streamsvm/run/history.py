@@ -23,7 +23,7 @@ from streamsvm.decide.changes import (
     moved_values,
     moved_votes,
 )
-from streamsvm.models import decode_label, encode_label
+from streamsvm.models.archive import decode_label, encode_label
 from streamsvm.run.abilities import Insight, spreads_of
 
 _MOST_SAMPLES = 256

@@ -20,7 +20,8 @@ from streamsvm.delayed.join import Counts, Events, Join, Joined
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_texts
 from streamsvm.delayed.models import OwnModel
 from streamsvm.delayed.store import Store, TooSmall
-from streamsvm.models import ArchiveError, whole
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import whole
 from streamsvm.run.abilities import State
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.errors import RunError, SetupError

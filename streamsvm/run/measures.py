@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import ArchiveError, reals, whole
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import reals, whole
 from streamsvm.run.curve import Curve
 
 Floats = NDArray[np.float64]

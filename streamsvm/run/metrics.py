@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from connectors.held import numbers_of
 from streamsvm.label_order import LabelOrder
-from streamsvm.models import decode_labels, encode_label
+from streamsvm.models.archive import decode_labels, encode_label
 from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
 from streamsvm.run.measures import Measures

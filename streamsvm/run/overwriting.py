@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 
-from streamsvm.models import is_saved_model
+from streamsvm.models.archive import is_saved_model
 from streamsvm.run.errors import SetupError
 
 MADE_BY = "streamsvm"

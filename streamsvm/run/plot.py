@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.models import replacing
+from streamsvm.models.archive import replacing
 from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
 from streamsvm.run.measures import COLUMNS, TIMED

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from streamsvm.models import encode_label
+from streamsvm.models.archive import encode_label
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import QUANTILES

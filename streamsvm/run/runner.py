@@ -35,7 +35,7 @@ from connectors.notices import Notices
 from streamsvm.core.clock import compile_seconds, working_time
 from streamsvm.delayed.join import Joined
 from streamsvm.labels import stranger_notices, twin_notices
-from streamsvm.models import DAMAGED, check_replaced
+from streamsvm.models.archive import DAMAGED, check_replaced
 from streamsvm.run.abilities import Categorical, Insight, Persistent, Refits, notices_of
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, writing
 from streamsvm.run.deciding import RunDecisions, of_two
@@ -742,7 +742,7 @@ def check_names(model: Any, batch: Batch) -> None:
         Where none is known.
     """
     from streamsvm.features.names import FeatureMismatchError
-    from streamsvm.models import innermost
+    from streamsvm.models.saved import innermost
 
     try:
         getattr(innermost(model), "check_names", _accept)(batch.features or batch.rows())

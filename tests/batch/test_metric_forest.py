@@ -20,7 +20,8 @@ from streamsvm.batch.indexed_bcd import estimator as indexed_bcd
 from streamsvm.batch.metric_forest import MetricForest
 from streamsvm.batch.metric_forest.archive import INDEX_FILE
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE, Spill
-from streamsvm.models import ArchiveError, LinearModel, Scaler, read_archive, write_archive
+from streamsvm.models import ArchiveError, LinearModel, Scaler
+from streamsvm.models.archive import read_archive, write_archive
 
 
 def clusters(n, d=12, seed=0, flipped=0.1):

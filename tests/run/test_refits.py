@@ -17,7 +17,7 @@ import pytest
 
 from connectors.events import Batch
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier, cli
-from streamsvm.models import read_archive
+from streamsvm.models.archive import read_archive
 from streamsvm.refit import Every, EveryTime, FirstOf, Growing, Latest, OnDemand, Reservoir, Since
 from streamsvm.refit.solvers import SOLVERS
 from streamsvm.run.abilities import Refits, Refitting

@@ -13,7 +13,7 @@ from connectors import open_sink
 from connectors.errors import ConnectorError
 from connectors.events import Batch, Origins, Position, Rejected, Sink, Source
 from streamsvm import BSGDClassifier, CPMClassifier, load
-from streamsvm.models import read_archive, write_archive
+from streamsvm.models.archive import read_archive, write_archive
 from streamsvm.run.checkpoint import Checkpoint
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import RunError, SetupError

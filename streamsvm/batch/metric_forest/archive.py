@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.batch.metric_forest.blocks import ROWS_FILE, TYPES
-from streamsvm.models import DAMAGED, ArchiveError, decode_labels, encode_label, read_archive, write_archive
+from streamsvm.models import ArchiveError
+from streamsvm.models.archive import DAMAGED, decode_labels, encode_label, read_archive, write_archive
 
 INDEX_FILE = "index.svm"
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from streamsvm.models import DAMAGED
+from streamsvm.models.archive import DAMAGED
 from streamsvm.run.abilities import Refits
 from streamsvm.run.checkpoint import Checkpoint, Snapshot, read_snapshot
 from streamsvm.run.errors import SetupError
