@@ -73,7 +73,7 @@ class Setting:
         return self if model is None else model.__dict__[self._name]
 
     def __set__(self, model: Any, value: Any) -> None:
-        if "_state" in model.__dict__:
+        if "_lock" in model.__dict__:
             model._change(self._name, value)
         else:
             model.__dict__[self._name] = value

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -19,6 +19,14 @@ from streamsvm.models import ArchiveError
 from streamsvm.models.archive import read_archive
 from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 from streamsvm.polytope.classifier import CPMClassifier
+
+if TYPE_CHECKING:
+    from streamsvm.decide.deciding import DecidingClassifier
+    from streamsvm.decide.wrapper import CoveringClassifier
+    from streamsvm.refit.classifier import RefitClassifier
+
+    _Online: TypeAlias = StreamSVMClassifier | CPMClassifier | BSGDClassifier
+    Saved: TypeAlias = _Online | RefitClassifier | DecidingClassifier | CoveringClassifier
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 
@@ -39,7 +47,7 @@ _ASKED_FOR = ("decide.conformal_kernels", "decide.cost_kernels", "delayed.label_
 _EXPLANATIONS = ("budgeted.explanations", "polytope.explanations", "ensemble.explanations")
 
 
-def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
+def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
     """The learner, of whatever class, whose `state` this is.
 
     Raises
@@ -58,10 +66,11 @@ def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         )
     if learner is None:
         raise ArchiveError(f"holds {name!r}, which is none of {', '.join(sorted({*LOADABLE, *LOADABLE_LATER}))}")
-    return learner.from_state(header, arrays)
+    found: Saved = learner.from_state(header, arrays)
+    return found
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> Saved:
     """The learner that was saved to a file; it continues bit for bit.
 
     Parameters

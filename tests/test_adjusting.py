@@ -23,6 +23,8 @@ MODELS = {
     "cpm": CPMClassifier,
     "bsgd": lambda: BSGDClassifier(budget=30),
     "blend": lambda: StreamSVMClassifier(effort="low", budget=30, label_autocorrelation=False),
+    "blend with costs": lambda: StreamSVMClassifier(effort="low", budget=30, abstain=0.4, label_autocorrelation=False),
+    "blend with refits": lambda: StreamSVMClassifier("low", 30, label_autocorrelation=False, refit="newton"),
     "refit": lambda: RefitClassifier(CPMClassifier(), "newton"),
     "deciding": lambda: DecidingClassifier(CPMClassifier(), abstain=0.4),
     "covering": lambda: CoveringClassifier(CPMClassifier()),

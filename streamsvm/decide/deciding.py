@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import repeat
 from numbers import Real
 from typing import Any, Self
@@ -15,7 +15,7 @@ from river import base
 from streamsvm.adjusting import Adjustable
 from streamsvm.decide.checks import without_frame
 from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
-from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets
+from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
 from streamsvm.locks import Lock, locked
@@ -63,7 +63,7 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
         self._costs = Costs(cost, class_weight, abstain)
         self._codes: dict[Hashable, int] = {}
-        self._leaves = isinstance(model, LeavesProbabilities)
+        self._leaves = hasattr(model, "_left")
         self._lock = Lock()
         self._begin()
 
@@ -274,7 +274,9 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         return self._answers(self._costs.run(proba, np.full(len(proba), -1), self.classes_, follow=False)[0])
 
     @locked
-    def test_then_train(self, X: Any, y: Any, *, times: Any = None, w: Any = None) -> NDArray[Any]:
+    def test_then_train(
+        self, X: Any, y: Any, *, times: Any = None, w: Any = None, proba: bool = False, **kwargs: Any
+    ) -> Any:
         """Decide on each row, then learn it, exactly as a loop does; for classifiers of this package.
 
         Parameters
@@ -285,10 +287,14 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
             n labels; where None or NaN the row is only decided on.
         times, w
             Event times and weights, as the classifier's `test_then_train` takes them.
+        proba
+            Whether to return the probabilities too.
+        kwargs
+            `coverage` and `by_class`, as the classifier's `test_then_train` takes them.
 
         Returns
         -------
-        ndarray of objects, shape (n,)
+        ndarray of objects, shape (n,), or a tuple of it and what else is asked for
             The label of least expected cost; None where none costs less than to abstain, or nothing is known.
 
         Raises
@@ -297,16 +303,47 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
             Where rows cannot be used; nothing has been learned then.
         """
         model: Any = self.model
-        if self._leaves and w is None:
-            proba, codes = model._proba_then_train(X, y)
+        codes, members = None, []
+        if self._leaves and w is None and not kwargs:
+            shares, codes = model._proba_then_train(X, y)
         else:
-            (_, proba), codes = model.test_then_train(X, y, times=times, w=w, proba=True), None
+            _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
         classes = model.classes_
-        proba, known = self._over_known(proba, classes), self.classes_
+        shares, known = self._over_known(shares, classes), self.classes_
         if codes is None or classes != known:
-            labels = labels_of(y)
-            codes = np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
-        return self._answers(self._costs.decide_many(proba, codes, known))
+            codes = self._codes_of(labels_of(y))
+        decided = self._answers(self._costs.decide_many(shares, codes, known))
+        return answers(decided, shares if proba else None, members[0] if members else None)
+
+    def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
+        """The numbers of labels, -1 for those that are not known."""
+        return np.fromiter(map(self._codes.get, labels, repeat(-1)), np.int64, len(labels))
+
+    @locked
+    def decide_batch(
+        self, features: Any, labels: Sequence[Any], learn: bool = True, proba: bool = False, **kwargs: Any
+    ) -> Any:
+        """The `run_batch` of a classifier of this package, with decisions in place of the most probable labels.
+
+        Parameters
+        ----------
+        features, labels, learn, proba, kwargs
+            As `run_batch` of the classifier takes them.
+
+        Returns
+        -------
+        (codes, scores) or (codes, scores, probabilities)
+            The number of the label of least expected cost in `classes_`, -1 for none, and its probability.
+        """
+        model: Any = self.model
+        _, _, shares = model.run_batch(features, labels, learn, True, **kwargs)
+        shares = self._over_known(shares, model.classes_[: shares.shape[1]])
+        codes = self._codes_of(labels) if learn else np.full(len(shares), -1)
+        decisions = self._costs.run(shares, codes, self.classes_, follow=learn)[0]
+        scores = np.full(len(shares), np.nan)
+        found = np.flatnonzero(decisions >= 0)
+        scores[found] = shares[found, decisions[found]]
+        return (decisions, scores, shares) if proba else (decisions, scores)
 
     def _over_known(self, proba: NDArray[np.float64], classes: list[Any]) -> NDArray[np.float64]:
         """Probabilities over the labels known here, of rows of the classifier's."""
@@ -360,6 +397,12 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
 
 
 LOADABLE["DecidingClassifier"] = DecidingClassifier
+
+
+def decider_of(model: Any) -> DecidingClassifier | None:
+    """What decides for a classifier by costs: the classifier itself, or its part; None where nothing does."""
+    found = model if isinstance(model, DecidingClassifier) else getattr(model, "_decider", None)
+    return found if isinstance(found, DecidingClassifier) else None
 
 
 def _encoded(value: Any) -> Any:

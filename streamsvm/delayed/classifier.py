@@ -14,7 +14,7 @@ from river import base
 from connectors.events import LateLabels
 from connectors.times import scaled, seconds_of
 from streamsvm.adjusting import Adjustable
-from streamsvm.decide.deciding import DecidingClassifier
+from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import AllSets, LabelSets, labels_in
@@ -107,7 +107,8 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         self._sets, self._lock = AllSets(), Lock()
         self._keys, self._key_notice = KeyExamples(), ""
         # What decides by costs around a classifier of this package is none of its business: it learns as without.
-        self._deciding = model if isinstance(model, DecidingClassifier) and is_own(model.model) else None
+        decider = decider_of(model)
+        self._deciding = decider if decider is not None and is_own(decider.model) else None
         own = model if self._deciding is None else self._deciding.model
         self._asked = OwnModel(own, proba=True) if is_own(own) else OtherModel(model)
         if folder is not None and isinstance(self._asked, OtherModel):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import cache, wraps
+from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,17 @@ from streamsvm.core import losses
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
+from streamsvm.decide.wrapped import model_from, state_of
 from streamsvm.ensemble import delayed_votes as answers
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import linear
 from streamsvm.ensemble import stacked_vote as stacking
 from streamsvm.ensemble import vote as kernels
+from streamsvm.ensemble.parts import Parts, with_parts
 from streamsvm.features.scaler import ROOM
 from streamsvm.features.space import Floats
-from streamsvm.locks import locked
+from streamsvm.locks import Lock, locked
 from streamsvm.models import ArchiveError
-from streamsvm.models.saved import public
 from streamsvm.online import base
 from streamsvm.online.archive import check_ranks, within
 from streamsvm.online.calibration import HEARING, MEMORY, new_calibration
@@ -40,6 +41,7 @@ from streamsvm.polytope import kernels as polytope
 from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
+    from streamsvm.decide.deciding import DecidingClassifier
     from streamsvm.online.explainer import Explainer
 
 # The heads of every kernel member, and the steps of those of the linear one.
@@ -61,6 +63,10 @@ EFFORTS: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
+Effort = Literal["low", "normal", "high"]
+
+
+@with_parts
 class StreamSVMClassifier(base.OnlineClassifier):
     """The classifier without settings: kernel and linear members that learn every event, and vote.
 
@@ -118,12 +124,11 @@ class StreamSVMClassifier(base.OnlineClassifier):
     max_classes
         The most classes; events of further ones are refused, since each class takes memory by the column.
     refit
-        A solver that solves windows of the stream again as it runs, by name or as an instance, or a dict with
-        parameters of `RefitClassifier`: what is made then is a `RefitClassifier` around this classifier. None: nothing
-        is solved again.
+        A batch solver that is fitted again to windows of the stream as it runs, by name or as an instance, or a dict
+        with parameters of `RefitClassifier`. Its models vote beside the members. None: no refits.
     cost, class_weight, abstain
-        What decisions cost, as `DecidingClassifier` has it: what is made then is one around this classifier, whose
-        predictions are the decisions of least expected cost. Learning, and so the probabilities, stay as they are.
+        What decisions cost, as `Costs` has it. Labels predicted are the decisions of least expected cost then, None
+        where it abstains. Learning, probabilities, sets and explanations stay as they are.
 
     Attributes
     ----------
@@ -142,12 +147,13 @@ class StreamSVMClassifier(base.OnlineClassifier):
     """
 
     _kernels: ClassVar[ModuleType] = kernels
+    _parts: Parts | None = None
 
     budget, vote_window = Setting(), Setting()
 
     def __init__(
         self,
-        effort: str = "normal",
+        effort: Effort = "normal",
         budget: int | None = None,
         members: tuple[str, ...] | None = None,
         vote_window: float = 500.0,
@@ -182,27 +188,29 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.max_features = max_features
         self.max_classes = max_classes
         self.categories = base.check_categories(categories)
-        # None, or it would have been another class.
         self.refit, self.cost, self.class_weight, self.abstain = refit, cost, class_weight, abstain
-        self._reset()
+        own = dict.fromkeys(("refit", "cost", "class_weight", "abstain"))
+        if refit is None and cost is None and class_weight is None and abstain is None:
+            self._reset()
+        else:
+            learner = type(self)(**self._get_params() | own)
+            self._hold(Parts.around(learner, refit, (cost, class_weight, abstain)))
 
-    # Its parameters are those of `__init__`, which Python does not call where this gives something else.
-    @wraps(__init__, assigned=(), updated=())  # type: ignore[misc]
-    def __new__(
-        cls,
-        *args: Any,
-        refit: Any = None,
-        cost: Any = None,
-        class_weight: Any = None,
-        abstain: float | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        if not (cost is None and class_weight is None and abstain is None):
-            return public("DecidingClassifier")(cls(*args, refit=refit, **kwargs), cost, class_weight, abstain)
-        if refit is None:
-            return super().__new__(cls)
-        params = refit if isinstance(refit, dict) else {"solver": refit}
-        return public("RefitClassifier")(cls(*args, **kwargs), **params)
+    def _hold(self, parts: Parts) -> None:
+        """Answer by parts from now on: their methods become those of this object, which learns nothing by itself."""
+        self._parts, self.__dict__["_lock"] = parts, Lock()
+        self.__dict__.update(parts.methods())
+
+    @property
+    def is_composed(self) -> bool:
+        return self._parts is not None
+
+    def _change(self, name: str, value: Any) -> None:
+        if self._parts is None:
+            super()._change(name, value)
+        else:
+            setattr(self._parts.learner, name, value)
+            self.__dict__[name] = value
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -210,6 +218,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
         yield {"effort": "low"}
         yield {"effort": "high", "budget": 5, "vote_window": 50.0, "label_autocorrelation": False}
         yield {"members": ("ranks", "linear"), "budget": 10}
+        yield {"effort": "low", "budget": 10, "class_weight": "balanced"}
 
     # Memory ------------------------------------------------------------------------------------------------------
 
@@ -386,6 +395,75 @@ class StreamSVMClassifier(base.OnlineClassifier):
             self._explainer.run(request)
         else:
             kernels.run_rows(self._state, request)
+
+    # Refits ------------------------------------------------------------------------------------------------------
+
+    @property
+    def refits(self) -> list[dict[str, Any]]:
+        """The last 100 refits, as `RefitClassifier.refits` has them; none without `refit`."""
+        found: list[dict[str, Any]] = [] if self._refitter is None else self._refitter.refits
+        return found
+
+    def refit_totals(self) -> dict[str, Any] | None:
+        """Number of refits by outcome, their seconds, and their models' share of the vote; None without `refit`."""
+        found: dict[str, Any] | None = None if self._refitter is None else self._refitter.refit_totals()
+        return found
+
+    def refit_now(self) -> None:
+        """Begin a refit after the next labelled event, or the next multiple of 64 of them.
+
+        Raises
+        ------
+        ValueError
+            Without `refit`.
+        """
+        if self._refitter is None:
+            raise ValueError("there are no refits: make the classifier with `refit`")
+        self._refitter.refit()
+
+    @property
+    def _decider(self) -> DecidingClassifier | None:
+        return None if self._parts is None else self._parts.decider
+
+    @property
+    def _refitter(self) -> Any:
+        return None if self._parts is None else self._parts.refitter
+
+    # Saving ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        if self._parts is None:
+            return super().state()
+        header, arrays = state_of(self._parts.top)
+        return {"class": type(self).__name__, "parts": header}, arrays
+
+    @classmethod
+    def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        if "parts" not in header:
+            self = super()._from_state(header, arrays)
+            if self.is_composed:
+                raise ArchiveError("a classifier with `refit` or costs, whose parts are missing")
+            return self
+        parts = Parts(model_from(header["parts"], arrays))
+        if type(parts.learner) is not cls or parts.learner.is_composed:
+            raise ArchiveError(f"refits and costs around a {type(parts.learner).__name__}, not a {cls.__name__}")
+        self = object.__new__(cls)
+        self.__dict__.update(parts.params())
+        self._hold(parts)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._parts is None:
+            return super().__getstate__()
+        # Methods of parts are no part of what is copied: the copy has methods of its own parts.
+        return {**self._get_params(), "_parts": self._parts.top}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_parts" not in state:
+            super().__setstate__(state)
+            return
+        self.__dict__.update({name: value for name, value in state.items() if name != "_parts"})
+        self._hold(Parts(state["_parts"]))
 
     # What it knows -----------------------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ class Packer:
     """
 
     def __init__(self, model: OnlineClassifier, more: Mapping[str, Any] | None = None) -> None:
-        if not isinstance(model, OnlineClassifier):
+        if not isinstance(model, OnlineClassifier) or model.is_composed:
             raise TypeError(
                 "the model of each key must be a CPMClassifier, BSGDClassifier or StreamSVMClassifier without `refit`, "
                 f"`cost` and `abstain`, got {type(model).__name__}"

@@ -165,10 +165,12 @@ class Parent:
 
     def __init__(self, model: Any, learns: bool) -> None:
         # What labels came last says nothing of the next event of a key.
-        self.model = model._without_order() if isinstance(model, StreamSVMClassifier) and not learns else model
+        is_plain = isinstance(model, OnlineClassifier) and not model.is_composed
+        is_ordered = isinstance(model, StreamSVMClassifier) and is_plain and not learns
+        self.model = model._without_order() if is_ordered else model
         self.learns = learns
         # One that stays as it is must take no note of what it predicts.
-        self._peeks = not learns and not isinstance(model, OnlineClassifier) and hasattr(model, "peek_proba_many")
+        self._peeks = not learns and not is_plain and hasattr(model, "peek_proba_many")
 
     def proba(self, x: dict[Any, Any]) -> Mapping[Any, float]:
         """Its probabilities by label.

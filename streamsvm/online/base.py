@@ -99,6 +99,11 @@ class OnlineClassifier(
         return True
 
     @property
+    def is_composed(self) -> bool:
+        """Whether it has refits or costs: then its parts learn, and it has no memory of its own."""
+        return False
+
+    @property
     def memory_size(self) -> int:
         """How many numbers it has to remember of the moment at which an event was predicted, to learn it late."""
         return 0
@@ -423,7 +428,7 @@ class OnlineClassifier(
 
     # One event ---------------------------------------------------------------------------------------------------
 
-    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
+    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0, time: Any = None) -> None:
         """Learn one event.
 
         Parameters
@@ -434,6 +439,8 @@ class OnlineClassifier(
             The label, of any hashable type.
         w
             How much the event weighs, 0 or more; at 0 it is left out.
+        time
+            Its event time in seconds or as a datetime, for learners that use it.
 
         Raises
         ------
@@ -640,7 +647,7 @@ class OnlineClassifier(
     # Many events -------------------------------------------------------------------------------------------------
 
     @locked
-    def learn_many(self, X: Any, y: Any, w: Any = None) -> None:
+    def learn_many(self, X: Any, y: Any, w: Any = None, times: Any = None) -> None:
         """Learn rows one after another, exactly as a loop of `learn_one` does.
 
         Parameters
@@ -652,6 +659,8 @@ class OnlineClassifier(
             n labels.
         w
             n weights, one for all rows, or None for 1.
+        times
+            n event times, for learners that use them.
 
         Raises
         ------
@@ -755,7 +764,7 @@ class OnlineClassifier(
         y
             n labels; where None or NaN the row is only predicted.
         times
-            n event times, for learners that use them; this one does not.
+            n event times, for learners that use them.
         w
             n weights, one for all rows, or None for 1.
         proba
@@ -814,7 +823,7 @@ class OnlineClassifier(
         proba
             Whether to return the probabilities too.
         times
-            n event times, for learners that use them; this one does not.
+            n event times, for learners that use them.
         memories, apart
             Where labels come late, an event is one row where it is predicted and another where it is learned. Both
             have a row of `memory_size` numbers of `memories`, left there by the prediction and wanted back for

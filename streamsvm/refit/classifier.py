@@ -147,10 +147,10 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         timeout: float | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(learner, OnlineClassifier):
+        if not isinstance(learner, OnlineClassifier) or learner.is_composed:
             raise TypeError(
-                f"`learner` must be a StreamSVMClassifier, CPMClassifier or BSGDClassifier of this package, got "
-                f"{learner!r}"
+                "`learner` must be a StreamSVMClassifier without `refit` and costs, a CPMClassifier or a "
+                f"BSGDClassifier, got {learner!r}"
             )
         self._solver = solver_of(solver)
         if window is not None and not isinstance(window, Window):
@@ -1043,6 +1043,8 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         parts = archive.parts_of(arrays)
         model = learner_from_state(header["learner"], parts.pop("learner"))
+        if not isinstance(model, OnlineClassifier) or model.is_composed:
+            raise ArchiveError("refits around a classifier that has refits or costs already")
         params = dict(header["params"])
         learner = type(model)(**{name: decode_param(value) for name, value in params.pop("learner").items()})
         params["solver"] = archive.decode_solver(params["solver"])

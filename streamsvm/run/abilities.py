@@ -112,8 +112,8 @@ class Refitting(Protocol):
     def refits(self) -> Sequence[dict[str, Any]]:
         """The last ones."""
 
-    def refit_totals(self) -> dict[str, Any]:
-        """How many there were by outcome, their seconds, and the share of the vote that their models have."""
+    def refit_totals(self) -> dict[str, Any] | None:
+        """How many by outcome, their seconds, and the share of the vote of their models; None without refits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,10 @@ class Refits:
 
     @classmethod
     def of(cls, model: object) -> Refits | None:
-        """Those of a model; None where it has none by its kind."""
-        return cls(model.refits, **model.refit_totals()) if isinstance(model, Refitting) else None
+        """Those of a model; None where it makes none."""
+        if not isinstance(model, Refitting) or (totals := model.refit_totals()) is None:
+            return None
+        return cls(model.refits, **totals)
 
     @property
     def count(self) -> int:

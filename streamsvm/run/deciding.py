@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.costs import Costs
-from streamsvm.decide.deciding import DecidingClassifier
+from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.sets import LabelSets
@@ -35,7 +35,7 @@ class RunDecisions(Decisions):
     """
 
     def __init__(self, wanted: Wanted, model: Any) -> None:
-        if wanted.needs_probabilities and isinstance(model, DecidingClassifier):
+        if wanted.needs_probabilities and decider_of(model) is not None:
             raise SetupError(
                 "the model decides by costs already, so that its predictions are not what sets, decisions and alarms "
                 "go by: leave out its parameters cost, class_weight and abstain for --cost, --class-weight, --abstain"

@@ -334,9 +334,10 @@ class Marks:
 
 
 def _name(report: Report, model: Any) -> str:
-    """That of the learner, also where refits stand around it."""
-    inner = getattr(model, "model", None) if report.refits is not None else None
-    return report.model.rpartition(".")[2] if inner is None else f"{type(inner).__name__} with refits"
+    """The name of the learner, and whether it has refits."""
+    if report.refits is None:
+        return report.model.rpartition(".")[2]
+    return f"{type(getattr(model, 'model', model)).__name__} with refits"
 
 
 def _n_classes(metrics: Metrics) -> int:

@@ -1,0 +1,96 @@
+"""The parts of a classifier that has refits or costs, and which of them answers what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from streamsvm.decide.deciding import DecidingClassifier
+from streamsvm.models.saved import public
+
+# Methods and properties by the part that answers them. A classifier without parts never looks here.
+_BY_TOP = ("learn_one", "learn_many", "predict_one", "predict_many", "test_then_train")
+_BY_VOTE = (
+    *("predict_proba_one", "predict_proba_many", "predict_set_one", "predict_set_many", "peek_proba_many"),
+    *("label_sets", "explain_one", "moment", "spreads", "leaders", "nearest", "autocorrelation_effect"),
+    *("keep_categories", "check_names", "_probabilities"),
+)
+_BY_LEARNER = ("memory_bytes", "feature_of")
+_PROPERTIES = {
+    "top": ("classes_", "notices"),
+    "vote": ("n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
+    "learner": ("autocorrelation_trust", "names_by_column", "tells_reasons"),
+}
+
+
+class Parts:
+    """The parts of a classifier that has refits or costs: `top` is around `vote`, and `vote` around `learner`.
+
+    Parameters
+    ----------
+    top
+        A `RefitClassifier`, or a `DecidingClassifier` around one or around the learner.
+    """
+
+    def __init__(self, top: Any) -> None:
+        self.top = top
+        self.decider: DecidingClassifier | None = top if isinstance(top, DecidingClassifier) else None
+        self.vote: Any = top if self.decider is None else self.decider.model
+        self.refitter: Any = self.vote if hasattr(self.vote, "solver") else None
+
+    @classmethod
+    def around(cls, learner: Any, refit: Any, costs: tuple[Any, Any, Any]) -> Parts:
+        """The parts for the parameters `refit`, and `cost`, `class_weight` and `abstain`."""
+        found = learner
+        if refit is not None:
+            params = refit if isinstance(refit, dict) else {"solver": refit}
+            found = public("RefitClassifier")(learner, **params)
+        return cls(DecidingClassifier(found, *costs) if any(cost is not None for cost in costs) else found)
+
+    @property
+    def learner(self) -> Any:
+        """The learner that runs."""
+        return self.vote if self.refitter is None else self.refitter.model
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """The methods of the whole, by name."""
+        by_name = {_BY_TOP: self.top, _BY_VOTE: self.vote, _BY_LEARNER: self.learner}
+        found = {name: getattr(part, name) for names, part in by_name.items() for name in names}
+        return found | {"run_batch": self.vote.run_batch if self.decider is None else self.decider.decide_batch}
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of the whole: those of the learner, and those of the parts that differ from their defaults."""
+        found: dict[str, Any] = dict(self.learner._get_params())
+        if self.decider is not None:
+            found |= {name: getattr(self.decider, name) for name in ("cost", "class_weight", "abstain")}
+        if self.refitter is not None:
+            plain = type(self.refitter)(self.refitter.learner)._get_params()
+            own = {name: value for name, value in self.refitter._get_params().items() if name != "learner"}
+            changed = {name: value for name, value in own.items() if value != plain[name]} | {"solver": own["solver"]}
+            found["refit"] = changed if len(changed) > 1 else own["solver"]
+        return found
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def with_parts(cls: _Class) -> _Class:
+    """Have the properties of a class ask the part they belong to, where an object has parts."""
+    for part, names in _PROPERTIES.items():
+        for name in names:
+            own = next(vars(kind)[name] for kind in cls.__mro__ if name in vars(kind))
+            setattr(cls, name, _asking(own, part, name))
+    return cls
+
+
+def _asking(own: property, part: str, name: str) -> property:
+    def get(self: Any) -> Any:
+        return own.__get__(self) if self._parts is None else getattr(getattr(self._parts, part), name)
+
+    def put(self: Any, value: Any) -> None:
+        if self._parts is None:
+            own.__set__(self, value)
+        else:
+            setattr(getattr(self._parts, part), name, value)
+
+    return property(get, None if own.fset is None else put, doc=own.__doc__)

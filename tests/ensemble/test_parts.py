@@ -1,0 +1,214 @@
+"""`StreamSVMClassifier` with refits and costs: one class, which answers as its parts do."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streamsvm
+from streamsvm import DecidingClassifier, DelayedClassifier, KeyedClassifier, RefitClassifier, StreamSVMClassifier
+from streamsvm.delayed.models import is_own
+from streamsvm.models import ArchiveError
+from streamsvm.refit import Every, Latest, OnDemand
+from streamsvm.run.abilities import Refits
+from tests.learners import dicts, ring
+
+REFIT = {"solver": "newton", "trigger": Every(100), "delay": 64, "window": Latest(100)}
+COSTS = {"cost": {True: {False: 9.0}}, "class_weight": "balanced", "abstain": 0.8}
+SETTINGS = {"refits": {"refit": REFIT}, "costs": COSTS, "both": {"refit": REFIT} | COSTS}
+X, Y = ring(300)
+ROWS = dicts(X)
+
+
+def blend(**settings):
+    return StreamSVMClassifier("low", budget=10, **settings)
+
+
+def by_hand(**settings):
+    """The parts without the class around them."""
+    model = blend()
+    if "refit" in settings:
+        model = RefitClassifier(model, **settings["refit"])
+    costs = {name: value for name, value in settings.items() if name != "refit"}
+    return DecidingClassifier(model, **costs) if costs else model
+
+
+@pytest.fixture(params=SETTINGS)
+def settings(request):
+    return SETTINGS[request.param]
+
+
+@pytest.fixture
+def learned(settings):
+    model = blend(**settings)
+    model.learn_many(X, Y)
+    return model
+
+
+def test_it_answers_as_its_parts(settings):
+    model, parts = blend(**settings), by_hand(**settings)
+    for x, y in zip(ROWS[:180], Y[:180].tolist(), strict=True):
+        assert model.predict_one(x) == parts.predict_one(x)
+        assert model.predict_proba_one(x) == parts.predict_proba_one(x)
+        model.learn_one(x, y)
+        parts.learn_one(x, y)
+    for one in (model, parts):
+        one.learn_many(X[180:200], Y[180:200])
+    assert model.predict_many(X).tolist() == parts.predict_many(X).tolist()
+    assert model.predict_proba_many(X).tolist() == parts.predict_proba_many(X).tolist()
+    assert model.test_then_train(X[200:], Y[200:]).tolist() == parts.test_then_train(X[200:], Y[200:]).tolist()
+    assert model.n_events_learned == 300
+
+
+def test_batches_answer_as_rows(settings):
+    batched, rowwise = blend(**settings), blend(**settings)
+    codes, scores, proba = batched.run_batch(X, Y.tolist(), proba=True)
+    predicted, expected = rowwise.test_then_train(X, Y, proba=True)
+    answers = np.array([*batched.classes_, None], object)
+    assert answers[codes].tolist() == predicted.tolist()
+    assert proba.tolist() == expected.tolist()
+    known = codes >= 0
+    assert scores[known].tolist() == proba[known, codes[known]].tolist()
+    assert np.isnan(scores[~known]).all()
+
+
+def test_it_is_one_class_that_knows_what_it_knows_without(learned):
+    assert type(learned) is StreamSVMClassifier
+    assert learned.classes_ == [*dict.fromkeys(Y.tolist())]
+    x = ROWS[0]
+    assert learned.explain_one(x).label == max(learned.predict_proba_one(x).items(), key=lambda item: item[1])[0]
+    assert learned.relevance.keys() == {0, 1}
+    assert learned.predict_set_one(x, coverage=0.9) <= {True, False}
+    predicted, shares, members = learned.test_then_train(X, Y, proba=True, coverage=0.9)
+    assert len(predicted) == len(shares) == len(members) == len(X)
+    before = learned.moment()
+    learned.learn_many(X + 9.0, Y)
+    assert learned.changes(before)
+    assert learned.nearest(x, n=2)
+    assert learned.memory_bytes() > 30_000
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        copy.deepcopy,
+        copy.copy,
+        lambda model: pickle.loads(pickle.dumps(model)),
+        lambda model: model.clone(include_attributes=True),
+        lambda model: StreamSVMClassifier.from_state(*model.state()),
+    ],
+    ids=["deepcopy", "copy", "pickle", "clone", "state"],
+)
+def test_copies_go_on_alike_and_share_nothing(again, settings, learned):
+    twin = again(learned)
+    assert type(twin) is StreamSVMClassifier
+    assert twin._get_params() == learned._get_params()
+    before = learned.predict_proba_many(X).tolist()
+    found = twin.test_then_train(X, ~Y).tolist()
+    assert learned.predict_proba_many(X).tolist() == before
+    assert found == learned.test_then_train(X, ~Y).tolist()
+
+
+def test_a_saved_one_is_loaded(settings, learned, tmp_path):
+    learned.save(tmp_path / "model")
+    for found in (streamsvm.load(tmp_path / "model"), StreamSVMClassifier.load(tmp_path / "model")):
+        assert found._get_params() == learned._get_params()
+        assert found.predict_many(X).tolist() == learned.predict_many(X).tolist()
+
+
+def test_parameters_survive(settings):
+    model = blend(**settings)
+    for name, value in settings.items():
+        assert getattr(model.clone(), name) == value
+        assert f"{name}=" in repr(model)
+    assert model.clone().classes_ == []
+
+
+def test_settings_change_while_it_runs(learned):
+    learned.mutate({"budget": 3})
+    assert learned.budget == learned.clone().budget == 3
+    assert len(learned.nearest(ROWS[0], n=100)) <= 3
+    with pytest.raises(ValueError, match="'cost'"):
+        learned.mutate({"cost": None})
+
+
+@pytest.mark.parametrize("refit", ["newton", {"solver": "bcd", "trigger": Every(300)}, {"trigger": Every(300)}])
+def test_refit_takes_a_solver_or_parameters(refit):
+    model = blend(refit=refit)
+    assert model.refit == refit
+    assert model.refits == []
+
+
+def test_refits_are_asked_for_and_listed():
+    model = blend(refit=REFIT | {"trigger": OnDemand()})
+    model.learn_many(X[:150], Y[:150])
+    model.refit_now()
+    model.learn_many(X[150:], Y[150:])
+    assert [refit["event"] for refit in model.refits] == [151]
+    assert model.refit_totals()["outcomes"] == {"votes": 1}
+    plain = blend()
+    assert (plain.refits, plain.refit_totals(), Refits.of(plain)) == ([], None, None)
+    with pytest.raises(ValueError, match="`refit`"):
+        plain.refit_now()
+
+
+def test_refits_are_not_made_twice():
+    with pytest.raises(TypeError, match="without `refit`"):
+        RefitClassifier(blend(refit="newton"))
+    with pytest.raises(TypeError, match="without `refit`"):
+        KeyedClassifier(blend(**COSTS))
+
+
+def test_labels_may_come_later(settings):
+    late = DelayedClassifier(blend(**settings))
+    assert is_own(late.model)
+    for i, (x, y) in enumerate(zip(ROWS, Y.tolist(), strict=True)):
+        late.predict_one(x, key=i)
+        if i >= 10:
+            late.learn_one(i - 10, y)
+    assert late.model.n_events_learned == len(X) - 10
+
+
+def test_an_archive_of_parts_around_something_else_is_refused():
+    header, arrays = DecidingClassifier(streamsvm.CPMClassifier()).state()
+    arrays = {f"model.{name}": array for name, array in arrays.items()}
+    with pytest.raises(ArchiveError, match="around a CPMClassifier"):
+        StreamSVMClassifier.from_state({"class": "StreamSVMClassifier", "parts": header}, arrays)
+
+
+SCRIPT = """
+from streamsvm import StreamSVMClassifier, load
+
+model = StreamSVMClassifier(refit="trees", cost={"fraud": {"fine": 10.0}})
+model.learn_one({"a": 1.0}, "fine", time=0.0)
+print(model.predict_one({"a": 1.0}), model.explain_one({"a": 1.0}), model.refits, model.relevance["a"])
+saved = load("model")
+print(saved.predict_one({"a": 1.0}), saved.classes_)
+"""
+WRONG = """
+model.predict_won({"a": 1.0})
+saved.lern_one({"a": 1.0}, "fine")
+StreamSVMClassifier(effort="hihg")
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT + WRONG)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", tmp_path / "script.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    lines = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert all(mistake in done.stdout for mistake in ("predict_won", "lern_one", "hihg")), done.stdout
+    first = SCRIPT.count("\n") + 2
+    assert {int(line.split(":")[1]) for line in lines} == {first, first + 1, first + 2}, done.stdout
