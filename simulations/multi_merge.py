@@ -60,7 +60,6 @@ def _cycles(_):
 @kernel
 def run_timed(state, values, columns, indptr, labels):
     """Learn all rows; returns the cycles spent in all, and in keeping the budget."""
-    values, columns, indptr = rows.borrow(values), rows.borrow(columns), rows.borrow(indptr)
     start, merging = _cycles(), 0
     for i in range(indptr.size - 1):
         m = rows.load(state.rows, values, columns, indptr[i], indptr[i + 1], False)

@@ -35,7 +35,7 @@ Case = Callable[[bytes], bytes]
 
 LEARNERS: dict[str, Callable[[], OnlineClassifier]] = {
     "polytope": lambda: streamsvm.CPMClassifier(n_faces=2, average=5, scaling="rank", scaling_window=8),
-    "budgeted": lambda: streamsvm.BSGDClassifier(budget=10, average=5, maintenance="project"),
+    "budgeted": lambda: streamsvm.BSGDClassifier(budget=10, average=5),
     "blend": lambda: streamsvm.StreamSVMClassifier(effort="low", budget=5),
 }
 
@@ -323,7 +323,6 @@ def test_headers_that_do_not_fit_their_arrays_are_refused(saved, case):
     [
         ("budgeted", {"budget": 1_000_000}),
         ("budgeted", {"budget": 10**30}),
-        ("budgeted", {"maintenance": "project", "budget": 500_000}),
         ("budgeted", {"heads": {"tuple": [{"tuple": ["log", {"float": "0x1p-3"}]}] * 10_000}}),
         ("budgeted", {"heads": {"tuple": [1, 2]}}),
         ("blend", {"budget": 100_000}),

@@ -160,7 +160,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "absorb at 0.95": {"absorb": 0.95},
     "M = 3": {"merges": 3},
     "M = 5": {"merges": 5},
-    "remove": {"maintenance": "remove"},
     "step 0.1": {"learning_rate": 0.1},
     "step 1": {"learning_rate": 1.0},
     "log loss": {"loss": "log"},

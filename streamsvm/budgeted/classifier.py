@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from streamsvm.online.explainer import Explainer
 
 LOSSES = {"hinge": losses.HINGE, "log": losses.LOG}
-MAINTENANCES = tuple(maintenance.ENTRIES)
 SEARCHES = {"table": maintenance.LOOKUP, "golden": maintenance.GOLDEN}
 METRICS = ("fixed", "learned")
 # Kernel values are within .01 where gamma times square norms in single precision are no more than this.
@@ -90,12 +89,9 @@ class BSGDClassifier(base.OnlineClassifier):
     absorb
         An event whose kernel value with the nearest support vector is larger than this changes that one's coefficients
         instead of joining; 1 for never.
-    maintenance
-        `"merge"`: one after another (the paper's MM-BSGD), `"merge-at-once"` (MM-GD), or the baselines `"remove"` the
-        smallest, and `"project"` it onto the others, which takes O(budget^3).
     merges
-        How many are merged into one, 2 to 11. More are cheaper, and lose more. Only support vectors whose coefficients
-        point the same way are merged; where the smallest has none such, it is removed.
+        How many support vectors are merged into one, one after another, 2 to 11. More are cheaper, and lose more. Only
+        those whose coefficients point the same way are merged; where the smallest has none such, it is removed.
     search
         How the point on the line between two support vectors is found: `"table"`, precomputed, or `"golden"`, exact and
         slower.
@@ -177,7 +173,6 @@ class BSGDClassifier(base.OnlineClassifier):
         metric: str = "learned",
         metric_rate: float = 0.05,
         absorb: float = 0.9,
-        maintenance: str = "merge",
         merges: int = 2,
         search: str = "table",
         scaling: str = "standard",
@@ -205,7 +200,6 @@ class BSGDClassifier(base.OnlineClassifier):
         check_choice("metric", metric, METRICS)
         check_number("metric_rate", metric_rate, 1e-6, 1.0)
         check_number("absorb", absorb, 0.0, 1.0)
-        check_choice("maintenance", maintenance, MAINTENANCES)
         check_number("merges", merges, 2, expansion.MOST_MERGES, whole=True)
         check_choice("search", search, tuple(SEARCHES))
         check_choice("scaling", scaling, SCALINGS)
@@ -226,7 +220,6 @@ class BSGDClassifier(base.OnlineClassifier):
         self.metric = metric
         self.metric_rate = metric_rate
         self.absorb = absorb
-        self.maintenance = maintenance
         self.merges = merges
         self.search = search
         self.scaling = scaling
@@ -244,8 +237,8 @@ class BSGDClassifier(base.OnlineClassifier):
         yield {"budget": 20, "absorb": 0.95, "loss": "log", "learning_rate": 0.1}
         yield {"budget": 10, "average": 100, "scaling": "rank", "class_weight": "balanced", "bias": True}
         yield {"budget": 15, "heads": (("hinge", 0.1), ("hinge", 1.0), ("log", 0.1)), "average": 10}
-        yield {"budget": 10, "learning_rate": None, "maintenance": "merge-at-once", "merges": 5, "scaling": "decayed"}
-        yield {"budget": 10, "gamma": 0.1, "maintenance": "project", "absorb": 1.0}
+        yield {"budget": 10, "learning_rate": None, "merges": 5, "scaling": "decayed"}
+        yield {"budget": 10, "gamma": 0.1, "absorb": 1.0}
 
     # Memory ------------------------------------------------------------------------------------------------------
 
@@ -276,8 +269,6 @@ class BSGDClassifier(base.OnlineClassifier):
             "mean_heads": len(heads) if self.average else 0,
             "work": 4,
             "merged": expansion.MOST_MERGES if is_full else 0,
-            "mixes": 3,
-            "solved": slots if self.maintenance == "project" else 0,
         }
         state = State(
             expansion.BSGD,
@@ -285,7 +276,7 @@ class BSGDClassifier(base.OnlineClassifier):
             parts={"rows": own, "calibration": calibration.of_sampled(n_classes)},
         )
         state.lend(table=merging.table())
-        maintain = maintenance.ENTRIES[self.maintenance]
+        maintain = maintenance.ENTRIES["maintain"]
         prepare([maintain])
         state.maintain = maintain.compile().address
         state.heads.weight[:] = 1.0 / len(heads)
@@ -301,7 +292,7 @@ class BSGDClassifier(base.OnlineClassifier):
 
     def _fit_settings(self, state: State) -> None:
         state.budget = self.budget
-        maintain = maintenance.ENTRIES[self.maintenance].compile()
+        maintain = maintenance.ENTRIES["maintain"].compile()
         while state.n_vectors > self.budget:
             maintain.ctypes(state.address)
 

@@ -35,7 +35,7 @@ from streamsvm.core.simd import (
     times_plus,
     u,
 )
-from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, f64, i64, records, u64
+from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, i64, records, u64
 from streamsvm.features.scaler import MOST_EVENTS, ROWS, in_hand
 from streamsvm.online.calibration import CALIBRATION
 
@@ -139,11 +139,6 @@ BSGD = Declaration(
         "pairs": Array(("weight_rows",), "the event's values in float32; for index 0 its square norm", f32),
         "weighted": Array(("weight_rows",), "the same times relevance; for index 0 the weighted square norm", f32),
         "chosen": Array(("merged",), "the vectors to be merged, the first the smallest", i64),
-        "far": Array(("merged", "merged"), "their distances", f64),
-        "near": Array(("merged", "merged"), "the products of their coefficients", f64),
-        "mix": Array(("mixes", "merged"), "their shares in what they become, a trial, and their kernel values with it"),
-        "system": Array(("solved", "solved"), "the kernel values between the vectors, factored, to project one"),
-        "solution": Array(("solved",), "what that gives each"),
         "table": Array(("grid", "grid"), "where merging loses least: see `merging`", f32, lent=True),
     },
 )

@@ -37,7 +37,7 @@ from streamsvm.core.simd import u
 from streamsvm.core.state import f32
 from streamsvm.features.scaler import PREDICT, PROBA, follow, in_hand, is_followed, load, observe_in_hand, single_event
 from streamsvm.online.calibration import allow_for_noise, find_softmax, is_sampled, learn_noise, learn_softmax
-from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
 from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
 
 __all__ = ["BSGD", "event", "open_classes", "run_member", "run_rows"]
@@ -355,13 +355,10 @@ def run_member(address, block_address, i, at_hand):
     """Score the rows of a block as its i-th member, and learn those with a label."""
     state, block = bsgd_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
-    scored = at_hand > 0 and member.dormant == 0.0
     for k in range(block.n_rows):
         row = block.rows[k]
-        if not takes_part(block, i, row.label >= 0, row.seen):
-            continue
         m = hand_over(block, k, member.way, rows)
-        if not scored:
+        if at_hand == 0:
             evaluate(state, m, False)
             keep_scores(block, k, i, state.scores)
         if row.label >= 0:

@@ -1,7 +1,6 @@
 """Budget maintenance: one or several support vectors fewer, so that the scores change least.
 
-Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018; removal and
-projection: Wang, Crammer, Vucetic, "Breaking the curse of kernelization", JMLR 13, 2012.
+Qaadan and Glasmachers, "Multi-merge budget maintenance for stochastic gradient descent SVM training", 2018.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from streamsvm.budgeted.sparse_coefs import (
 )
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import inlined, kernel
-from streamsvm.core.math import ONE, ZERO, exp32
+from streamsvm.core.math import ONE, ZERO
 from streamsvm.core.merging import degradation, golden_section, look_up, near_loss, ratio_of, refine
 from streamsvm.core.simd import LANES, lanes, lanes_at, put_lanes, times_plus, u
 from streamsvm.core.state import f32
@@ -45,44 +44,15 @@ LOOKUP, GOLDEN = 0, 1
 LOOSE, TINY = 1.6, 1e-4
 
 
-def maintain_by_merging(address):
-    """Merge the smallest vector with others, one after another (MM-BSGD); each way is compiled apart."""
+def maintain(address):
+    """Merge the smallest vector with others, one after another (MM-BSGD); where nothing fits it is removed."""
     state = bsgd_at(address)
-    n_chosen = choose_or_remove(state)
-    if n_chosen > 1:
-        merge_in_turn(state, n_chosen)
-
-
-def maintain_by_merging_at_once(address):
-    """Merge the smallest vector with others into the best point for all (MM-GD)."""
-    state = bsgd_at(address)
-    n_chosen = choose_or_remove(state)
-    if n_chosen > 1:
-        merge_at_once(state, n_chosen)
-
-
-def maintain_by_removing(address):
-    """Remove the smallest vector."""
-    state = bsgd_at(address)
-    remove(state, find_smallest(state))
-
-
-def maintain_by_projecting(address):
-    """Project the smallest vector onto the others."""
-    state = bsgd_at(address)
-    smallest = find_smallest(state)
-    project(state, smallest)
-    remove(state, smallest)
-
-
-@kernel
-def choose_or_remove(state):
-    """Choose what to merge with the smallest vector; where nothing fits it is removed."""
     smallest = find_smallest(state)
     n_chosen = choose(state, smallest)
     if n_chosen == 1:
         remove(state, smallest)
-    return n_chosen
+    else:
+        merge_in_turn(state, n_chosen)
 
 
 @inlined
@@ -263,102 +233,6 @@ def join_rows(state, coefs, a, b, keep_a, keep_b):
             coefs[u(c), u(a)] = keep_a * coefs[u(c), u(a)] + keep_b * coefs[u(c), u(b)]
 
 
-@kernel
-def merge_at_once(state, count):
-    """Merge the chosen vectors v_p into z = sum_p w_p v_p by the fixed point of the gradient.
-
-    z keeps sum_p k(v_p, z) A_p, whose square norm is largest where w_p is proportional to k(v_p, z) A_p . sum_q
-    k(v_q, z) A_q. All that needs are the distances and products of the chosen, D and G: the square distance of z to
-    v_p is sum_q w_q D_pq - 1/2 sum_qr w_q w_r D_qr.
-    """
-    chosen, weights = state.chosen, state.mix[0]
-    compare_chosen(state, count)
-    find_mix(state, count)
-    kernels = state.mix[2]
-    kept_at(state, weights, count)
-    sum_of = weights[0]
-    a = chosen[0]
-    join(state, a, a, 1.0, kernels[0], 0.0)
-    for p in range(1, count):
-        # The first p are together as a share of their own; b joins them with its part of the whole.
-        sum_of += weights[p]
-        part = 1.0 - weights[p] / sum_of if sum_of > 0.0 else 1.0
-        join(state, a, chosen[p], part, 1.0, kernels[p])
-    drop(state, count)
-
-
-@kernel
-def compare_chosen(state, count):
-    """The distances between the chosen vectors, and the products of their coefficients."""
-    chosen, far, near = state.chosen, state.far, state.near
-    for p in range(count):
-        far[p, p] = 0.0
-        near[p, p] = product(state, chosen[p], chosen[p])
-        for q in range(p):
-            far[p, q] = far[q, p] = -log_kernel_between(state, chosen[p], chosen[q])
-            near[p, q] = near[q, p] = product(state, chosen[p], chosen[q])
-
-
-@kernel
-def find_mix(state, count):
-    """The shares of the chosen vectors in what they become."""
-    near, weights, trial, kernels = state.near, state.mix[0], state.mix[1], state.mix[2]
-    total = 0.0
-    for p in range(count):
-        trial[p] = math.sqrt(near[p, p])
-        total += trial[p]
-    for p in range(count):
-        trial[p] = trial[p] / total if total > 0.0 else 1.0 / count
-    best = -1.0
-    # From the mean, or from the best of the vectors themselves where these are so far apart that the mean is near none.
-    for start in range(-1, count):
-        if start >= 0:
-            for p in range(count):
-                trial[p] = 1.0 if p == start else 0.0
-        value = kept_at(state, trial, count)
-        if value > best:
-            best = value
-            for p in range(count):
-                weights[p] = trial[p]
-    kept_at(state, weights, count)
-    for _ in range(50):
-        total = 0.0
-        for p in range(count):
-            trial[p] = 0.0
-            for q in range(count):
-                trial[p] += near[p, q] * kernels[q]
-            trial[p] *= kernels[p]
-            total += trial[p]
-        if not total > 0.0:
-            break
-        for p in range(count):
-            trial[p] /= total
-        value = kept_at(state, trial, count)
-        if not value > best * (1.0 + 1e-9):
-            break
-        best = value
-        for p in range(count):
-            weights[p] = trial[p]
-
-
-@kernel
-def kept_at(state, weights, count):
-    """The square norm kept at z, and the kernel values between z and the chosen, left in the last row of `mix`."""
-    far, near, kernels, variance = state.far, state.near, state.mix[2], 0.0
-    for p in range(count):
-        kernels[p] = 0.0
-        for q in range(count):
-            kernels[p] += weights[q] * far[p, q]
-        variance += 0.5 * weights[p] * kernels[p]
-    value = 0.0
-    for p in range(count):
-        kernels[p] = math.exp(-max(kernels[p] - variance, 0.0))
-        for q in range(p):
-            value += 2.0 * near[p, q] * kernels[p] * kernels[q]
-        value += near[p, p] * kernels[p] * kernels[p]
-    return value
-
-
 # Removal ----------------------------------------------------------------------------------------------------------
 
 
@@ -415,41 +289,4 @@ def clear_coefs(state, slot):
         empty_seat(state, e, slot)
 
 
-@kernel
-def project(state, i):
-    """Give the coefficients of vector i to the others so that least is lost: K beta = k_i by Cholesky's method."""
-    n, factor, beta, row = state.n_vectors, state.system, state.solution, state.work[2]
-    for p in range(n):
-        distances(state, take_vector(state, p), row)
-        beta[p] = exp32(-row[i])
-        for q in range(p + 1):
-            factor[p, q] = 0.0 if p == i or q == i else exp32(-row[q])
-        # Vectors that are nearly the same would make the system singular.
-        factor[p, p] = 1.0 + 1e-6
-    beta[i] = 0.0
-    for p in range(n):
-        for q in range(p + 1):
-            s = factor[p, q]
-            for o in range(q):
-                s -= factor[p, o] * factor[q, o]
-            factor[p, q] = math.sqrt(max(s, 1e-12)) if p == q else s / factor[q, q]
-    for p in range(n):
-        for o in range(p):
-            beta[p] -= factor[p, o] * beta[o]
-        beta[p] /= factor[p, p]
-    for p in range(n - 1, -1, -1):
-        for o in range(p + 1, n):
-            beta[p] -= factor[o, p] * beta[o]
-        beta[p] /= factor[p, p]
-    for b in range(n):
-        if b != i:
-            join_coefs(state, b, i, ONE, f32(beta[b]))
-            measure(state, b)
-
-
-ENTRIES = {
-    "merge": Entry(maintain_by_merging, (types.int64,)),
-    "merge-at-once": Entry(maintain_by_merging_at_once, (types.int64,)),
-    "remove": Entry(maintain_by_removing, (types.int64,)),
-    "project": Entry(maintain_by_projecting, (types.int64,)),
-}
+ENTRIES = {"maintain": Entry(maintain, (types.int64,))}

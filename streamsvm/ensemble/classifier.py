@@ -94,9 +94,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
     (None, NaN, or an absent name) contribute nothing. Infinite values are refused. Kernel members see the first 2,048
     columns, linear ones all.
 
-    A member ten points less accurate than the best becomes dormant: it has no say, and learns from one event in eight,
-    until it has come nearer, or the blend becomes less accurate than it was.
-
     Thread-safe: any number of threads may predict with one model, single events or rows, while others learn; each call
     gives what it would give by itself.
 
@@ -114,8 +111,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
     label_autocorrelation
         Whether which labels follow one another is learned, and heard where it helps. False where events come in no
         order, or labels in another than events.
-    seed
-        Settles which events dormant members learn from: all else is determined.
     max_features
         The most columns (names of numbers, and strings under a name); those that come later are ignored and counted.
     categories
@@ -158,7 +153,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         members: tuple[str, ...] | None = None,
         vote_window: float = 500.0,
         label_autocorrelation: bool = True,
-        seed: int = 0,
         max_features: int = 65_536,
         categories: tuple[Hashable, ...] | None = None,
         max_classes: int = 1_000,
@@ -176,7 +170,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         check_number("vote_window", vote_window, 1)
         if not isinstance(label_autocorrelation, bool):
             raise TypeError(f"`label_autocorrelation` must be True or False, got {label_autocorrelation!r}")
-        check_number("seed", seed, 0, 2**32 - 1, whole=True)
         check_number("max_features", max_features, 1, whole=True)
         check_number("max_classes", max_classes, 2, whole=True)
         self.effort = effort
@@ -184,7 +177,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
         self.members = members
         self.vote_window = vote_window
         self.label_autocorrelation = label_autocorrelation
-        self.seed = seed
         self.max_features = max_features
         self.max_classes = max_classes
         self.categories = base.check_categories(categories)
@@ -301,7 +293,6 @@ class StreamSVMClassifier(base.OnlineClassifier):
             "members": len(kinds),
         }
         block = State(BLOCK, sizes)
-        block.seed = self.seed
         block.members.n_heads[:] = n_heads
         block.members.first[:] = np.cumsum([0, *n_heads[:-1]])
         for member, kind, state in zip(block.members, kinds, states, strict=True):
@@ -317,13 +308,9 @@ class StreamSVMClassifier(base.OnlineClassifier):
             kind.check_restored(member)
         labels = state.autocorrelation
         within("autocorrelation.made", labels.made, 0, labels.n_learned)
-        dormant = state.block.members.view(np.ndarray)["dormant"]
-        if ((dormant != 0.0) & (dormant != 1.0)).any():
-            raise ArchiveError("members either are dormant or are not")
 
     def _refresh(self, state: State) -> None:
         for kind, member in zip(self._kinds(), _members_of(state), strict=True):
-            # One that is dormant may not have met the latest classes yet.
             if member.n_classes > state.n_classes:
                 raise ArchiveError("a member knows other classes than the blend")
             kind.refresh(member)
@@ -468,8 +455,7 @@ class StreamSVMClassifier(base.OnlineClassifier):
     # What it knows -----------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[dict[str, Any]]:
-        """All heads, the leading first: member, head, recent accuracy, weight (its share of the
-        vote), and whether it is dormant.
+        """Return all heads, the leading first: member, head, recent accuracy and weight (its share of the vote).
 
         Examples
         --------
@@ -477,26 +463,22 @@ class StreamSVMClassifier(base.OnlineClassifier):
         >>> for i in range(100):
         ...     model.learn_one({"a": float(i % 2)}, i % 2)
         >>> sorted(model.leaders()[0])
-        ['accuracy', 'dormant', 'head', 'member', 'weight']
+        ['accuracy', 'head', 'member', 'weight']
         """
         # Accuracies start from 0 and are not yet there.
         n, caution = self.n_events_learned, kernels.VOTE_CAUTION
         n_first = min(n, max(self.vote_window - caution, 0.0))
         reached = 1.0 - caution / (n_first + caution) * (1.0 - 1.0 / self.vote_window) ** (n - n_first)
-        heads = [
-            (name, head, bool(member.dormant))
-            for name, kind, member in zip(self._members(), self._kinds(), self._state.block.members, strict=True)
-            for head in kind.heads
-        ]
+        kinds = zip(self._members(), self._kinds(), strict=True)
+        heads = [(name, head) for name, kind in kinds for head in kind.heads]
         rows = [
             {
                 "member": member,
                 "head": head,
                 "accuracy": min(float(expert.accuracy) / reached, 1.0) if n else 0.0,
                 "weight": float(expert.weight),
-                "dormant": dormant,
             }
-            for (member, head, dormant), expert in zip(heads, self._state.experts, strict=True)
+            for (member, head), expert in zip(heads, self._state.experts, strict=True)
         ]
         return sorted(rows, key=lambda row: -row["weight"])
 
@@ -685,7 +667,7 @@ class _PolytopeSettings(CPMClassifier):
 
 
 class _KernelMember:
-    entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["merge"])
+    entries = (budgeted.ENTRIES["run_member"], maintenance.ENTRIES["maintain"])
     explain: str | None = "budgeted.explanations.explain_vectors"
     has_metric = True
 

@@ -64,10 +64,9 @@ def hear(state, walk):
     members = state.block.members
     for i in range(members.size):
         for h in range(members[i].first, members[i].first + members[i].n_heads):
-            is_awake = members[i].dormant == 0.0
             walk.betas[h] = experts[h].inverse_temperature
-            walk.shares[h] = experts[h].weight if is_awake and experts[h].weight > LEAST_VOTE else 0.0
-            walk.powers[h] = stack.weights[h] if is_awake and is_heard(stack) else 0.0
+            walk.shares[h] = experts[h].weight if experts[h].weight > LEAST_VOTE else 0.0
+            walk.powers[h] = stack.weights[h] if is_heard(stack) else 0.0
     if is_heard(stack):
         walk.stacked = stack.weights[experts.size]
     if is_noise_heard(noise):

@@ -16,7 +16,7 @@ from streamsvm.core.losses import FEW, LEAST_SHARE, fast_softmax_terms, scale_te
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, Part, i64
 from streamsvm.features.scaler import MOST_EVENTS, ROWS, in_hand
-from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
 from streamsvm.polytope.kernels import MOST_WEIGHT, add_faces, dot_faces
 
 # Averages are over about so many events, shares of labels that come late over so many labels.
@@ -141,14 +141,11 @@ def run_member(address, block_address, i, at_hand):
     """Score the rows of a block as its i-th member, and learn those with a label."""
     state, block = linear_at(address), block_at(block_address)
     rows, scores, member = state.rows, state.scores, block.members[i]
-    scored = at_hand > 0 and member.dormant == 0.0
     for k in range(block.n_rows):
         row = block.rows[k]
-        if not takes_part(block, i, row.label >= 0, row.seen):
-            continue
         m = hand_over(block, k, member.way, rows)
         event_rows, values = in_hand(rows)
-        if not scored:
+        if at_hand == 0:
             dot_faces(state.weights, scores.size, event_rows, values, m, scores)
             if state.n_averaged > 0:
                 average_scores(state)

@@ -15,13 +15,9 @@ these they are weighed. Differences between experts are smaller then, and what w
 it is known: accuracies are over LATE_WINDOW times as many events, and the second vote, which finds its weights by the
 scores of now, is not learned.
 
-A member far less accurate than the best becomes dormant: it does not vote, and learns from one event in DORMANT_SAMPLE.
-It wakes when it has come nearer, or when the blend is wrong more often than it was.
-
 What an event looks like to the members follows from the events before it, and what a member learns from it does not
 depend on the others, nor on the votes. So rows go through in blocks: all are scaled, then each member runs over the
-block, then the votes are taken. Who is dormant changes only between blocks, after every BLOCK events learned. A member
-is called by the address of its `run_member`, whatever its kind.
+block, then the votes are taken. A member is called by the address of its `run_member`, whatever its kind.
 """
 
 from __future__ import annotations
@@ -71,7 +67,7 @@ from streamsvm.features.scaler import (
 )
 from streamsvm.online.calibration import CALIBRATION, allow_for_noise, learn_noise
 from streamsvm.online.minibatch import BLOCK as BLOCK_OF_ROWS
-from streamsvm.online.minibatch import keep_pairs, takes_part
+from streamsvm.online.minibatch import keep_pairs
 from streamsvm.online.requests import REQUEST, answer, late_at
 
 VOTE_INVERSE_TEMPERATURE = 100.0
@@ -86,16 +82,8 @@ FORGOTTEN = 0.02
 LATE_WINDOW = 20.0
 # Experts with less than this share of the vote are not heard.
 LEAST_VOTE = 1e-4
-# Drift is looked for, and a block ends, when the number of events learned is a multiple of this.
+# The most rows of a block. How even the classes are is measured once for so many events learned.
 BLOCK = 32
-# A member becomes dormant when its best head is less accurate than the best of all by the first gap, and wakes when by
-# less than the second. This is looked at every so many events (of whole blocks), not among the first, nor soon after a
-# drift woke it.
-DORMANT_GAP, WAKING_GAP, DORMANT_CHECK, AWAKE_LEAST = 0.10, 0.08, 256, 1024
-# The accuracies of a dormant member move by so many times more.
-DORMANT_RATE = 3.0
-# There is drift where the accuracy of late is below the longer one by so many standard deviations.
-NOW_RATE, LONG_RATE, DRIFT = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 LEAST_LOG = math.log(LEAST_BY_HEAD)
 # Where classes are many, those are voted on that an expert gives so much.
 LEAST_NAMED = LEAST_BY_HEAD / 4.0
@@ -142,8 +130,6 @@ BLEND = Declaration(
         ),
         "rare_weight": Number("what log loss has to say by it", start=RARE_WEIGHT),
         "rarity": Number("how far classes are from even", saved=True, within=(0.0, MOST_RARITY)),
-        "right_now": Number("the share of right predictions of late", saved=True, within=_SHARE),
-        "right_long": Number("the same over longer", saved=True, within=_SHARE),
         "experts": records(
             ("experts",),
             "the heads of all members",
@@ -247,7 +233,7 @@ def observe_event(state, values, columns, start, end, shared):
 
 @kernel
 def find_proba(state, block, k):
-    """The probabilities of all classes, from the scores for row k of the block of members that are awake."""
+    """The probabilities of all classes, from the members' scores for row k of the block."""
     n, proba = state.n_classes, state.proba
     if n == 0:
         return
@@ -266,7 +252,7 @@ def find_proba(state, block, k):
 def vote_on_all(state, block, k):
     """The first vote, where classes are few: the softmax of each expert's scores, times its weight.
 
-    The logarithms of its probabilities go where `stack` finds them, 0 of those that are dormant.
+    The logarithms of its probabilities go where `stack` finds them.
     """
     n, proba, experts, logs = state.n_classes, state.proba, state.experts, state.stack.logs
     if state.n_softened != n:
@@ -274,19 +260,13 @@ def vote_on_all(state, block, k):
     terms, powers, totals, total_logs = state.terms[k], state.powers[k], state.totals[k], state.total_logs[k]
     for c in range(n):
         proba[c] = 0.0
-    for i in range(block.members.size):
-        member = block.members[i]
-        for h in range(member.first, member.first + member.n_heads):
-            experts[h].best = state.bests[k, h]
-            if member.dormant > 0.0:
-                for c in range(n):
-                    logs[h, c] = 0.0
-                continue
-            weight, less = experts[h].weight, total_logs[u(h)]
-            share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
-            for c in range(n):
-                proba[c] += share * powers[u(h * n + c)]
-                logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
+    for h in range(experts.size):
+        experts[h].best = state.bests[k, h]
+        weight, less = experts[h].weight, total_logs[u(h)]
+        share = weight / totals[u(h)] if weight > LEAST_VOTE else 0.0
+        for c in range(n):
+            proba[c] += share * powers[u(h * n + c)]
+            logs[h, c] = max(float(terms[u(h * n + c)] - less), LEAST_LOG)
 
 
 @inlined
@@ -418,20 +398,18 @@ def name_classes(state, block, k):
         place[labels.named[i]] = -1
     labels.n_named, labels.n_classes = 0, n
     capacity, scores = state.proba.size, block.scores[k]
-    for i in range(block.members.size):
-        member = block.members[i]
-        for h in range(member.first, member.first + member.n_heads if member.dormant == 0.0 else member.first):
-            expert = state.experts[h]
-            expert.best = best_class(scores, h * capacity, n)
-            terms = logs[h]
-            expert.total = fast_softmax_terms(scores, h * capacity, n, expert.inverse_temperature, terms, 0)
-            name_class(state, expert.best)
-            share, least = expert.weight / expert.total, LEAST_NAMED * expert.total
-            for c in range(n):
-                proba[u(c)] += share * terms[u(c)]
-            for c in range(n):
-                if terms[u(c)] >= least:
-                    name_class(state, c)
+    for h in range(state.experts.size):
+        expert = state.experts[h]
+        expert.best = best_class(scores, h * capacity, n)
+        terms = logs[h]
+        expert.total = fast_softmax_terms(scores, h * capacity, n, expert.inverse_temperature, terms, 0)
+        name_class(state, expert.best)
+        share, least = expert.weight / expert.total, LEAST_NAMED * expert.total
+        for c in range(n):
+            proba[u(c)] += share * terms[u(c)]
+        for c in range(n):
+            if terms[u(c)] >= least:
+                name_class(state, c)
     for lag in range(1, LAGS + 1 if state.uses_autocorrelation else 1):
         row = context(labels.recent, lag)
         least = likely_at(labels, row, n)
@@ -448,26 +426,20 @@ def vote_on_named(state, block, k):
     capacity, scores, logs = state.proba.size, block.scores[k], state.stack.logs
     for c in range(n):
         votes[c] = 0.0
-    for i in range(block.members.size):
-        member = block.members[i]
-        for h in range(member.first, member.first + member.n_heads):
-            if member.dormant > 0.0:
-                for c in range(n):
-                    logs[h, c] = 0.0
-                continue
-            expert, at, rest = state.experts[h], h * capacity, 1.0
-            weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
-            less = log_of(expert.total)
-            for c in range(m):
-                log = beta * (scores[at + named[c]] - top) - less
-                p = exp_below(log)
-                rest -= p
-                votes[c] += weight * p
-                logs[h, c] = max(log, LEAST_LOG)
-            if m < n:
-                rest = max(rest, 0.0)
-                votes[m] += weight * rest
-                logs[h, m] = log_of(max(rest / others, LEAST_BY_HEAD))
+    for h in range(state.experts.size):
+        expert, at, rest = state.experts[h], h * capacity, 1.0
+        weight, beta, top = expert.weight, expert.inverse_temperature, scores[h * capacity + expert.best]
+        less = log_of(expert.total)
+        for c in range(m):
+            log = beta * (scores[at + named[c]] - top) - less
+            p = exp_below(log)
+            rest -= p
+            votes[c] += weight * p
+            logs[h, c] = max(log, LEAST_LOG)
+        if m < n:
+            rest = max(rest, 0.0)
+            votes[m] += weight * rest
+            logs[h, m] = log_of(max(rest / others, LEAST_BY_HEAD))
 
 
 @kernel
@@ -493,10 +465,8 @@ def count(state, block, request, label, k):
     n, row, late = state.n_classes, block.rows[k], late_at(request, block.first + k)
     voted, place = n_voted(state), place_of(state, label)
     if n >= 2:
-        right = 1.0 if best_named(state) == label else 0.0
         count_votes(state, block, request, label, k, place)
         follow_classes(state, label, row.seen)
-        detect_drift(state, right, row.seen)
         if label < n:
             calibrate(state, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
@@ -525,22 +495,16 @@ def count_votes(state, block, request, label, k, place):
         judge_kept(state, request.memories[late], label)
     # At first accuracies are means, a little below what they will be.
     rate = max(1.0 - state.expert_decay, 1.0 / (row.seen + VOTE_CAUTION))
-    capacity, scores, logs, top = state.proba.size, block.scores[k], state.stack.logs, -math.inf
-    for i in range(block.members.size):
-        member, is_present = block.members[i], takes_part(block, i, True, row.seen)
-        own_rate = min(DORMANT_RATE * rate, 1.0) if member.dormant > 0.0 else rate
+    logs, top = state.stack.logs, -math.inf
+    for h in range(experts.size):
+        if not is_late or kept_answer(request.memories[late], h) < 0:
+            right = 1.0 if experts[h].best == label else 0.0
+            experts[h].accuracy += rate * (right - experts[h].accuracy)
         if is_late:
-            is_present &= kept_answer(request.memories[late], member.first) < 0
-        for h in range(member.first, member.first + member.n_heads):
-            if is_present:
-                best = experts[h].best if member.dormant == 0.0 else best_class(scores, h * capacity, n)
-                right = 1.0 if best == label else 0.0
-                experts[h].accuracy += own_rate * (right - experts[h].accuracy)
-            if is_late:
-                experts[h].loss -= FORGOTTEN * experts[h].loss
-            elif is_present and member.dormant == 0.0 and label < n:
-                experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
-            top = max(top, merit(state, h))
+            experts[h].loss -= FORGOTTEN * experts[h].loss
+        elif label < n:
+            experts[h].loss -= rate * (logs[h, place] + experts[h].loss)
+        top = max(top, merit(state, h))
     total = 0.0
     for h in range(experts.size):
         experts[h].weight = exp_below(merit(state, h) - top)
@@ -608,51 +572,6 @@ def calibrate(state, n, label):
     state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
-# Dormant members --------------------------------------------------------------------------------------------------
-
-
-@kernel
-def detect_drift(state, right, seen):
-    """Take whether the blend was right into its accuracies; after BLOCK events wake members or let them rest."""
-    seen += 1.0
-    state.right_now += max(NOW_RATE, 1.0 / seen) * (right - state.right_now)
-    state.right_long += max(LONG_RATE, 1.0 / seen) * (right - state.right_long)
-    if int(seen) % BLOCK != 0:
-        return
-    variance = state.right_long * (1.0 - state.right_long) * NOW_RATE / (2.0 - NOW_RATE)
-    if state.right_now < state.right_long - DRIFT * math.sqrt(variance):
-        members = state.block.members
-        for i in range(members.size):
-            if members[i].dormant > 0.0:
-                members[i].dormant = 0.0
-                members[i].restless = seen + AWAKE_LEAST
-    elif seen >= AWAKE_LEAST and int(seen) % DORMANT_CHECK == 0:
-        look_after(state, seen)
-
-
-@kernel
-def look_after(state, seen):
-    """Let members rest that are far behind, and wake those that are not."""
-    members, best = state.block.members, 0.0
-    for h in range(state.experts.size):
-        best = max(best, state.experts[h].accuracy)
-    for i in range(members.size):
-        behind = best - best_accuracy(state, i)
-        if behind < WAKING_GAP:
-            members[i].dormant = 0.0
-        elif behind > DORMANT_GAP and seen >= members[i].restless:
-            members[i].dormant = 1.0
-
-
-@inlined
-def best_accuracy(state, i):
-    """The accuracy of the best head of member i."""
-    member, best = state.block.members[i], 0.0
-    for h in range(member.first, member.first + member.n_heads):
-        best = max(best, state.experts[h].accuracy)
-    return best
-
-
 # Blocks -----------------------------------------------------------------------------------------------------------
 
 
@@ -686,14 +605,13 @@ def scale_block(state, block, request):
     Returns how many rows it has, or -1 - i if entry i of the first cannot be used.
     """
     values, columns, indptr, shared = request.values, request.columns, request.indptr, request.shared > 0
-    rows, first = state.rows, block.first
+    first = block.first
     capacity, at, n_block = block.scaled.shape[1], 0, 0
     for i in range(first, min(first + block.rows.size, indptr.size - 1)):
         start, end = indptr[i], indptr[i + 1]
         if at + end - start + 1 > capacity:
             break
-        seen, label = rows.seen, request.labels[i]
-        weight, at_hand = request.weights[i], request.at_hand > 0
+        label, weight, at_hand = request.labels[i], request.weights[i], request.at_hand > 0
         bad = add_to_block(state, block, values, columns, start, end, shared, label, weight, n_block, at, at_hand)
         if bad < 0:
             return bad if n_block == 0 else n_block
@@ -701,8 +619,6 @@ def scale_block(state, block, request):
         block.rows[n_block].late = follow_memory(block.rows[n_block], request.memories[late]) if late >= 0 else 0
         n_block += 1
         at += end - start + 1
-        if rows.seen > seen and int(rows.seen) % BLOCK == 0:
-            break
     return n_block
 
 
@@ -721,14 +637,11 @@ def call_member(block, i, at_hand):
 
 @kernel
 def remember_votes(state, memory):
-    """Leave what is known now in the memory of an event that waits, and what experts answer that are awake."""
-    members = state.block.members
+    """Leave what is known now in the memory of an event that waits, and what experts answer."""
     if state.uses_autocorrelation:
         remember(state.autocorrelation, memory)
-    for i in range(members.size if state.n_classes > 0 else 0):
-        member = members[i]
-        for h in range(member.first, member.first + member.n_heads if member.dormant == 0.0 else member.first):
-            keep_answer(memory, h, state.experts[h].best)
+    for h in range(state.experts.size if state.n_classes > 0 else 0):
+        keep_answer(memory, h, state.experts[h].best)
 
 
 @inlined

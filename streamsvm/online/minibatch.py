@@ -1,4 +1,4 @@
-"""Blocks of rows that several members of a blend see: what each looks like, who takes part, and what scores come of it.
+"""Blocks of rows that several members of a blend see: what each looks like, and what scores come of it.
 
 A family of learners that may be a member exports `run_member(state, block, i, at_hand)`, of two addresses, a number and
 a flag, to be compiled apart: it scores the rows of the block, and learns those with a label.
@@ -16,7 +16,6 @@ BLOCK = Declaration(
     {
         "first": Number("the first of the rows, among all that are asked for", i64),
         "n_rows": Number("how many there are; negative where the first cannot be used", i64),
-        "seed": Number("settles which events dormant members learn", i64),
         "rows": records(
             ("block",),
             "the rows",
@@ -41,31 +40,9 @@ BLOCK = Declaration(
             way=Number("0 where it sees standardised values, 1 where it sees ranks", i64),
             first=Number("its first expert", i64),
             n_heads=Number("how many experts are its heads", i64),
-            dormant=Number("whether it is", saved=True, within=(0.0, 1.0)),
-            restless=Number("it may become so when so many events have been learned", saved=True),
         ),
     },
 )
-
-# A dormant member learns from one event in so many.
-DORMANT_SAMPLE = 8
-
-
-@inlined
-def takes_part(block, i, is_learned, seen):
-    """Whether member i sees an event, with so many learned before: all of them if awake, else some that are learned."""
-    if block.members[i].dormant == 0.0:
-        return True
-    return is_learned and is_drawn(seen, i, block.seed)
-
-
-@inlined
-def is_drawn(seen, i, seed):
-    """Whether a dormant member learns from an event, drawn anew by a hash of the event's number."""
-    mixed = (u(seen) + u(i + 1) * u(0x9E3779B97F4A7C15)) ^ (u(seed) * u(0xD1B54A32D192ED03))
-    mixed = (mixed ^ (mixed >> u(30))) * u(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> u(27))) * u(0x94D049BB133111EB)
-    return (mixed >> u(33)) % u(DORMANT_SAMPLE) == 0
 
 
 @inlined

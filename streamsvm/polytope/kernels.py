@@ -34,7 +34,7 @@ from streamsvm.features.scaler import (
     single_event,
 )
 from streamsvm.online.calibration import CALIBRATION, find_softmax, is_sampled, learn_softmax
-from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores, takes_part
+from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
 from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
 
 # Scalars are folded back into their arrays below this.
@@ -526,14 +526,11 @@ def run_member(address, block_address, i, at_hand):
     """Score the rows of a block as its i-th member, and learn those with a label."""
     state, block = cpm_at(address), block_at(block_address)
     rows, member = state.rows, block.members[i]
-    scored = at_hand > 0 and member.dormant == 0.0
     for k in range(block.n_rows):
         row = block.rows[k]
-        if not takes_part(block, i, row.label >= 0, row.seen):
-            continue
         m = hand_over(block, k, member.way, rows)
         event_rows, values = in_hand(rows)
-        if not scored:
+        if at_hand == 0:
             predict(state, event_rows, values, m)
             keep_scores(block, k, i, state.f)
         if row.label >= 0:

@@ -61,8 +61,6 @@ def accuracy(model, X, y):
         {},
         {"loss": "log"},
         {"metric": "fixed"},
-        {"maintenance": "merge-at-once", "merges": 5},
-        {"maintenance": "project", "budget": 40},
         {"search": "golden"},
         {"average": 200},
         {"absorb": 1.0, "bias": True},
@@ -109,10 +107,9 @@ def test_never_more_than_the_budget():
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3])
-@pytest.mark.parametrize("maintenance", ["merge", "merge-at-once", "remove", "project"])
-def test_tiny_budgets(budget, maintenance):
+def test_tiny_budgets(budget):
     X, y = blobs(300, 3)
-    model = BSGDClassifier(budget=budget, maintenance=maintenance, merges=11)
+    model = BSGDClassifier(budget=budget, merges=11)
     model.learn_many(X, y)
     assert 1 <= model.n_support_vectors <= budget
     assert np.isfinite(model.model.coefs).all()
@@ -378,7 +375,6 @@ def test_columns_and_classes_that_arrive_late_have_room():
         ({"learning_rate": 1.0, "l2": 1.0}, ValueError, "below 1"),
         ({"merges": 12}, ValueError, "`merges`"),
         ({"merges": 1}, ValueError, "`merges`"),
-        ({"maintenance": "forget"}, ValueError, "`maintenance`"),
         ({"search": "random"}, ValueError, "`search`"),
         ({"metric": "own"}, ValueError, "`metric`"),
         ({"absorb": 1.5}, ValueError, "`absorb`"),

@@ -196,19 +196,17 @@ def merged(vectors, coefs, gamma, **settings):
 
 
 @pytest.mark.parametrize("search", ["table", "golden"])
-@pytest.mark.parametrize("maintenance", ["merge", "merge-at-once"])
-def test_two_vectors_of_two_classes_merge_as_well_as_can_be(search, maintenance):
+def test_two_vectors_of_two_classes_merge_as_well_as_can_be(search):
     rng = np.random.default_rng(6)
     for _ in range(40):
         vectors, coefs = rng.normal(size=(2, 3)), rng.choice([-1.0, 1.0]) * rng.uniform(0.1, 2.0, 2)
-        lost, model = merged(vectors, coefs, 0.3, search=search, maintenance=maintenance)
+        lost, model = merged(vectors, coefs, 0.3, search=search)
         best = best_single(vectors, np.vstack([-coefs, coefs]), 0.3)
         assert model.n_support_vectors == 1
         assert lost <= best + 2.0 * TABLE_BOUND * coefs.min() ** 2 + 3e-6 * (coefs**2).sum()
 
 
-@pytest.mark.parametrize("maintenance", ["merge", "merge-at-once"])
-def test_two_vectors_of_many_classes_merge_within_one_percent(maintenance):
+def test_two_vectors_of_many_classes_merge_within_one_percent():
     rng = np.random.default_rng(7)
     tried = 0
     while tried < 40:
@@ -216,28 +214,18 @@ def test_two_vectors_of_many_classes_merge_within_one_percent(maintenance):
         if coefs[:, 0] @ coefs[:, 1] <= 0.0:
             continue
         tried += 1
-        lost, model = merged(vectors, coefs, 0.3, maintenance=maintenance)
+        lost, model = merged(vectors, coefs, 0.3)
         assert model.n_support_vectors == 1
         assert lost <= 1.01 * best_single(vectors, coefs, 0.3) + 3e-6 * (coefs**2).sum()
 
 
-@pytest.mark.parametrize("n", [3, 5, 11])
-def test_merging_at_once_finds_the_best_point(n):
-    rng = np.random.default_rng(n)
-    for _ in range(5):
-        vectors, coefs = 0.5 * rng.normal(size=(n, 3)), rng.uniform(0.1, 2.0, n)
-        lost, model = merged(vectors, coefs, 0.3, maintenance="merge-at-once")
-        assert model.n_support_vectors == 1
-        assert lost <= 1.01 * best_single(vectors, np.vstack([-coefs, coefs]), 0.3) + 1e-5 * coefs.sum() ** 2
-
-
-def test_merging_in_turn_is_near_merging_at_once():
+def test_merging_several_in_turn_is_near_the_best_point():
     rng = np.random.default_rng(8)
     for _ in range(10):
         vectors, coefs = 0.3 * rng.normal(size=(4, 3)), rng.uniform(0.5, 1.0, 4)
-        in_turn, _ = merged(vectors, coefs, 0.3)
-        at_once, _ = merged(vectors, coefs, 0.3, maintenance="merge-at-once")
-        assert in_turn <= 1.3 * at_once + 1e-5 * coefs.sum() ** 2
+        lost, model = merged(vectors, coefs, 0.3)
+        assert model.n_support_vectors == 1
+        assert lost <= 1.3 * best_single(vectors, np.vstack([-coefs, coefs]), 0.3) + 1e-5 * coefs.sum() ** 2
 
 
 def test_of_the_same_sign_the_nearest_are_merged():
@@ -261,25 +249,6 @@ def test_classes_of_opposite_directions_do_not_merge():
     model = learner_with(np.zeros((3, 1)), np.array([[1.0, -1.0, 0.1], [-1.0, 1.0, 0.0], [0.0, 0.0, -0.1]]))
     maintain(model)
     assert model.n_support_vectors == 2
-
-
-def test_removal_takes_the_smallest():
-    model = learner_with(np.arange(4.0)[:, None], np.array([1.0, 0.5, -0.2, 3.0]), maintenance="remove")
-    maintain(model)
-    assert sorted(model.model.vectors[:, 0].tolist()) == [0.0, 1.0, 3.0]
-
-
-def test_projection_is_that_of_least_squares():
-    rng = np.random.default_rng(9)
-    vectors, coefs = rng.normal(size=(6, 2)), np.array([1.0, -1.0, 2.0, 0.3, 1.5, -2.0])
-    model = learner_with(vectors, coefs, maintenance="project")
-    before = expansion_of(model)
-    maintain(model)
-    rest = np.delete(np.arange(6), 3)
-    k = gram(vectors, vectors, 0.5)
-    beta = np.linalg.solve(k[np.ix_(rest, rest)], k[rest, 3])
-    best = 2.0 * 0.3**2 * (1.0 - k[rest, 3] @ beta)
-    assert distance(before, expansion_of(model), 0.5) == pytest.approx(best, rel=1e-3)
 
 
 def test_averaged_coefficients_ride_along():

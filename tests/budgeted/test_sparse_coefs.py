@@ -31,9 +31,6 @@ SETTINGS = {
     "merge": {},
     "merge several": {"merges": 4},
     "golden": {"search": "golden"},
-    "at once": {"maintenance": "merge-at-once", "merges": 3},
-    "remove": {"maintenance": "remove"},
-    "project": {"maintenance": "project"},
     "averaged": {"average": 10},
 }
 

@@ -141,7 +141,7 @@ y = (X[:, 0] * X[:, 2] > 0.0).tolist()
 models = [
     CPMClassifier(average=5, scaling="rank"),
     BSGDClassifier(budget=4, average=3, heads=(("hinge", 0.1), ("log", 0.2))),
-    *(BSGDClassifier(budget=4, maintenance=way, merges=3) for way in ("merge", "merge-at-once", "remove", "project")),
+    BSGDClassifier(budget=4, merges=3),
     StreamSVMClassifier(budget=4, members=("standard", "ranks", "polytope", "linear")),
 ]
 for model in models:

@@ -6,7 +6,6 @@ import copy
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -15,7 +14,6 @@ from streamsvm import BSGDClassifier, StreamSVMClassifier
 from streamsvm.ensemble import vote as kernels
 from streamsvm.ensemble.classifier import EFFORTS, HEADS, KERNEL_COLUMNS, MEMBERS
 from streamsvm.models import ArchiveError
-from streamsvm.online import minibatch as blocks
 from tests.learners import assert_same_knowledge, dicts, knowledge, ring, river_checks, snapshot
 
 ALL_SETTINGS = list(StreamSVMClassifier._unit_test_params())
@@ -155,51 +153,6 @@ def test_nearest_support_vectors_are_near_and_of_the_label(name, n_classes):
     assert np.mean(right) > 0.8
     assert np.mean(near) < np.mean(np.abs(X - np.roll(X, 1, axis=0)))
     assert StreamSVMClassifier(members=("linear",)).nearest({0: 1.0}) == []
-
-
-# Sleep ------------------------------------------------------------------------------------------------------------
-
-
-def dormant(model):
-    return {row["member"] for row in model.leaders() if row["dormant"]}
-
-
-def test_a_member_that_is_of_no_use_sleeps_and_wakes_on_drift():
-    X, y = ring(4_000)
-    model = StreamSVMClassifier()
-    accuracy(model, X, y)
-    assert dormant(model) == {"linear"}
-    linear = X[:, 0] - X[:, 1] > 0.0
-    learned = 0
-    while dormant(model):
-        model.learn_many(X[learned : learned + 10], linear[learned : learned + 10])
-        learned += 10
-    assert learned < 100
-    before = model.n_events_learned
-    accuracy(model, X[:900], y[:900])  # no use again, but it must stay awake for a while
-    assert not dormant(model)
-    assert model.n_events_learned == before + 900
-
-
-def test_a_member_that_becomes_useful_without_drift_wakes_by_its_sample():
-    rng = np.random.default_rng(9)
-    X, y = ring(4_000)
-    model = StreamSVMClassifier(members=("standard", "linear"), budget=10)
-    accuracy(model, X, y)
-    assert dormant(model) == {"linear"}
-    # From here on a feature tells the label, which ten vectors in twenty noisy columns do not see.
-    wide = np.column_stack(
-        [X, np.where(y, 1.0, -1.0) * rng.uniform(0.5, 1.5, 4_000), 9.0 * rng.normal(size=(4_000, 20))]
-    )
-    accuracy(model, pd.DataFrame(wide), y)  # an array of another width is refused
-    assert dormant(model) != {"linear"}
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
-def test_dormant_members_learn_from_one_event_in_eight(seed):
-    drawn = np.array([[blocks.is_drawn(float(n), i, float(seed)) for n in range(8_000)] for i in range(3)])
-    assert (abs(drawn.mean(axis=1) - 1.0 / blocks.DORMANT_SAMPLE) < 0.015).all()
-    assert (abs(np.corrcoef(drawn)[np.triu_indices(3, 1)]) < 0.05).all()
 
 
 # Batches ----------------------------------------------------------------------------------------------------------
@@ -599,18 +552,6 @@ def test_a_model_that_has_learned_nothing_is_saved_and_loaded(tmp_path):
     assert streamsvm.load(tmp_path / "model").predict_one({"a": 1.0}) is None
 
 
-def test_a_dormant_member_that_has_not_met_the_latest_class_is_saved_and_loaded():
-    X, y = ring(4_000)
-    model = StreamSVMClassifier()
-    model.learn_many(X, y)
-    assert dormant(model) == {"linear"}
-    model.learn_one({0: 0.0, 1: 0.0}, "new")
-    other = StreamSVMClassifier.from_state(*model.state())
-    for learner in (model, other):
-        learner.learn_many(X[:500], y[:500])
-    assert_same_knowledge(other, model)
-
-
 DAMAGES = [
     ("inverse_temperature", (), 1e100, "inverse_temperature"),
     ("experts.accuracy", 0, -1e300, "experts.accuracy"),
@@ -625,7 +566,6 @@ DAMAGES = [
     ("3.classes.scale", 0, 0.0, "class fields"),
     ("3.weights", (0, 0, 0), 1e308, "weights"),
     ("4.weights", (0, 0, 0), 1e308, "weights"),
-    ("block.members.dormant", 0, 0.5, "dormant"),
     ("stack.weights", 0, 1e9, "stack.weights"),
     ("autocorrelation.oldest", (), 1025, "autocorrelation.oldest"),
     ("autocorrelation.n_notes", (), -1, "autocorrelation.n_notes"),
@@ -668,7 +608,6 @@ def learned_by_all():
         ({"members": ("trees",)}, ValueError, r"`members\[0\]` must be one of"),
         ({"vote_window": 0}, ValueError, "`vote_window`"),
         ({"label_autocorrelation": 1}, TypeError, "`label_autocorrelation`"),
-        ({"seed": -1}, ValueError, "`seed`"),
         ({"max_features": 1.5}, TypeError, "`max_features`"),
     ],
 )

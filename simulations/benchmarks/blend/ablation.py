@@ -61,7 +61,6 @@ VARIANTS: dict[str, Variant] = {
     "votes over all events": Variant({"vote_window": 1e15}),
     "equal votes": Variant(compiled={"streamsvm.ensemble.vote.VOTE_INVERSE_TEMPERATURE": 0.0}),
     "no second vote": Variant(compiled={"streamsvm.ensemble.stacked_vote.MARGIN": math.inf}),
-    "none dormant": Variant(compiled={"streamsvm.ensemble.vote.DORMANT_GAP": math.inf}),
     "no linear members": _without("linear"),
     "no label autocorrelation": Variant({"label_autocorrelation": False}),
     **{f"with {name}": Variant({"members": (*NORMAL, name)}) for name in blend.MEMBERS if name not in NORMAL},
