@@ -23,9 +23,6 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 import numba
-from numba.core import serialize
-from numba.core.compiler import CompileResult
-from numba.core.runtime import rtsys
 
 try:
     import fcntl
@@ -33,6 +30,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
+
+NEWEST_TESTED = "0.68"
+"""The newest version of numba whose inside is known."""
 
 # Folders of other contents are removed when unused for this long; several versions may live beside one another.
 UNUSED_S = 7 * 86_400.0
@@ -44,6 +44,12 @@ _IMPORTS_JIT = b"\nfrom streamsvm.core.jit import "
 _PRIVATE = 0o700
 # What a damaged file, or one of another version of numba, may raise when it is unpickled.
 _CORRUPT_ERRORS = (Exception,)
+
+
+@functools.cache
+def is_tested() -> bool:
+    """Return whether this version of numba has been tested with the parts of it that are private."""
+    return tuple(numba.version_info[:2]) <= tuple(map(int, NEWEST_TESTED.split(".")))
 
 
 @functools.cache
@@ -274,6 +280,9 @@ class CodeCache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return what is kept for a signature, or None. A damaged file is removed."""
+        from numba.core.compiler import CompileResult
+        from numba.core.runtime import rtsys
+
         path = self._path(signature)
         try:
             payload = path.read_bytes()
@@ -293,6 +302,8 @@ class CodeCache:
         """Keep what was compiled for a signature, if that is possible."""
         if not can_keep() or result.lifted or result.library.has_dynamic_globals:
             return
+        from numba.core import serialize
+
         payload = serialize.dumps(result._reduce())
         try:
             write_atomically(self._path(signature), _MAGIC + hashlib.sha256(payload).digest() + payload)

@@ -1,43 +1,52 @@
 """How kernels are compiled: once for each source, kept on disk, and large parts apart.
 
-This module, `cache` and `linkage` are the only ones that use private parts of numba.
+This module, `cache` and `linkage` use private parts of numba, with versions that this has been tested with. With a
+newer one functions are compiled and kept as numba does it, which takes longer.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from streamsvm.core.cache import CodeCache
+from streamsvm.core.cache import NEWEST_TESTED, is_tested
 
-try:
+logger = logging.getLogger(__name__)
+
+if is_tested():
+    from numba.core.ccallback import CFunc
+
+    from streamsvm.core.cache import CodeCache
     from streamsvm.core.linkage import Exported, Internal, link_internally
-except ImportError:  # numba's inside has changed: all works as before, but takes longer to compile
-    _EXPORTED: dict[str, Any] = {}
 else:
-    _EXPORTED = {"pipeline_class": Exported}
+    logger.warning(
+        "numba %s is newer than %s, the newest that this streamsvm was tested with: compiling takes longer",
+        numba.__version__,
+        NEWEST_TESTED,
+    )
 
 
 # Numba passes options that are not given from a caller to the functions it calls: everything below an inlined function
 # would be inlined as well.
-_OPTIONS: dict[str, Any] = {"_nrt": False, "forceinline": False, "fastmath": False, "error_model": "python"}
+_OPTIONS: dict[str, Any] = {"forceinline": False, "fastmath": False, "error_model": "python"}
 
 
-def _compiled(function: Callable[..., Any], nogil: bool = True, **options: Any) -> Any:
+def _compiled(function: Callable[..., Any], nogil: bool = True, counts: bool = False, **options: Any) -> Any:
+    """Compile a function; `counts` says whether it makes arrays, whose references numba counts."""
     options = _OPTIONS | options
-    exported = numba.njit(nogil=nogil, **_EXPORTED, **options)(function)
-    if numba.config.DISABLE_JIT:
-        return exported
+    if not is_tested() or numba.config.DISABLE_JIT:
+        return numba.njit(nogil=nogil, cache=True, **options)(function)
+    options["_nrt"] = counts
+    exported = numba.njit(nogil=nogil, pipeline_class=Exported, **options)(function)
     exported._cache = CodeCache(function, "python")
-    if _EXPORTED:
-        link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
+    link_internally(exported, numba.njit(nogil=True, pipeline_class=Internal, **options)(function))
     return exported
 
 
@@ -69,12 +78,12 @@ def fused(function: Callable[..., Any]) -> Any:
 
 def view(function: Callable[..., Any]) -> Any:
     """Like `inlined`, for a function that gives an array."""
-    return _compiled(function, forceinline=True, _nrt=True)
+    return _compiled(function, forceinline=True, counts=True)
 
 
 def allocating(function: Callable[..., Any]) -> Any:
     """Like `kernel`, for a function that makes arrays, whose references numba counts."""
-    return _compiled(function, _nrt=True)
+    return _compiled(function, counts=True)
 
 
 def reduction(function: Callable[..., Any]) -> Any:
@@ -110,7 +119,9 @@ def apart(function: Callable[..., Any], n_arguments: int) -> Any:
     """
     if numba.config.DISABLE_JIT:
         return _Plain(function)
-    compiled = CFunc(function, (ADDRESSES[:n_arguments], types.void), {}, {}, **_EXPORTED)
+    if not is_tested():
+        return numba.cfunc(types.void(*ADDRESSES[:n_arguments]), cache=True)(function)
+    compiled = CFunc(function, (ADDRESSES[:n_arguments], types.void), {}, {}, pipeline_class=Exported)  # type: ignore[arg-type]
     compiled._cache = CodeCache(function, "address")
     compiled.compile()
     return compiled

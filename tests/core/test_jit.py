@@ -91,18 +91,28 @@ def test_indices_are_checked_in_what_compiled_code_calls_where_that_is_asked_for
 
 @pytest.mark.slow
 @needs_compiler
-def test_where_the_inside_of_numba_has_changed_functions_are_compiled_as_numba_does(tmp_path):
+def test_with_a_newer_numba_functions_are_compiled_as_numba_does_and_this_is_told(tmp_path):
     code = """if True:
-        import sys
-        sys.modules["streamsvm.core.linkage"] = None
-        from tests.core.test_jit import plus, plus_constants
-        print(plus_constants(10), len(plus.signatures) > 0)
+        import numba
+        numba.version_info = (*numba.version_info[:1], 999, *numba.version_info[2:])
+        from streamsvm.core.jit import apart, call, inlined, kernel
+        @inlined
+        def plus(a, b):
+            return a + b
+        @kernel
+        def twice(a):
+            return plus(a, a)
+        def nothing(address):
+            plus(address, 1)
+        print(twice(10), apart(nothing, 1).address > 0, len(plus.signatures) > 0)
     """
+    (tmp_path / "newer.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "newer.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout == "23 True\n"
+    assert done.stdout == "20 True True\n"
+    assert "newer than 0.68" in done.stderr
 
 
 def test_what_is_apart_is_called_by_its_address():
