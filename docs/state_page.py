@@ -9,7 +9,6 @@ import numpy as np
 from streamsvm.budgeted import expansion
 from streamsvm.core.state import Array, Declaration, Entry, Number
 from streamsvm.decide import conformal_kernels as sets
-from streamsvm.decide import cost_kernels as costs
 from streamsvm.delayed import label_join as pending
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
 from streamsvm.ensemble import linear
@@ -44,8 +43,6 @@ TABLES = {
     experts.QUESTION: "Rows that models of refits are asked about (`refit/frozen_models.py`)",
     sets.SETS: "Sets of labels of one coverage (`decide/conformal_kernels.py`)",
     sets.COVERING: "Events for which there are to be sets (`decide/conformal_kernels.py`)",
-    costs.COSTS: "What decisions cost (`decide/cost_kernels.py`)",
-    costs.DECIDING: "Events for which there are to be decisions (`decide/cost_kernels.py`)",
     pending.LEDGER: "Events and labels that wait for each other (`delayed/label_join.py`)",
     requests.REQUEST: "What is asked of many rows (`online/requests.py`)",
 }

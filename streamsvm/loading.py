@@ -43,7 +43,7 @@ _KERNELS = (
     ),
     *("refit.window_kernels", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
 )
-_ASKED_FOR = ("decide.conformal_kernels", "decide.cost_kernels", "delayed.label_join")
+_ASKED_FOR = ("decide.conformal_kernels", "delayed.label_join")
 _EXPLANATIONS = ("budgeted.explanations", "polytope.explanations", "ensemble.explanations")
 
 
@@ -113,7 +113,7 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     jobs
         In how many processes; None: as the environment's STREAMSVM_JOBS says, else as there are cores.
     everything
-        Whether also what is compiled when it is asked for: sets of labels, decisions by cost, reasons, and labels
+        Whether also what is compiled when it is asked for: sets of labels, reasons, and labels
         that come later.
 
     Returns

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.core.precompile import prepare
-from streamsvm.core.state import State
-from streamsvm.decide import cost_kernels as kernels
 from streamsvm.decide.arrays import Floats, Ints
 from streamsvm.decide.checks import check_costs
 from streamsvm.models import ArchiveError
 
 ABSTAINS, UNKNOWN = -1, -2
 """The decision to leave an event to somebody else, and one that is not known any more."""
-_NO_WEIGHTS = np.zeros(0)
 MOST_COUNTED = 1 << 53
 _SHOWN = 5  # labels in a message
+_FEW = 16  # classes
+_ALL = [True] * _FEW
 
 logger = logging.getLogger(__name__)
 
@@ -59,43 +57,30 @@ class Costs:
         abstain: float | None = None,
     ) -> None:
         self._table = check_costs(cost, class_weight, abstain)
-        prepare(list(kernels.ENTRIES.values()))
         self._weights = class_weight if isinstance(class_weight, Mapping) else {}
         self._abstain, self._is_balanced = np.inf if abstain is None else float(abstain), class_weight == "balanced"
-        self._use(self._new_state(2))
-        self._rows = State(kernels.DECIDING)
-        self._n_known = self._n_counted = 0
+        self._most = min(self._abstain, sys.float_info.max)  # a decision that costs more is none
+        self._matrix, self._columns, self._counts = np.zeros((0, 0)), list[list[float]](), np.zeros(2, np.int64)
+        self._n_known = self._n_counted = self._n_seen = 0
         self._doubts = bool(self._table)
 
-    def _new_state(self, n: int) -> State:
-        state = State(kernels.COSTS, {"classes": n, "decisions": n})
-        state.abstain, state.balanced = self._abstain, self._is_balanced
-        return state
-
     def _reserve(self, n: int) -> None:
-        """See that there is room for so many classes."""
-        if n > len(self._state.counts):
-            state = self._new_state(1 << (n - 1).bit_length())
-            state.take(self._state)
-            self._use(state)
-
-    def _use(self, state: State) -> None:
-        # A view, whose elements are read many times faster than an array's.
-        self._state, self._tally, self._address = state, state.counts.data, state.address
+        """See that there is room for counts of so many classes."""
+        if n > len(self._counts):
+            self._counts = np.append(self._counts, np.zeros((1 << (n - 1).bit_length()) - len(self._counts), np.int64))
 
     @property
     def counts(self) -> Ints:
         """How often each class came."""
-        found: Ints = self._state.counts[: self._n_counted]
-        return found
+        return self._counts[: self._n_counted]
 
     @counts.setter
     def counts(self, counts: Ints) -> None:
         if counts.dtype != np.int64 or counts.ndim != 1 or ((counts < 0) | (counts > MOST_COUNTED)).any():
             raise ArchiveError("counts of labels that cannot have been counted")
         self._reserve(len(counts))
-        self._n_counted = len(counts)
-        self._state.counts[: len(counts)] = counts
+        self._n_counted, self._n_seen = len(counts), int(np.count_nonzero(counts))
+        self._counts[: len(counts)] = counts
 
     def matrix(self, classes: Sequence[Any]) -> Floats:
         """The costs with the weights of a dict, shape (n_classes, n_classes): true labels by decisions.
@@ -113,10 +98,9 @@ class Costs:
                 found[y] = [row.get(decided, found[y, d]) for d, decided in enumerate(classes)]
                 found[y] *= self._weights.get(true, 1.0)
             self._reserve(n)
-            self._state.matrix[:n, :n], self._n_known = found, n
+            self._matrix, self._columns, self._n_known = found, found.T.tolist(), n
             self._doubt_labels(classes)
-        matrix: Floats = self._state.matrix[:n, :n]
-        return matrix
+        return self._matrix[:n, :n]
 
     def _doubt_labels(self, classes: Sequence[Any]) -> None:
         """Say so, once, where labels come and costs are those of others."""
@@ -170,30 +154,76 @@ class Costs:
         decisions, weights
             By the number of the class; and what costs are multiplied by where the label is that of the row.
         """
-        weights = np.empty(len(codes))
-        decisions = self._decide_rows(proba, codes, np.where(follow, codes, -1), classes, weights)
+        n, k = proba.shape
+        matrix, taken = self.matrix(classes[:k]), codes[follow & (codes >= 0) & (codes < k)]
         if follow.any():
-            self._n_counted = max(self._n_counted, proba.shape[1])
-        return decisions, weights
+            self._n_counted = max(self._n_counted, k)
+        weights = np.ones(n)
+        before = self._counts_before(np.where(follow, codes, -1), k)
+        if self._is_balanced:
+            weight, known = np.broadcast_to(_balanced(before), proba.shape), np.flatnonzero((codes >= 0) & (codes < k))
+            weights[known] = weight[known, codes[known]]
+        self._counts[:k] += np.bincount(taken, minlength=k)
+        self._n_seen = int(np.count_nonzero(self._counts))
+        return self._least(proba, before, matrix), weights
 
-    def decide_many(self, proba: Floats, codes: Ints, classes: Sequence[Any]) -> Ints:
-        """As `run`, all labels taken, where nobody asks what decisions cost.
+    def _counts_before(self, taken: Ints, k: int) -> Ints:
+        """How often each of k classes came before each row, shape (n, k), or (1, k) where rows do not differ by it."""
+        if not self._is_balanced and self._n_seen >= k:
+            return self._counts[None, :k].copy()
+        came = np.zeros((len(taken) + 1, k), np.int64)
+        came[0] = self._counts[:k]
+        rows = np.flatnonzero((taken >= 0) & (taken < k))
+        came[rows + 1, taken[rows]] = 1
+        return came.cumsum(axis=0)[:-1]
+
+    def _least(self, proba: Floats, counts: Ints, matrix: Floats) -> Ints:
+        """The decision of least expected cost for each row."""
+        n, k = proba.shape
+        if k == 0:
+            return np.full(n, ABSTAINS)
+        shares = np.fmax(proba * _balanced(counts) if self._is_balanced else proba, 0.0)
+        expected = np.zeros((n, k))
+        for y in range(k):  # summed in the order of `decide_one`, so that ties are the same
+            expected += shares[:, y, None] * matrix[y]
+        expected[(counts == 0) & ~(proba > 0.0)] = np.inf  # classes that have not come and are not probable
+        best = expected.argmin(axis=1)
+        return np.where(expected[np.arange(n), best] <= self._most, best, ABSTAINS)
+
+    def decide_one(self, proba: Floats) -> int:
+        """The decision for one event by the labels as they are.
 
         Parameters
         ----------
-        proba, codes, classes
-            As for `run`.
-        """
-        self._n_counted = max(self._n_counted, proba.shape[1])
-        return self._decide_rows(proba, codes, codes, classes, _NO_WEIGHTS)
+        proba
+            Probabilities, shape (n_classes,), of labels that `matrix` was asked for.
 
-    def _decide_rows(self, proba: Floats, codes: Ints, taken: Ints, classes: Sequence[Any], weights: Floats) -> Ints:
-        n, k = proba.shape
-        self.matrix(classes[:k])
-        decisions = np.empty(n, np.int64)
-        _lend(self._rows, proba, codes, taken, decisions, weights)
-        _step()(self._state.address, self._rows.address)
-        return decisions
+        Returns
+        -------
+        int
+            The number of the class, -1 where it is to abstain or nothing is known.
+        """
+        k = len(proba)
+        if k > _FEW:
+            return int(self._least(proba[None], self._counts[None, :k], self._matrix[:k, :k])[0])
+        # Python is faster than numpy on few numbers.
+        shares, known = proba.tolist(), _ALL
+        if self._is_balanced or self._n_seen < k:
+            counts = self._counts[:k].tolist()
+            known = [share > 0.0 or count > 0 for share, count in zip(shares, counts, strict=True)]
+            total, n_seen = sum(counts), k - counts.count(0)
+            if self._is_balanced:
+                weights = [total / (n_seen * count) if count else 1.0 for count in counts]
+                shares = [share * weight for share, weight in zip(shares, weights, strict=True)]
+        best, least = ABSTAINS, self._most
+        for d in range(k):
+            expected = 0.0
+            for share, cost in zip(shares, self._columns[d]):  # noqa: B905
+                if share > 0.0:
+                    expected += share * cost
+            if known[d] and (expected < least or (expected == least and best < 0)):
+                best, least = d, expected
+        return best
 
     def paid(self, decisions: Ints, codes: Ints, weights: Floats, classes: Sequence[Any]) -> Floats:
         """What decisions have cost.
@@ -234,60 +264,11 @@ class Costs:
         if code >= self._n_counted:
             self._reserve(code + 1)
             self._n_counted = code + 1
-        self._tally[code] += n
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        del state["_tally"], state["_rows"], state["_address"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._rows = State(kernels.DECIDING)
-        self._use(self._state)
+        self._n_seen += not self._counts[code]
+        self._counts[code] += n
 
 
-class LiveCosts:
-    """Decisions for single events, one after the other, whose probabilities come to stand in an array.
-
-    Parameters
-    ----------
-    costs
-        What decisions cost.
-    proba
-        That array, shape (1, n_classes), contiguous.
-    classes
-        The labels.
-    """
-
-    def __init__(self, costs: Costs, proba: Floats, classes: Sequence[Any]) -> None:
-        self.n_classes = proba.shape[1]
-        costs.matrix(classes[: self.n_classes])
-        none, decision = np.full(1, -1), np.empty(1, np.int64)
-        self._costs, self._call = costs, _step()
-        self._asking, self._decision = State(kernels.DECIDING), decision.data
-        _lend(self._asking, proba, none, none, decision, _NO_WEIGHTS)
-        self._address = self._asking.address
-
-    def decide(self) -> int:
-        """The decision by the probabilities that stand there: the number of the class, -1 for none."""
-        self._call(self._costs._address, self._address)
-        return self._decision[0]
-
-
-@cache
-def _step() -> Any:
-    """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
-    return kernels.ENTRIES["run_costs"].compile()
-
-
-def _lend(deciding: State, proba: Floats, labels: Ints, taken: Ints, decisions: Ints, weights: Floats) -> None:
-    """Give rows to the kernel."""
-    labels = np.ascontiguousarray(labels, np.int64)
-    deciding.lend(
-        proba=np.ascontiguousarray(proba, np.float64),
-        labels=labels,
-        taken=labels if taken is labels else np.ascontiguousarray(taken, np.int64),
-        decisions=decisions,
-        weights=weights,
-    )
+def _balanced(counts: Ints) -> Floats:
+    """The weight of each class, inverse to how often it came; 1 for one that has not come."""
+    total, n_seen = counts.sum(axis=-1, keepdims=True), np.count_nonzero(counts, axis=-1, keepdims=True)
+    return np.where(counts > 0, total / np.maximum(n_seen * counts, 1), 1.0)

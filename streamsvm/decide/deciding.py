@@ -14,7 +14,7 @@ from river import base
 
 from streamsvm.adjusting import Adjustable
 from streamsvm.decide.checks import without_frame
-from streamsvm.decide.costs import ABSTAINS, Costs, LiveCosts
+from streamsvm.decide.costs import ABSTAINS, Costs
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
 from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
@@ -71,7 +71,7 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         """Have it found out anew where probabilities come to stand, and of which labels."""
         self._labels: list[Any] = []
         self._left: Any = None
-        self._live: LiveCosts | None = None
+        self._numbers_alike = False
         self._shares: Shares | None = None
 
     @property
@@ -147,28 +147,31 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
                 model._predict(x)
                 if model._left is not self._left:
                     self._decide_by(model)
-                if self._live is not None:
-                    return self._live.decide()
+                if self._numbers_alike:
+                    return self._costs.decide_one(model._left[0])
         shares: dict[Any, float] = model.predict_proba_one(x, **kwargs)
         if self._shares is None or not self._shares.put(shares):
-            self._take(shares)
-        return self._own.decide()
+            self._shares = self._take(shares)
+        return self._costs.decide_one(self._shares.proba[0])
 
-    def _take(self, shares: dict[Any, float]) -> None:
-        """Have an event decided whose labels are not those of the last."""
+    def _take(self, shares: dict[Any, float]) -> Shares:
+        """Take the probabilities of an event whose labels are not those of the last."""
         self._number(shares)
-        if self._shares is None or len(self._labels) < len(self._codes):
+        found = self._shares
+        if found is None or len(self._labels) < len(self._codes):
             self._labels = self.classes_
-            self._shares = Shares(self._labels)
-            self._own = LiveCosts(self._costs, self._shares.proba, self._labels)
-            self._shares.put(shares)
+            found = Shares(self._labels)
+            found.put(shares)
+            self._costs.matrix(self._labels)
+        return found
 
     def _decide_by(self, model: Any) -> None:
         """Have events decided where the classifier leaves their probabilities, if both number labels alike."""
         known = model.classes_
         self._number(known)
         self._left, self._labels = model._left, self.classes_
-        self._live = LiveCosts(self._costs, model._left, known) if known == self._labels else None
+        self._numbers_alike = known == self._labels
+        self._costs.matrix(self._labels)
 
     @locked
     def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
@@ -312,7 +315,7 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         shares, known = self._over_known(shares, classes), self.classes_
         if codes is None or classes != known:
             codes = self._codes_of(labels_of(y))
-        decided = self._answers(self._costs.decide_many(shares, codes, known))
+        decided = self._answers(self._costs.decide_rows(shares, codes, known, codes >= 0)[0])
         return answers(decided, shares if proba else None, members[0] if members else None)
 
     def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
@@ -364,9 +367,7 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
                 self._codes[as_label(label)] = len(self._codes)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"_labels": [], "_left": None, "_live": None, "_shares": None}
-        state.pop("_own", None)
-        return state
+        return self.__dict__ | {"_labels": [], "_left": None, "_numbers_alike": False, "_shares": None}
 
     # Saving ------------------------------------------------------------------------------------------------------
 

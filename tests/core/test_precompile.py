@@ -23,7 +23,6 @@ from streamsvm.core import precompile as first_use
 from streamsvm.core.cache import cache_folder
 from streamsvm.core.entry_points import Entry
 from streamsvm.decide import conformal_kernels as sets
-from streamsvm.decide import cost_kernels as costs
 from streamsvm.delayed import label_join as pending
 from streamsvm.ensemble import explanations, linear
 from streamsvm.ensemble import vote as blend
@@ -37,10 +36,10 @@ PREPARE = """
 import logging, sys
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 from streamsvm.core import precompile
-from streamsvm.decide import cost_kernels as costs
 from streamsvm.ensemble import linear
+from streamsvm.features import encoding
 precompile._LEAST_SHARE = 1  # two processes for as little as this
-entries = [linear.ENTRIES["run_member"], costs.ENTRIES["run_costs"]]
+entries = [linear.ENTRIES["run_member"], encoding.ENTRIES["meet"]]
 cold = [entry.name for entry in entries if not entry.is_compiled]
 precompile.prepare(entries, jobs=2)
 print(cold, [entry.is_compiled for entry in entries])
@@ -48,7 +47,7 @@ entries[0].compile()
 """
 
 
-COLD = "['ensemble.linear.run_member', 'decide.cost_kernels.run_costs'] [True, True]"
+COLD = "['ensemble.linear.run_member', 'features.encoding.meet'] [True, True]"
 WARM = "[] [True, True]"
 
 
@@ -196,7 +195,7 @@ def test_warmup_compiles_all_that_is_called_first(monkeypatch):
     streamsvm.warmup()
     assert first_use._ready <= {entry.name for entry in warmed}
     streamsvm.warmup(everything=True)
-    asked_for = {entry.name for module in (sets, costs, explanations, pending) for entry in module.ENTRIES.values()}
+    asked_for = {entry.name for module in (sets, explanations, pending) for entry in module.ENTRIES.values()}
     assert asked_for <= {entry.name for entry in warmed}
 
 

@@ -21,7 +21,7 @@ from streamsvm import (
     load,
 )
 from streamsvm.decide.alarms import Alarms
-from streamsvm.decide.costs import Costs, LiveCosts
+from streamsvm.decide.costs import Costs
 from tests.learners import dicts, ring
 
 matrices = st.lists(st.lists(st.floats(0.0, 9.0), min_size=3, max_size=3), min_size=3, max_size=3)
@@ -65,11 +65,11 @@ def test_one_decision_is_that_of_many(n_classes: int, options: dict[str, Any]) -
     rng = np.random.default_rng(n_classes)
     classes = list(range(n_classes))
     costs, proba = Costs(rng.integers(0, 4, (n_classes, n_classes)), **options), np.zeros((1, n_classes))
-    live = LiveCosts(costs, proba, classes)
+    costs.matrix(classes)
     for code in rng.integers(n_classes, size=200).tolist():
         proba[:] = rng.dirichlet(np.full(n_classes, 0.3)) * (rng.random(n_classes) > 0.2)
         [many], _ = costs.run(proba, np.full(1, -1), classes, follow=False)
-        assert live.decide() == many
+        assert costs.decide_one(proba[0]) == many
         costs.come(code)
 
 
