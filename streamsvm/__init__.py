@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from streamsvm.batch import IndexedBCD, SampledCuts, SmoothedNewton
     from streamsvm.budgeted.classifier import BSGDClassifier
+    from streamsvm.decide.covering import CoveringClassifier
     from streamsvm.decide.deciding import DecidingClassifier
-    from streamsvm.decide.wrapper import CoveringClassifier
     from streamsvm.delayed.budget import LabelBudget
     from streamsvm.delayed.classifier import DelayedClassifier
     from streamsvm.ensemble.classifier import StreamSVMClassifier
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "BSGDClassifier": "streamsvm.budgeted.classifier",
     "CPMClassifier": "streamsvm.polytope.classifier",
-    "CoveringClassifier": "streamsvm.decide.wrapper",
+    "CoveringClassifier": "streamsvm.decide.covering",
     "DecidingClassifier": "streamsvm.decide.deciding",
     "DelayedClassifier": "streamsvm.delayed.classifier",
     "IndexedBCD": "streamsvm.batch",

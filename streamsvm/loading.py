@@ -21,8 +21,8 @@ from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
 from streamsvm.polytope.classifier import CPMClassifier
 
 if TYPE_CHECKING:
+    from streamsvm.decide.covering import CoveringClassifier
     from streamsvm.decide.deciding import DecidingClassifier
-    from streamsvm.decide.wrapper import CoveringClassifier
     from streamsvm.refit.classifier import RefitClassifier
 
     _Online: TypeAlias = StreamSVMClassifier | CPMClassifier | BSGDClassifier

@@ -57,7 +57,7 @@ def streams() -> Iterator[tuple[str, Any, list[Any]]]:
 def coverage() -> None:
     """Sets of the blend beside fixed ones, by the same probabilities."""
     from streamsvm import StreamSVMClassifier
-    from streamsvm.decide.sets import LabelSets
+    from streamsvm.decide.conformal import ConformalSets
 
     result = {}
     for name, X, y in streams():
@@ -67,8 +67,8 @@ def coverage() -> None:
         cells = {}
         for wanted in COVERAGES:
             found = {
-                "sets": LabelSets(wanted).run(proba, codes),
-                "by class": LabelSets(wanted, by_class=True).run(proba, codes),
+                "sets": ConformalSets(wanted).run(proba, codes),
+                "by class": ConformalSets(wanted, by_class=True).run(proba, codes),
                 "fixed": fixed(proba, codes, wanted),
             }
             cells[str(wanted)] = {kind: of_sets(members, codes, wanted) for kind, members in found.items()}

@@ -10,13 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.arrays import Floats, Ints
-from streamsvm.decide.checks import check_alarms
-from streamsvm.decide.conformal_kernels import MOST
-from streamsvm.decide.sets import LabelSets
 from streamsvm.models import ArchiveError
+from streamsvm.parameters import check_between, check_choice
+
+KINDS = ("share", "recall", "precision")
+"""What may be wanted of alarms."""
 
 # Of wanted precision: bins of the log-odds between these, and how they forget, so many labels at a time.
 _STEPS, _WIDEST, _BLOCK, _DECAY, _LEAST = 64, 8.0, 64, 0.99, 5.0
+
+
+def check_alarms(kind: str, wanted: float) -> None:
+    """Refuse what are no alarms.
+
+    Parameters
+    ----------
+    kind, wanted
+        As `Alarms` has them.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such kind, or the share is not between 0 and 1.
+    """
+    check_choice("kind", kind, KINDS)
+    check_between("wanted", wanted, 0.0, 1.0)
 
 
 class Alarms:
@@ -51,7 +69,10 @@ class Alarms:
         self.kind, self.wanted = kind, float(wanted)
         self._sets = None
         if kind != "precision":
-            self._sets = LabelSets(wanted if kind == "recall" else 1.0 - wanted, n_known=1)
+            # Imported here, so that settings are checked without what is compiled.
+            from streamsvm.decide.conformal import ConformalSets
+
+            self._sets = ConformalSets(wanted if kind == "recall" else 1.0 - wanted, n_known=1)
         # Of others and of the class: those before the block of labels that has begun, decayed, and those in it.
         self._counts, self._fresh = np.zeros(2 * _STEPS), np.zeros(2 * _STEPS)
         self._n_labels, self._first = 0, _STEPS
@@ -74,7 +95,8 @@ class Alarms:
         if self.kind == "recall":
             own, codes = p, np.where(is_class == 1, 0, -1)
         else:
-            own, codes = math.exp(-MOST) / np.maximum(p, math.exp(-MOST)), np.zeros(len(p), np.int64)
+            least = math.exp(-self._sets.most)
+            own, codes = least / np.maximum(p, least), np.zeros(len(p), np.int64)
         is_in = self._sets.run(np.column_stack([own, np.full(len(p), 2.0)]), codes)[:, 0]
         return is_in if self.kind == "recall" else ~is_in
 

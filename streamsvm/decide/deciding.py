@@ -12,19 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.adjusting import Adjustable
-from streamsvm.decide.checks import without_frame
-from streamsvm.decide.costs import ABSTAINS, Costs
+from streamsvm.decide.costs import ABSTAINS, Costs, without_frame
 from streamsvm.decide.learner import PredictsManySets, answers
-from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
-from streamsvm.labels import as_label, check_label, coded_labels, labels_of, unhashable
-from streamsvm.locks import Lock, locked
+from streamsvm.decide.wrapped import ProbabilityWrapper, Shares, model_from
+from streamsvm.labels import as_label, check_label, coded_labels, labels_of
+from streamsvm.locks import locked
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import decode_label, encode_label
-from streamsvm.models.saved import LOADABLE, Archived
+from streamsvm.models.saved import LOADABLE
 
 
-class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class DecidingClassifier(ProbabilityWrapper):
     """Any classifier that knows probabilities, whose predictions are the decisions of least expected cost.
 
     Learning, and so the probabilities, are as they are without it. `StreamSVMClassifier(cost=...)` makes one. Sets of
@@ -59,32 +57,17 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
         class_weight: dict[Any, float] | str | None = None,
         abstain: float | None = None,
     ) -> None:
-        check_model(model)
-        self.model, self.cost, self.class_weight, self.abstain = model, cost, class_weight, abstain
+        super().__init__(model)
+        self.cost, self.class_weight, self.abstain = cost, class_weight, abstain
         self._costs = Costs(cost, class_weight, abstain)
-        self._codes: dict[Hashable, int] = {}
-        self._leaves = hasattr(model, "_left")
-        self._lock = Lock()
         self._begin()
 
+    def _take_label(self, code: int) -> None:
+        self._costs.come(code)
+
     def _begin(self) -> None:
-        """Have it found out anew where probabilities come to stand, and of which labels."""
         self._labels: list[Any] = []
-        self._left: Any = None
-        self._numbers_alike = False
         self._shares: Shares | None = None
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.model
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return {"model"}
-
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.model._multiclass)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -92,16 +75,6 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
 
         yield {"model": linear_model.LogisticRegression(), "class_weight": "balanced"}
         yield {"model": naive_bayes.GaussianNB(), "cost": [[0, 1], [5, 0]]}  # type: ignore[no-untyped-call]
-
-    @property
-    def classes_(self) -> list[Any]:
-        """The labels known, in order of first arrival."""
-        return list(self._codes)
-
-    @property
-    def notices(self) -> list[str]:
-        """What the classifier has warned of; nothing where it does not tell."""
-        return list(getattr(self.model, "notices", []))
 
     def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
         """As the classifier has it.
@@ -141,15 +114,7 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
 
     def _decide_one(self, x: dict[Hashable, Any], **kwargs: Any) -> int:
         """The number of the label of least expected cost, or ABSTAINS."""
-        model: Any = self.model
-        if self._leaves:
-            with model._lock:
-                model._predict(x)
-                if model._left is not self._left:
-                    self._decide_by(model)
-                if self._numbers_alike:
-                    return self._costs.decide_one(model._left[0])
-        shares: dict[Any, float] = model.predict_proba_one(x, **kwargs)
+        shares = self.model.predict_proba_one(x, **kwargs)
         if self._shares is None or not self._shares.put(shares):
             self._shares = self._take(shares)
         return self._costs.decide_one(self._shares.proba[0])
@@ -164,43 +129,6 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
             found.put(shares)
             self._costs.matrix(self._labels)
         return found
-
-    def _decide_by(self, model: Any) -> None:
-        """Have events decided where the classifier leaves their probabilities, if both number labels alike."""
-        known = model.classes_
-        self._number(known)
-        self._left, self._labels = model._left, self.classes_
-        self._numbers_alike = known == self._labels
-        self._costs.matrix(self._labels)
-
-    @locked
-    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one event.
-
-        Parameters
-        ----------
-        x
-            Features by name.
-        y
-            The label.
-        kwargs
-            Passed on to the classifier.
-
-        Raises
-        ------
-        ValueError
-            For a label that is None or NaN.
-        """
-        try:
-            code = self._codes.get(y)
-        except TypeError:
-            raise unhashable(y) from None
-        y = as_label(y) if code is None else y
-        self.model.learn_one(x, y, **kwargs)
-        if code is None:
-            code = self._codes[y] = len(self._codes)
-            self._begin()
-        self._costs.come(code)
 
     @locked
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:
@@ -306,16 +234,11 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
             Where rows cannot be used; nothing has been learned then.
         """
         model: Any = self.model
-        codes, members = None, []
-        if self._leaves and w is None and not kwargs:
-            shares, codes = model._proba_then_train(X, y)
-        else:
-            _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
-        classes = model.classes_
-        shares, known = self._over_known(shares, classes), self.classes_
-        if codes is None or classes != known:
-            codes = self._codes_of(labels_of(y))
-        decided = self._answers(self._costs.decide_rows(shares, codes, known, codes >= 0)[0])
+        y = list(y) if isinstance(y, Iterator) else y
+        _, shares, *members = model.test_then_train(X, y, times=times, w=w, proba=True, **kwargs)
+        shares = self._over_known(shares, model.classes_)
+        codes = self._codes_of(labels_of(y))
+        decided = self._answers(self._costs.decide_rows(shares, codes, self.classes_, codes >= 0)[0])
         return answers(decided, shares if proba else None, members[0] if members else None)
 
     def _codes_of(self, labels: Sequence[Any]) -> NDArray[np.int64]:
@@ -367,23 +290,13 @@ class DecidingClassifier(Adjustable, Archived, base.Wrapper, base.Classifier):  
                 self._codes[as_label(label)] = len(self._codes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_labels": [], "_left": None, "_numbers_alike": False, "_shares": None}
+        return self.__dict__ | {"_labels": [], "_shares": None}
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    @locked
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
-        header, arrays = state_of(self.model)
-        whole = {
-            "class": type(self).__name__,
-            "model": header,
-            "cost": _encoded(self.cost),
-            "class_weight": _encoded(self.class_weight),
-            "abstain": _encoded(self.abstain),
-            "classes": [encode_label(label) for label in self._codes],
-        }
-        return whole, arrays | {"counts": self._costs.counts}
+    def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        own = {"cost": _encoded(self.cost), "class_weight": _encoded(self.class_weight)}
+        return own | {"abstain": _encoded(self.abstain)}, {"counts": self._costs.counts}
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:

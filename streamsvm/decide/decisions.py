@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from streamsvm.decide.alarms import Alarms
 from streamsvm.decide.arrays import Floats, Ints, Members
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.costs import UNKNOWN, Costs
-from streamsvm.decide.sets import LabelSets
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Decisions:
 
     def __init__(
         self,
-        sets: LabelSets | None = None,
+        sets: ConformalSets | None = None,
         costs: Costs | None = None,
         alarms: Alarms | None = None,
         label: Any = None,

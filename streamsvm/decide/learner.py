@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats, Ints, Members
-from streamsvm.decide.sets import AllSets, Key, LabelSets, labels_in
+from streamsvm.decide.arrays import Floats, Members
+from streamsvm.decide.conformal import AllSets, ConformalSets, Key, labels_in
 from streamsvm.locks import locked
 
 
@@ -32,7 +32,7 @@ class PredictsSets:
         """The probability of each label."""
 
     @locked
-    def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
+    def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
         """The sets of a coverage, for those who run a learner by `run_batch`, which leaves them alone.
 
         Parameters
@@ -67,7 +67,7 @@ class PredictsSets:
             Features by name.
         coverage
             That share, between 0 and 1. It follows the labels that are learned from the first call on; see
-            `streamsvm.decide.sets.LabelSets` for how close to it the sets come, whatever the stream does.
+            `streamsvm.decide.conformal.ConformalSets` for how close to it the sets come, whatever the stream does.
         by_class
             Whether it is to hold for the events of each class by themselves.
         kwargs
@@ -81,21 +81,6 @@ class PredictsSets:
         sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         proba = self.predict_proba_one(x, **kwargs)
         return set(labels_in(sets.run_one(proba.values()), proba)) if proba else set()
-
-
-class LeavesProbabilities:
-    """A classifier that leaves the probabilities of a single event in an array, where they can be decided by."""
-
-    _left: Floats
-    """That array, shape (1, n_classes): another one as soon as a class comes."""
-
-    @abstractmethod
-    def _predict(self, x: dict[Hashable, Any]) -> int:
-        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
-
-    @abstractmethod
-    def _proba_then_train(self, X: Any, y: Any) -> tuple[Floats, Ints]:
-        """Predict each row, then learn it: probabilities over `classes_`, and the number of its label, -1 for none."""
 
 
 class PredictsManySets(PredictsSets):

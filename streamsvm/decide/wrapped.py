@@ -1,20 +1,26 @@
-"""What those around a classifier have in common: how they take its probabilities, and how they keep it.
+"""The base of the wrappers around any classifier that knows probabilities.
 
-Its header is in theirs, its arrays are under names that begin with `model.`.
+In an archive the header of the classifier is in that of the wrapper, its arrays have names that begin with `model.`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from river import base
 
+from streamsvm.adjusting import Adjustable
 from streamsvm.decide.arrays import Floats
-from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, public
+from streamsvm.labels import as_label, unhashable
+from streamsvm.locks import Lock, locked
+from streamsvm.models.archive import encode_label
+from streamsvm.models.saved import LOADABLE, LOADABLE_LATER, Archived, public
 
 _UNDER = "model."
 
@@ -30,6 +36,90 @@ def check_model(model: Any) -> None:
     is_one = all(callable(getattr(model, name, None)) for name in ("predict_proba_one", "learn_one"))
     if isinstance(model, type) or not is_one:
         raise TypeError(f"`model` must be a classifier with `predict_proba_one` and `learn_one`, got {model!r}")
+
+
+class ProbabilityWrapper(Adjustable, Archived, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+    """Base of the wrappers around a classifier that knows probabilities: labels, learning and saving."""
+
+    def __init__(self, model: base.Classifier) -> None:
+        check_model(model)
+        self.model, self._lock = model, Lock()
+        self._codes: dict[Hashable, int] = {}
+
+    @property
+    def _wrapped_model(self) -> base.Classifier:
+        return self.model
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return {"model"}
+
+    @property
+    def _multiclass(self) -> bool:
+        return bool(self.model._multiclass)
+
+    @property
+    def classes_(self) -> list[Any]:
+        """The labels known, in order of first arrival."""
+        return list(self._codes)
+
+    @property
+    def notices(self) -> list[str]:
+        """The warnings of the classifier; none where it keeps none."""
+        return list(getattr(self.model, "notices", []))
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Prepare for the labels known, of which one is new."""
+
+    @abstractmethod
+    def _take_label(self, code: int) -> None:
+        """Take the label of an event that has been learned."""
+
+    def _before_learning(self, x: dict[Hashable, Any], code: int | None) -> None:
+        """Prepare for an event to learn, by the number of its label, None for a new one."""
+
+    @locked
+    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
+        """Learn one event.
+
+        Parameters
+        ----------
+        x
+            Features by name.
+        y
+            The label.
+        kwargs
+            Passed on to the classifier.
+
+        Raises
+        ------
+        ValueError
+            For a label that is None or NaN.
+        """
+        try:
+            code = self._codes.get(y)
+        except TypeError:
+            raise unhashable(y) from None
+        y = as_label(y) if code is None else y
+        self._before_learning(x, code)
+        self.model.learn_one(x, y, **kwargs)
+        if code is None:
+            code = self._codes[y] = len(self._codes)
+            self._begin()
+        self._take_label(code)
+
+    @locked
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
+        header, arrays = state_of(self.model)
+        own, more = self._own_state()
+        labels = [encode_label(label) for label in self._codes]
+        return {"class": type(self).__name__, "model": header, "classes": labels} | own, arrays | more
+
+    @abstractmethod
+    def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The header and the arrays of what the wrapper knows beside the classifier and the labels."""
 
 
 class Shares:

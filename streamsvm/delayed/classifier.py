@@ -14,10 +14,10 @@ from river import base
 from connectors.events import LateLabels
 from connectors.times import scaled, seconds_of
 from streamsvm.adjusting import Adjustable
+from streamsvm.decide.conformal import AllSets, ConformalSets, labels_in
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decisions
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import AllSets, LabelSets, labels_in
 from streamsvm.delayed.join import Answer, Events, Join
 from streamsvm.delayed.keys import MANY_LABELS, KeyExamples, key_text
 from streamsvm.delayed.models import OtherModel, OwnModel, is_own
@@ -182,7 +182,7 @@ class DelayedClassifier(Adjustable, PredictsSets, base.Wrapper, base.Classifier)
         return self._predict(x, key, time, proba=True)[1]
 
     @locked
-    def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> LabelSets:
+    def label_sets(self, coverage: float = 0.9, by_class: bool = False) -> ConformalSets:
         """The sets of a coverage, of which there is one here: it says what is kept with the events that wait.
 
         Parameters

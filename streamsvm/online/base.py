@@ -21,9 +21,9 @@ from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State, at_most
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
-from streamsvm.decide.learner import LeavesProbabilities, PredictsManySets, answers
+from streamsvm.decide.conformal import AllSets, Key, follow_address
+from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import OTHERS, Explains, Reasons
-from streamsvm.decide.sets import AllSets, Key, follow_address
 from streamsvm.features import scaler as scaling
 from streamsvm.features.first_rows import FirstRows
 from streamsvm.features.space import NOT_PLAIN, BadRows, EncodedRows, FeatureSpace, Floats, Ints, Recurrence
@@ -66,9 +66,7 @@ Late = tuple[Ints, Ints]
 """What `run_batch` takes as `memories` and `apart`."""
 
 
-class OnlineClassifier(
-    Adjustable, Explains, Changes, LeavesProbabilities, PredictsManySets, Archived, base.MiniBatchClassifier
-):
+class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived, base.MiniBatchClassifier):
     """Base of the online learners.
 
     Labels are of any hashable type; a class begins when its first event is learned. Features are as `FeatureSpace` has
@@ -564,7 +562,7 @@ class OnlineClassifier(
             Features by name.
         coverage
             That share, between 0 and 1. It follows the labels that are learned from the first call on; see
-            `streamsvm.decide.sets.LabelSets` for how close to it the sets come, whatever the stream does.
+            `streamsvm.decide.conformal.ConformalSets` for how close to it the sets come, whatever the stream does.
         by_class
             Whether it is to hold for the events of each class by themselves.
         kwargs
@@ -788,12 +786,6 @@ class OnlineClassifier(
         codes, _, probabilities, members = self._run_followed(*self._prepare(X, y, w, True), proba=proba, sets=key)
         predicted = like(X, self._decode(codes))
         return answers(predicted, probabilities if proba else None, members)
-
-    @locked
-    def _proba_then_train(self, X: Any, y: Any) -> tuple[Floats, Ints]:
-        rows, numbers, weights = self._prepare(X, y, None, True)
-        _, _, proba, _ = self._run_followed(rows, numbers, weights, proba=True)
-        return proba, numbers
 
     @locked
     def run_batch(

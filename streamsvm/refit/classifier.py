@@ -19,9 +19,9 @@ from streamsvm.adjusting import Adjustable
 from streamsvm.core.precompile import prepare
 from streamsvm.decide.arrays import Members
 from streamsvm.decide.changes import Changes, Moment, Spread
+from streamsvm.decide.conformal import AllSets, Key
 from streamsvm.decide.learner import PredictsManySets, answers
 from streamsvm.decide.reasons import Explains
-from streamsvm.decide.sets import AllSets, Key
 from streamsvm.ensemble.classifier import StreamSVMClassifier
 from streamsvm.features.space import EncodedRows, Floats, Ints
 from streamsvm.labels import unhashable

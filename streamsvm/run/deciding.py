@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.decide.alarms import Alarms
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.costs import Costs
 from streamsvm.decide.deciding import decider_of
 from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import LabelSets
 from streamsvm.delayed.join import Joined
 from streamsvm.run.abilities import State
 from streamsvm.run.errors import SetupError
@@ -114,12 +114,12 @@ def _spelled(given: Any) -> Any:
     return {meaning: _spelled(held) for label, held in given.items() for meaning in meanings(label)}
 
 
-def _sets_of(wanted: Wanted, model: Any) -> LabelSets | None:
+def _sets_of(wanted: Wanted, model: Any) -> ConformalSets | None:
     if wanted.coverage is None:
         return None
     if isinstance(model, PredictsSets):
         return model.label_sets(wanted.coverage, wanted.by_class)
-    return LabelSets(wanted.coverage, wanted.by_class)
+    return ConformalSets(wanted.coverage, wanted.by_class)
 
 
 def of_two(codes: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,8 @@ from connectors.events import Source
 from connectors.options import Options, split_url
 from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
-from streamsvm.decide.checks import check_alarms, check_costs
+from streamsvm.decide.alarms import check_alarms
+from streamsvm.decide.costs import check_costs
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits

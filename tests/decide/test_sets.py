@@ -16,8 +16,8 @@ from river import linear_model
 import streamsvm
 from streamsvm import BSGDClassifier, CoveringClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide import conformal_kernels as kernels
+from streamsvm.decide.conformal import ConformalSets
 from streamsvm.decide.conformal_kernels import MOST, SLACK
-from streamsvm.decide.sets import LabelSets
 from streamsvm.models import ArchiveError
 from streamsvm.refit import Every
 from tests.learners import dicts, ring
@@ -38,7 +38,7 @@ def stream(n: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     return proba, codes
 
 
-def covered(sets: LabelSets, proba: np.ndarray, codes: np.ndarray) -> np.ndarray:
+def covered(sets: ConformalSets, proba: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return sets.run(proba, codes)[np.arange(len(codes)), codes]
 
 
@@ -56,7 +56,7 @@ def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage
     proba = np.concatenate(draws)
     rank = np.concatenate([np.full(n, rank) for n, rank, _, _ in parts])
     codes = np.argsort(-proba, axis=1)[np.arange(len(rank)), rank]
-    missed = ~covered(LabelSets(coverage, by_class, n_known=3), proba, codes)
+    missed = ~covered(ConformalSets(coverage, by_class, n_known=3), proba, codes)
     for group in range(3) if by_class else (None,):
         debt = np.concatenate([[0.0], np.cumsum((missed - (1.0 - coverage))[(codes == group) | (not by_class)])])
         assert debt.max() <= SLACK + 1
@@ -66,7 +66,7 @@ def test_whatever_comes_misses_are_those_allowed_and_so_many_more(data, coverage
 
 @pytest.mark.parametrize("coverage", [0.9999, 0.99999, 1.0 - 1e-12])
 def test_sets_that_hardly_ever_miss_are_kept_before_and_after_their_first_label(coverage):
-    sets = LabelSets(coverage, by_class=True, n_known=3)
+    sets = ConformalSets(coverage, by_class=True, n_known=3)
     for proba, codes in (stream(0, 3), stream(300, 2)):
         sets.run(np.column_stack([proba, np.zeros(len(proba))])[:, :3], codes)
         again = copy.deepcopy(sets)
@@ -75,14 +75,14 @@ def test_sets_that_hardly_ever_miss_are_kept_before_and_after_their_first_label(
 
 def test_rows_without_a_code_are_refused():
     with pytest.raises(ValueError, match="3 rows of probabilities, and 2 codes"):
-        LabelSets().run(np.full((3, 2), 0.5), np.zeros(2, np.int64))
+        ConformalSets().run(np.full((3, 2), 0.5), np.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
 def test_coverage_is_kept_through_sudden_drift_where_a_fixed_threshold_loses_it(coverage):
     proba, codes = stream(9_000, 4)
     codes[3_000:6_000] = (codes[3_000:6_000] + 1) % 4  # what is probable is no longer so
-    sets = LabelSets(coverage)
+    sets = ConformalSets(coverage)
     found = covered(sets, proba, codes)
     least = np.quantile(proba[np.arange(1_000), codes[:1_000]], 1.0 - coverage)
     fixed = proba[np.arange(9_000), codes] >= least
@@ -97,8 +97,8 @@ def test_rare_classes_are_covered_where_sets_are_by_class():
     p = 1.0 / (1.0 + np.exp(4.0 - 2.0 * codes - rng.normal(size=len(codes))))
     proba = np.column_stack([1.0 - p, p])
     rare = codes == 1
-    assert covered(LabelSets(0.9, n_known=2), proba, codes)[rare].mean() < 0.3
-    assert abs(covered(LabelSets(0.9, True, n_known=2), proba, codes)[rare].mean() - 0.9) < 0.03
+    assert covered(ConformalSets(0.9, n_known=2), proba, codes)[rare].mean() < 0.3
+    assert abs(covered(ConformalSets(0.9, True, n_known=2), proba, codes)[rare].mean() - 0.9) < 0.03
 
 
 def test_scores_are_about_logarithms_and_lead_back_to_probabilities():
@@ -112,7 +112,7 @@ def test_scores_are_about_logarithms_and_lead_back_to_probabilities():
 
 
 def test_a_set_has_the_most_probable_label_and_is_empty_before_there_is_one():
-    sets = LabelSets(0.5, n_known=2)
+    sets = ConformalSets(0.5, n_known=2)
     assert sets.of(np.array([[0.6, 0.4], [0.4, 0.6], [0.0, 0.0]])).tolist() == [
         [True, False],
         [False, True],

@@ -8,17 +8,15 @@ from typing import Any, Self
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.adjusting import Adjustable
+from streamsvm.decide.conformal import AllSets
 from streamsvm.decide.learner import PredictsSets
-from streamsvm.decide.sets import AllSets
-from streamsvm.decide.wrapped import Shares, check_model, model_from, state_of
-from streamsvm.labels import as_label, unhashable
+from streamsvm.decide.wrapped import ProbabilityWrapper, Shares, model_from
 from streamsvm.locks import Lock, locked
-from streamsvm.models.archive import decode_labels, encode_label
-from streamsvm.models.saved import LOADABLE, Archived
+from streamsvm.models.archive import decode_labels
+from streamsvm.models.saved import LOADABLE
 
 
-class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class CoveringClassifier(ProbabilityWrapper, PredictsSets):
     """Any classifier that knows probabilities, with sets of labels that cover the true one as often as is wanted.
 
     The learners of this package have `predict_set_one` themselves, at less cost, and where labels come later
@@ -48,24 +46,10 @@ class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.
     """
 
     def __init__(self, model: base.Classifier) -> None:
-        check_model(model)
-        self.model, self._lock = model, Lock()
+        super().__init__(model)
         self._sets = AllSets()
-        self._codes: dict[Hashable, int] = {}
         self._asked: Any = None
-        self._sets_began()
-
-    @property
-    def _wrapped_model(self) -> base.Classifier:
-        return self.model
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return {"model"}
-
-    @property
-    def _multiclass(self) -> bool:
-        return bool(self.model._multiclass)
+        self._begin()
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -73,16 +57,6 @@ class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.
 
         yield {"model": linear_model.LogisticRegression()}
         yield {"model": naive_bayes.GaussianNB()}  # type: ignore[no-untyped-call]
-
-    @property
-    def classes_(self) -> list[Any]:
-        """The labels learned, in order of first arrival."""
-        return list(self._codes)
-
-    @property
-    def notices(self) -> list[str]:
-        """What the classifier has warned of; nothing where it does not tell."""
-        return list(getattr(self.model, "notices", []))
 
     def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
         """As the classifier has it.
@@ -117,18 +91,29 @@ class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.
         self._asked = x
         return proba
 
-    def _sets_began(self) -> None:
+    def _begin(self) -> None:
         """Have sets follow the probabilities of all labels that are known by now."""
         self._asked = None
         self._shares = Shares(self.classes_)
         self._live = self._sets.live(self._shares.proba)
         self._take = next((sets.take for sets in self._live.values()), None)
 
+    _sets_began = _begin
+
+    def _before_learning(self, x: dict[Hashable, Any], code: int | None) -> None:
+        if code is not None and self._take is not None and x is not self._asked:
+            self.predict_proba_one(x)
+        self._asked = None
+
+    def _take_label(self, code: int) -> None:
+        if self._take is not None:
+            self._take(code)
+
     @locked
     def predict_set_one(
         self, x: dict[Hashable, Any], coverage: float = 0.9, by_class: bool = False, **kwargs: Any
     ) -> set[Any]:
-        """Labels of which the true one is one, in a wanted share of events; see `LabelSets`.
+        """Labels of which the true one is one, in a wanted share of events; see `ConformalSets`.
 
         Parameters
         ----------
@@ -160,67 +145,25 @@ class CoveringClassifier(Adjustable, Archived, PredictsSets, base.Wrapper, base.
         sets.take(-1)
         return sets.found(self._codes)
 
-    @locked
-    def learn_one(self, x: dict[Hashable, Any], y: Any, **kwargs: Any) -> None:
-        """Learn one event, and take its label into the sets that were asked for.
-
-        Parameters
-        ----------
-        x
-            Features by name.
-        y
-            The label.
-        kwargs
-            Passed on to the classifier.
-
-        Raises
-        ------
-        ValueError
-            For a label that is None or NaN.
-        """
-        try:
-            code = self._codes.get(y)
-        except TypeError:
-            raise unhashable(y) from None
-        y = as_label(y) if code is None else y
-        if code is not None and self._take is not None and x is not self._asked:
-            self.predict_proba_one(x)
-        self._asked = None
-        self.model.learn_one(x, y, **kwargs)
-        if code is None:  # the first of a class: no set could have it
-            code = self._codes[y] = len(self._codes)
-            self._sets_began()
-        if self._take is not None:
-            self._take(code)
-
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_sets": self._sets, "_codes": self._codes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = Lock()
-        self._sets_began()
+        self._begin()
 
     # Saving ------------------------------------------------------------------------------------------------------
 
-    @locked
-    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All there is to know, for classifiers of this package: `from_state` continues from it bit for bit."""
-        header, arrays = state_of(self.model)
-        whole = {
-            "class": type(self).__name__,
-            "model": header,
-            "sets": self._sets.header(),
-            "classes": [encode_label(label) for label in self._codes],
-        }
-        return whole, arrays | self._sets.arrays()
+    def _own_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"sets": self._sets.header()}, self._sets.arrays()
 
     @classmethod
     def _from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         self = cls(model_from(header["model"], arrays))
         self._sets = AllSets.from_state(header["sets"], arrays)
         self._codes = {label: code for code, label in enumerate(decode_labels(header["classes"]))}
-        self._sets_began()
+        self._begin()
         return self
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import compress, pairwise
@@ -26,7 +25,7 @@ Key = tuple[float, bool]
 """Which sets are meant: of what coverage, and whether by class."""
 
 
-class LabelSets:
+class ConformalSets:
     """Sets of classes that hold the true one in a wanted share of events, whatever the stream does.
 
     A set holds the classes whose probability is at least a threshold that follows the misses, and the most probable
@@ -55,7 +54,7 @@ class LabelSets:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> sets = LabelSets(coverage=0.9)
+    >>> sets = ConformalSets(coverage=0.9)
     >>> proba = rng.dirichlet([0.5, 0.5, 0.5], 5_000)
     >>> codes = np.array([rng.choice(3, p=p) for p in proba])
     >>> members = sets.run(proba, codes)
@@ -72,8 +71,11 @@ class LabelSets:
         self._rows = State(kernels.COVERING)
         self._followers: WeakSet[LiveSets] = WeakSet()
         self._use(self._new_state(2 if by_class else 1))
-        self._state.n_known, self._n_groups, self._n_single = n_known, 0, -1
+        self._state.n_known, self._n_groups = n_known, 0
         self._grow(1)
+
+    most = kernels.MOST
+    """The largest score, -log of a probability: less probable classes are taken for this."""
 
     @property
     def key(self) -> Key:
@@ -119,18 +121,6 @@ class LabelSets:
         """
         return self.run(proba, np.full(len(proba), -1))
 
-    def learn(self, proba: Floats, codes: Ints) -> None:
-        """Take labels, by what had been probable when their events were predicted.
-
-        Parameters
-        ----------
-        proba
-            Shape (n, n_classes), 0 for classes that were not known then.
-        codes
-            The class of each event, by its number in order of arrival, -1 where it is not known.
-        """
-        self._run(proba, codes, np.zeros((0, proba.shape[1]), np.bool_))
-
     def run(self, proba: Floats, codes: Ints) -> Members:
         """The set of each row, of which the label is taken (where it is not -1) before the next row.
 
@@ -147,15 +137,16 @@ class LabelSets:
             Whether each class is in the set, shape (n, n_classes), as `of` has it.
         """
         members = np.zeros(proba.shape, np.bool_)
-        self._run(proba, codes, members)
-        return members
-
-    def _run(self, proba: Floats, codes: Ints, members: Members) -> None:
         if len(codes) != len(proba):
             raise ValueError(f"there are {len(proba)} rows of probabilities, and {len(codes)} codes")
         self._grow(proba.shape[1])
-        _lend(self._rows, proba, codes, members)
+        self._rows.lend(
+            proba=np.ascontiguousarray(proba, np.float64),
+            labels=np.ascontiguousarray(codes, np.int64),
+            members=members,
+        )
         _step()(self._state, self._rows)
+        return members
 
     def run_one(self, proba: Floats | Collection[float], code: int = -1) -> Members:
         """As `run` for one event: its probabilities, and its set, are of shape (n_classes,).
@@ -170,21 +161,11 @@ class LabelSets:
         Returns
         -------
         array of bool
-            Whether each class is in the set, shape (n_classes,); it may be written over by the next call.
+            Whether each class is in the set, shape (n_classes,).
         """
-        n = len(proba)
-        if n != self._n_single:
-            self._grow(n)
-            self._n_single = n
-            # Probabilities and the label after them, so that one call writes both.
-            row, members = np.zeros(n + 1), np.empty((1, n), np.bool_)
-            self._single, self._call = State(kernels.COVERING), _step()
-            _lend(self._single, row[None, :n], row[n:].view(np.int64), members)
-            self._pack, self._row = struct.Struct(f"{n}dq").pack_into, row.data
-            self._found: Members = members[0]
-        self._pack(self._row, 0, *proba, code)
-        self._call(self._state, self._single)
-        return self._found
+        row = np.fromiter(proba, np.float64, len(proba))
+        members: Members = self.run(row[None], np.array([code]))[0]
+        return members
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -214,7 +195,7 @@ class LabelSets:
         check_names(arrays, set(state.names()))
         state.restore(arrays)
         self._use(state)
-        self._n_groups, self._n_single = n_groups, -1
+        self._n_groups = n_groups
 
     def __getstate__(self) -> dict[str, Any]:
         return {"coverage": self.coverage, "by_class": self.by_class, "arrays": self.state()}
@@ -241,7 +222,7 @@ class LiveSets:
         Finds the set for what stands there, then takes the label, -1 for none; so do the sets that follow.
     """
 
-    def __init__(self, sets: LabelSets, proba: Floats) -> None:
+    def __init__(self, sets: ConformalSets, proba: Floats) -> None:
         sets._grow(proba.shape[1])
         self._single: Members = np.zeros(proba.shape, np.bool_)
         self.covering = State(kernels.COVERING)
@@ -298,15 +279,6 @@ def follow_address() -> int:
     return int(kernels.ENTRIES["follow_sets"].compile().address)
 
 
-def _lend(covering: State, proba: Floats, codes: Ints, members: Members) -> None:
-    """Give rows to the kernel."""
-    covering.lend(
-        proba=np.ascontiguousarray(proba, np.float64),
-        labels=np.ascontiguousarray(codes, np.int64),
-        members=members,
-    )
-
-
 class AllSets:
     """The sets that a learner is asked for, each from when it was asked for first.
 
@@ -318,7 +290,7 @@ class AllSets:
     """
 
     def __init__(self) -> None:
-        self._sets: dict[Key, LabelSets] = {}
+        self._sets: dict[Key, ConformalSets] = {}
 
     def __bool__(self) -> bool:
         return bool(self._sets)
@@ -330,26 +302,24 @@ class AllSets:
             one.covering.next = after.covering.address
         return live
 
-    def get(self, coverage: float, by_class: bool) -> LabelSets | None:
+    def get(self, coverage: float, by_class: bool) -> ConformalSets | None:
         """Those of a coverage, if they were ever asked for."""
         return self._sets.get((coverage, by_class))
 
-    def of(self, coverage: float, by_class: bool, classes: Sequence[Any]) -> LabelSets:
+    def of(self, coverage: float, by_class: bool, classes: Sequence[Any]) -> ConformalSets:
         """Those of a coverage, which begin now if they were never asked for: by now these classes are known."""
         found = self.get(coverage, by_class)
         if found is None:
-            found = LabelSets(coverage, by_class, n_known=len(classes))
+            found = ConformalSets(coverage, by_class, n_known=len(classes))
             self._sets[found.key] = found
         return found
 
     def run(self, proba: Floats, codes: Ints, wanted: Key | None = None) -> Members | None:
-        """Take labels, as `LabelSets.run`; the sets of each row that are wanted."""
+        """Take labels, as `ConformalSets.run`; the sets of each row that are wanted."""
         members = None
         for key, sets in self._sets.items():
-            if key == wanted:
-                members = sets.run(proba, codes)
-            else:
-                sets.learn(proba, codes)
+            found = sets.run(proba, codes)
+            members = found if key == wanted else members
         return members
 
     def learn_one(self, proba: Floats | Collection[float], code: int) -> None:
@@ -371,7 +341,7 @@ class AllSets:
         """What `header` and `arrays` gave, among others."""
         self = cls()
         for i, (coverage, by_class) in enumerate(header):
-            sets, under = LabelSets(coverage, by_class), f"sets.{i}."
+            sets, under = ConformalSets(coverage, by_class), f"sets.{i}."
             sets.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})
             self._sets[coverage, by_class] = sets
         return self
