@@ -19,7 +19,7 @@ _BY_LEARNER = ("memory_bytes", "feature_of")
 _PROPERTIES = {
     "top": ("classes_", "notices"),
     "vote": ("n_events_learned", "n_features_in_", "memory_size", "noise", "relevance"),
-    "learner": ("autocorrelation_trust", "names_by_column", "tells_reasons"),
+    "learner": ("autocorrelation_trust", "names_by_column"),
 }
 
 

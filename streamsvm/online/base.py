@@ -971,7 +971,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     @property
     def tells_reasons(self) -> bool:
         """Whether `run_batch` tells them."""
-        return self._explaining is not None
+        return not self.is_composed and self._explaining is not None
 
     @property
     def names_by_column(self) -> list[Any]:

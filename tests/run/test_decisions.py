@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm import load
 from streamsvm.decide.alarms import Alarms
 from tests.run.conftest import write_stream
 
@@ -48,6 +49,19 @@ def test_decisions_and_alarms_from_the_command_line(streamsvm: Any, tmp_path: An
     at = whole.index("--checkpoint")
     assert streamsvm(*whole[:at], *whole[at + 4 :], "--out", "whole.jsonl").returncode == 0
     assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "o.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("param", ["abstain=0.4", "refit=newton"])
+def test_a_model_with_costs_or_refits_of_its_own_is_explained_and_saved(
+    streamsvm: Any, tmp_path: Any, param: str
+) -> None:
+    write_stream(tmp_path / "in.csv", 200)
+    asked = ("run", "in.csv", "--label", "y", "--param", "effort=low", "--param", param, "--save", "m")
+    done = streamsvm(*asked, "--explain", "1", "--out", "o.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert all(len(row["reasons"]) == 1 for row in rows[100:] if row["prediction"] is not None)
+    assert f"{param.partition('=')[0]}=" in repr(load(tmp_path / "m"))
 
 
 @pytest.mark.parametrize("kind", ["recall", "precision"])
