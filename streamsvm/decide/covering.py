@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from streamsvm.decide.conformal import AllSets
+from streamsvm.decide.conformal import AllSets, labels_in
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.decide.wrapped import ProbabilityWrapper, Shares, model_from
 from streamsvm.locks import Lock, locked
@@ -92,22 +93,16 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
         return proba
 
     def _begin(self) -> None:
-        """Have sets follow the probabilities of all labels that are known by now."""
         self._asked = None
         self._shares = Shares(self.classes_)
-        self._live = self._sets.live(self._shares.proba)
-        self._take = next((sets.take for sets in self._live.values()), None)
-
-    _sets_began = _begin
 
     def _before_learning(self, x: dict[Hashable, Any], code: int | None) -> None:
-        if code is not None and self._take is not None and x is not self._asked:
+        if code is not None and self._sets and x is not self._asked:
             self.predict_proba_one(x)
         self._asked = None
 
     def _take_label(self, code: int) -> None:
-        if self._take is not None:
-            self._take(code)
+        self._sets.run(self._shares.proba, np.array([code]))
 
     @locked
     def predict_set_one(
@@ -136,14 +131,10 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
         NotImplementedError
             Where the classifier knows no probabilities.
         """
-        sets = self._live.get((coverage, by_class))
-        if sets is None:
-            key = self.label_sets(coverage, by_class).key
-            sets = self._live[key]
+        sets = self.label_sets(coverage, by_class)
         self._shares.put(self.model.predict_proba_one(x, **kwargs))
         self._asked = x
-        sets.take(-1)
-        return sets.found(self._codes)
+        return set(labels_in(sets.run(self._shares.proba, np.array([-1]))[0], self._codes))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_sets": self._sets, "_codes": self._codes}

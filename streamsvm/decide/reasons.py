@@ -21,12 +21,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.decide.arrays import Floats, Ints
+from streamsvm.decide.arrays import Floats
 from streamsvm.features.datetimes import with_times
 from streamsvm.locks import locked
 from streamsvm.parameters import check_number
@@ -131,31 +131,29 @@ def shapley(
     return values, errors, float(found[0])
 
 
-class Walk(Protocol):
-    """A walk through coalitions, all but the empty and the whole one, and what their worths say of each player."""
+class Walk:
+    """A walk through coalitions, all but the empty and the whole one, and what their worths say of each player.
 
-    n: int
-    """How many players there are."""
-    steps: Ints
-    """For each step the depth of the coalition it adds to, the depth where it holds the new one, and who is added."""
-    depths: int
-    """At how many depths coalitions are held; at depth 0 is the empty one."""
+    Parameters
+    ----------
+    n
+        How many players there are.
+    steps
+        For each step the depth of the coalition it adds to, the depth where it holds the new one, and who is added. At
+        depth 0 is the empty one.
+    """
 
+    def __init__(self, n: int, steps: list[tuple[int, int, int]]) -> None:
+        self.n, self.steps = n, np.array(steps, np.int64).reshape(-1, 3)
+        self.depths = int(self.steps[:, 1].max(initial=0)) + 1
+
+    @abstractmethod
     def values(self, nothing: float, whole: float, found: Floats) -> tuple[Floats, Floats]:
         """Shapley values and standard errors, by what nobody is worth, what all are, and each step's coalition."""
 
     @property
     def masks(self) -> Masks:
         """The coalitions, one after the other."""
-
-
-class _Walk:
-    def __init__(self, n: int, steps: list[tuple[int, int, int]]) -> None:
-        self.n, self.steps = n, np.array(steps, np.int64).reshape(-1, 3)
-        self.depths = int(self.steps[:, 1].max(initial=0)) + 1
-
-    @property
-    def masks(self) -> Masks:
         held, found = np.zeros((self.depths, self.n), bool), np.zeros((len(self.steps), self.n), bool)
         for mask, (source, target, added) in zip(found, self.steps.tolist(), strict=True):
             held[target] = held[source]
@@ -164,7 +162,7 @@ class _Walk:
         return found
 
 
-class _Exact(_Walk):
+class _Exact(Walk):
     """All coalitions, each from the one that lacks its last player."""
 
     def __init__(self, n: int) -> None:
@@ -190,7 +188,7 @@ class _Exact(_Walk):
         return self._weights @ every, np.zeros(self.n)
 
 
-class _Sampled(_Walk):
+class _Sampled(Walk):
     """Permutations, each followed by its reverse."""
 
     def __init__(self, n: int, n_pairs: int, seed: int) -> None:
