@@ -72,6 +72,7 @@ class ConformalSets:
         self._followers: WeakSet[LiveSets] = WeakSet()
         self._use(self._new_state(2 if by_class else 1))
         self._state.n_known, self._n_groups = n_known, 0
+        self._one: tuple[Floats, Ints, Members, State] | None = None  # the arrays of a single event, kept
         self._grow(1)
 
     most = kernels.MOST
@@ -161,10 +162,18 @@ class ConformalSets:
         Returns
         -------
         array of bool
-            Whether each class is in the set, shape (n_classes,).
+            Whether each class is in the set, shape (n_classes,); the next call overwrites it.
         """
-        row = np.fromiter(proba, np.float64, len(proba))
-        members: Members = self.run(row[None], np.array([code]))[0]
+        n = len(proba)
+        if self._one is None or len(self._one[2]) != n:
+            self._grow(n)
+            row, label, members = np.zeros((1, n)), np.zeros(1, np.int64), np.zeros((1, n), np.bool_)
+            rows = State(kernels.COVERING)
+            rows.lend(proba=row, labels=label, members=members)
+            self._one = row[0], label, members[0], rows
+        row, label, members, rows = self._one
+        row[:], label[0] = [*proba], code
+        _step()(self._state, rows)
         return members
 
     # Saving ------------------------------------------------------------------------------------------------------
@@ -195,7 +204,7 @@ class ConformalSets:
         check_names(arrays, set(state.names()))
         state.restore(arrays)
         self._use(state)
-        self._n_groups = n_groups
+        self._n_groups, self._one = n_groups, None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"coverage": self.coverage, "by_class": self.by_class, "arrays": self.state()}

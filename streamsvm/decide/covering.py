@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from river import base
 
@@ -102,7 +101,7 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
         self._asked = None
 
     def _take_label(self, code: int) -> None:
-        self._sets.run(self._shares.proba, np.array([code]))
+        self._sets.learn_one(self._shares.proba[0], code)
 
     @locked
     def predict_set_one(
@@ -134,7 +133,7 @@ class CoveringClassifier(ProbabilityWrapper, PredictsSets):
         sets = self.label_sets(coverage, by_class)
         self._shares.put(self.model.predict_proba_one(x, **kwargs))
         self._asked = x
-        return set(labels_in(sets.run(self._shares.proba, np.array([-1]))[0], self._codes))
+        return set(labels_in(sets.run_one(self._shares.proba[0]), self._codes))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_sets": self._sets, "_codes": self._codes}
