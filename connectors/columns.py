@@ -162,7 +162,8 @@ class TextColumns:
         self._index = {name: i for i, name in enumerate(names)}
         self._roles = roles
         self._features = roles.features(names)
-        self._unnamed = [name for name in unnamed if name in self._features and name not in roles.types]
+        features = set(self._features)
+        self._unnamed = [name for name in unnamed if name in features and name not in roles.types]
         self._allowed = allowed or {}
         self._values: dict[str, Values] = {}
         self.times = Times(roles.time_unit, roles.time_format)
@@ -204,7 +205,7 @@ class TextColumns:
         undecided = [name for name in self._features if name not in self.types]
         later: list[str] = []
         for name in self._features:
-            if name in undecided or self.types[name] == "number":
+            if self.types.get(name, "number") == "number":
                 self._decide_one(source, name, rows, later=later)
         numbers = [name for name in undecided if self.types.get(name) == "number"]
         cells = {name: [row[self._index[name]] for row in rows] for name in numbers}
@@ -227,9 +228,10 @@ class TextColumns:
 
     def warn_of_counters(self, names: Iterable[str], rows: Sequence[Cells]) -> None:
         """Warn of those features among the columns that are numbers and only count up."""
+        features = set(self._features)
         with self.numbers.notices.together():
             for name in names:
-                if name in self._features and self.types.get(name) == "number":
+                if name in features and self.types.get(name) == "number":
                     cells = [row[self._index[name]] for row in rows]
                     values = self.numbers.read(name, cells, {})
                     warn_if_counter(name, values, self.numbers.notices)

@@ -22,6 +22,8 @@ _FLAGS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false"
 KINDS = ("number", "category", "ignore", "time")
 TIME_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """Units of times, and how many are a second."""
+MOST_COLUMNS = 100_000
+"""The most columns of a table: each is looked at before the first event."""
 _WORDS = (
     *("", "?", "na", "n/a", "<na>", "nan", "-nan", "nat", "null", "none", "nil", "\\n"),
     *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),
@@ -294,8 +296,13 @@ class Roles:
         return roles
 
     def check(self, source: str, columns: Iterable[str]) -> None:
-        """Refuse roles for columns that do not exist."""
+        """Refuse roles for columns that do not exist, and more columns than a table may have."""
         known = list(columns)
+        if len(known) > MOST_COLUMNS:
+            raise ConnectorError(
+                f"{source}: has {len(known):,} columns, of which at most {MOST_COLUMNS:,} can be read: rows that are "
+                "mostly zeros can come as libsvm or JSON lines, with what is not zero"
+            )
         asked = [("label", self.label), ("key", self.key), ("time", self.time)]
         asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]
         for role, name in asked:

@@ -32,7 +32,8 @@ from connectors.times import Times, time_features
 _INDEX = re.compile(r"__index_level_\d+__")
 _PART_ROWS = 1 << 17
 _SAMPLE = 1000
-_READ_ROWS, _READ_VALUES = 1 << 13, 1 << 22  # at most at a time: to ask for fewer takes about as long
+# At most at a time: to ask for fewer takes about as long.
+_READ_ROWS, _READ_VALUES, _READ_BYTES = 1 << 13, 1 << 22, 1 << 24
 
 
 def _arrow(name: str) -> Any:
@@ -91,11 +92,25 @@ class ParquetSource(AheadSource):
             with open(paths[0], "rb") as first:
                 self._fingerprint = hashlib.sha256(first.read(4096)).hexdigest()
             for path in paths:
-                self._files.append(self._pa.parquet.ParquetFile(path))
+                self._files.append(self._file(path))
         except FileNotFoundError:
             raise ConnectorError(f"{self.name}: no such file") from None
         except (OSError, self._pa.ArrowException) as error:
             raise ConnectorError(f"{self.name}: cannot be read as Parquet: {error}") from error
+
+    def _file(self, path: str) -> Any:
+        """Open a file whose texts stay a dictionary where they are one: a text is made once, however often it comes."""
+        kinds = self._pa.types
+        file = self._pa.parquet.ParquetFile(path)
+        texts = [one.name for one in file.schema_arrow if kinds.is_string(one.type) or kinds.is_large_string(one.type)]
+        group = file.metadata.row_group(0) if texts and file.num_row_groups else None
+        chunks = [] if group is None else [group.column(i) for i in range(group.num_columns)]
+        packed = {chunk.path_in_schema for chunk in chunks if any("DICTIONARY" in each for each in chunk.encodings)}
+        texts = [name for name in texts if name in packed]
+        if not texts:
+            return file
+        with file:
+            return self._pa.parquet.ParquetFile(path, metadata=file.metadata, read_dictionary=texts)
 
     def _is_index(self, column: Any) -> bool:
         """Whether a column is what pandas makes of an index of whole numbers that has no name."""
@@ -122,8 +137,10 @@ class ParquetSource(AheadSource):
         read = max(self._batch_size, min(_READ_ROWS, _READ_VALUES // max(len(columns), 1)))
         for group, skip in self._groups_left():
             file, number = group
+            about = file.metadata.row_group(number)
+            n = max(1, min(read, _READ_BYTES * about.num_rows // max(about.total_byte_size, 1)))
             try:
-                for part in file.iter_batches(read, row_groups=[number], columns=columns):
+                for part in file.iter_batches(n, row_groups=[number], columns=columns):
                     first, skip = min(skip, len(part)), max(0, skip - len(part))
                     if self._row == 0:
                         self._look_at(part.slice(0, _SAMPLE))
@@ -135,7 +152,7 @@ class ParquetSource(AheadSource):
     def _look_at(self, rows: Any) -> None:
         """Decide the columns of texts, and warn of numbers that count up or stand for missing values."""
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        cells = zip(*(_texts(columns[name]) for name in self._of_texts), strict=True)
+        cells = zip(*(_texts(name, columns[name], {}) for name in self._of_texts), strict=True)
         self._texts.decide(self.name, list(cells), False)
         with self._texts.numbers.notices.together():
             for name in self._features:
@@ -169,10 +186,10 @@ class ParquetSource(AheadSource):
         moments = None if times is None else self._read_times(str(self._roles.time), times, bad)
         batch = Batch(
             table,
-            [None] * len(rows) if label is None else self._known(_plain(label)),
+            [None] * len(rows) if label is None else self._known(_plain(str(self._roles.label), label, bad)),
             Origins({"file": self.name}, {"row": range(start, self._row)}),
             self._read_position,  # with the units that these times told
-            keys=None if keys is None else _plain(keys),
+            keys=None if keys is None else _plain(str(self._roles.key), keys, bad),
             times=moments,
         )
         return batch.without(bad) if bad else batch
@@ -188,15 +205,15 @@ class ParquetSource(AheadSource):
     def _column(self, name: str, column: Any, bad: Bad) -> Table:
         kind = self._kind(column.type)
         if kind == "category":
-            return self._texts.feature(name, _texts(column), bad)
+            return self._texts.feature(name, _texts(name, column, bad), bad)
         wanted = self._roles.types.get(name, kind)
         if wanted == "time":
             found = self._milliseconds(column)
             if found is None:
-                return dict(self._times.features(name, _plain(column), bad, self._roles.missing_numbers))
+                return dict(self._times.features(name, _plain(name, column, bad), bad, self._roles.missing_numbers))
             return dict(time_features(name, *found))
         if wanted == "category":
-            return {name: categories(_texts(column), self._roles.missing)}
+            return {name: categories(_texts(name, column, bad), self._roles.missing)}
         # Of other columns a copy, since what pyarrow lends is read-only.
         is_plain = column.type == self._pa.float64()
         values = (
@@ -210,7 +227,7 @@ class ParquetSource(AheadSource):
         """The times of events."""
         found = self._milliseconds(column)
         if found is None:
-            return self._times.milliseconds(name, _plain(column), bad)
+            return self._times.milliseconds(name, _plain(name, column, bad), bad)
         times, there = found
         for i in np.flatnonzero(~there).tolist():
             bad.setdefault(i, f"'{name}' is missing, but is the time of the event")
@@ -252,14 +269,50 @@ class ParquetSource(AheadSource):
             file.close()
 
 
-def _texts(column: Any) -> list[str]:
+def _texts(name: str, column: Any, bad: Bad) -> list[str]:
     """Values as cells of text."""
-    return ["" if value is None else str(value) for value in column.to_pylist()]
+    return ["" if value is None else str(value) for value in _values(name, column, bad)]
 
 
-def _plain(column: Any) -> list[Any]:
+def _values(name: str, column: Any, bad: Bad) -> list[Any]:
+    """Values as Python's: those of a dictionary are made once. Rows whose text is not UTF-8 are `bad`."""
+    if hasattr(column, "dictionary"):
+        kept = [*_decoded(column.dictionary), None]
+        numbers = column.indices.fill_null(len(kept) - 1).to_numpy(zero_copy_only=False).tolist()
+        values = [kept[i] for i in numbers]
+    else:
+        values = _decoded(column)
+    for i, value in enumerate(values):
+        if isinstance(value, _NotText):
+            bad.setdefault(i, f"'{name}' is not valid utf-8")
+            values[i] = None
+    return values
+
+
+class _NotText:
+    """In place of a text that is not UTF-8."""
+
+
+def _decoded(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        values = list(
+            map(_text, column.cast("large_binary" if str(column.type).startswith("large") else "binary").to_pylist())
+        )
+    return values
+
+
+def _text(value: bytes | None) -> Any:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return _NotText()
+
+
+def _plain(name: str, column: Any, bad: Bad) -> list[Any]:
     """Values of Python's plain types: decimals as whole numbers where they have no places, else as floats."""
-    values: list[Any] = column.to_pylist()
+    values = _values(name, column, bad)
     if not str(column.type).startswith("decimal"):
         return values
     kind = float if column.type.scale > 0 else int

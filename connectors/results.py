@@ -71,7 +71,7 @@ def names_in(path: str) -> list[list[str]]:
         return []
     try:
         row: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         with contextlib.suppress(csv.Error):
             return [next(csv.reader([text], delimiter=mark), []) for mark in ",\t"]

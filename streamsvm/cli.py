@@ -145,8 +145,14 @@ def _age() -> float:
 
 def _complain(error: object, code: int) -> int:
     with contextlib.suppress(OSError):  # such as a full disk that standard error goes to
-        print(f"streamsvm: error: {error}", file=sys.stderr)
+        print(f"streamsvm: error: {_without_secrets(error)}", file=sys.stderr)
     return code
+
+
+def _without_secrets(text: object) -> str:
+    from connectors.errors import without_secrets
+
+    return without_secrets(text)
 
 
 def _check_connectors() -> None:
@@ -170,7 +176,7 @@ class _Parser(argparse.ArgumentParser):
         if unknown != message and unknown.startswith("--"):
             near = difflib.get_close_matches(unknown, self._all_options(), 1, cutoff=0.75)
             message += f": did you mean {near[0]}?" if near else ""
-        self.exit(2, f"streamsvm: error: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"streamsvm: error: {_without_secrets(message)} (see {self.prog} --help)\n")
 
     def _all_options(self) -> list[str]:
         """The options of this command and of those below it."""
@@ -923,6 +929,7 @@ def _logging(quiet: bool | None) -> Iterator[None]:
     level = logging.WARNING if quiet else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(_mask_secrets)
     levels = {logger: logger.level for logger in map(logging.getLogger, ("streamsvm", "connectors"))}
     for logger in levels:
         logger.addHandler(handler)
@@ -933,6 +940,12 @@ def _logging(quiet: bool | None) -> Iterator[None]:
         for logger, before in levels.items():
             logger.removeHandler(handler)
             logger.setLevel(before)
+
+
+def _mask_secrets(record: Any) -> bool:
+    """Keep passwords of URLs out of the log."""
+    record.msg, record.args = _without_secrets(record.getMessage()), ()
+    return True
 
 
 def _progress(every_s: float) -> Any:

@@ -238,7 +238,7 @@ def _read(path: str | None) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SetupError(f"option `client`: {path}: {error.strerror}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         raise SetupError(f"option `client`: {path} is not TOML") from None
 
 

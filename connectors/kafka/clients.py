@@ -112,7 +112,7 @@ def _client_file(name: str, path: str | None) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConnectorError(f"{name}: option `client`: {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         # The parser's message may hold a piece of the file, which may be a secret.
         raise ConnectorError(
             f'{name}: option `client`: {path} is not TOML (lines as sasl_mechanism = "PLAIN")'
@@ -128,7 +128,7 @@ def _typed(name: str, key: str, value: Any, default: Any) -> Any:
     if key == "api_version":
         return tuple(int(part) for part in value.split(".") if part.isdecimal())
     if isinstance(default, int | float) or key.endswith("_bytes"):
-        with contextlib.suppress(ValueError, SyntaxError):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             number = ast.literal_eval(value)
             if isinstance(number, int | float):
                 return number

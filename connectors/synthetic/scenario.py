@@ -255,7 +255,7 @@ def read(path: Path) -> Scenario:
     url = f"synthetic:{name}"
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConnectorError(f"{url}: {error}") from error
     allowed = list(Scenario.__dataclass_fields__)[1:]
     for key in given:

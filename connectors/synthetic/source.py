@@ -129,5 +129,5 @@ def _literal(text: str | None) -> Any:
     """A number or truth value as Python writes it, else the text."""
     try:
         return ast.literal_eval(str(text))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text

@@ -149,7 +149,7 @@ class Layouts:
         if layout == OWN:
             return {decode_label(name): value for name, value in json.loads(text)}
         names, plain = self.names[layout]
-        values = words.tolist() if plain else json.loads(text) if b"NaN" in text else orjson.loads(text)
+        values = words.tolist() if plain else _values(text)
         return {name: value for name, value in zip(names, values, strict=True) if value is not None and value == value}
 
     def state(self) -> list[Any]:
@@ -160,6 +160,14 @@ class Layouts:
         """Take over what `state` gave."""
         for names, plain in state:
             self.number(tuple(decode_label(name) for name in names), bool(plain))
+
+
+def _values(text: bytes) -> list[Any]:
+    try:
+        values = orjson.loads(text)
+    except orjson.JSONDecodeError:  # NaN, or half a surrogate pair
+        values = json.loads(text)
+    return list(values)
 
 
 class Rows(Protocol):

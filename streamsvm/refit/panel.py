@@ -209,6 +209,8 @@ class Panel:
         present = [True, *(expert is not None for expert in experts)]
         if (self._state.experts.present > 0).tolist() != present or not 0 <= self._state.n_classes <= n_classes:
             raise ArchiveError("the vote knows other experts or classes")
+        if self._state.experts.asleep[0]:
+            raise ArchiveError("the learner itself is never asleep")
 
 
 def _is_turn_of(k: int, seen: Any) -> Any:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
 
 SHORT_NAMES = {
@@ -143,10 +144,14 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         pass
+    except (ValueError, RecursionError) as error:  # a number of very many digits, or very many brackets
+        raise SetupError(f"--param {shown(text)}: {error}") from error
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         pass
+    except (MemoryError, RecursionError) as error:
+        raise SetupError(f"--param {shown(text)}: it is nested too deeply") from error
     parts = text.split(".")
     return {"name": text} if len(parts) > 1 and all(part.isidentifier() for part in parts) else text
 
@@ -194,5 +199,5 @@ def _locate(name: str) -> Any:
         )
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the latter for names such as `..x`
         raise SetupError(f"cannot find {name}: {error}") from error

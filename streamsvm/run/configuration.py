@@ -45,7 +45,7 @@ def _read(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise SetupError(f"--config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also for very many digits, or brackets
         raise SetupError(f"--config {path}: {error}") from error
 
 

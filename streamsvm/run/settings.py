@@ -19,6 +19,7 @@ from connectors.registry import by_scheme, connector_of, is_place
 from connectors.sinks import NullSink
 from streamsvm.decide.alarms import check_alarms
 from streamsvm.decide.costs import check_costs
+from streamsvm.names import shown
 from streamsvm.run import DEFAULT_MODEL, DEFAULT_SOURCE
 from streamsvm.run.abilities import Categorical
 from streamsvm.run.classifiers import build_classifier, parse_params, with_refits
@@ -215,8 +216,8 @@ def _object(option: str, text: str) -> dict[str, Any]:
     """What a JSON object says."""
     try:
         found: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise SetupError(f"{option} {text}: is no JSON object: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SetupError(f"{option} {shown(text)}: is no JSON object: {error}") from error
     return found
 
 

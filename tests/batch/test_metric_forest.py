@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -351,6 +352,25 @@ def test_an_index_whose_arrays_do_not_fit_is_refused_by_their_name(on_disk, tmp_
     write_archive(tmp_path / "index" / INDEX_FILE, header, arrays | {name: change(arrays[name])})
     with pytest.raises(ArchiveError, match=f"{name}|block|pivots"):
         MetricForest.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("at", ["starts", "columns"])
+def test_a_block_that_names_what_is_not_there_is_refused_whatever_its_checksum(tmp_path, at):
+    X, y = clusters(1000)
+    MetricForest.from_batches(tmp_path / "index", [(scipy.sparse.csr_matrix(X), y)])
+    header, arrays = read_archive(tmp_path / "index" / INDEX_FILE)
+    header = {key: value for key, value in header.items() if key not in ("format", "version")}
+    content = bytearray((tmp_path / "index" / "rows.bin").read_bytes())
+    offsets = arrays["block_offset"].tolist()
+    for i, (start, n_rows) in enumerate(zip(offsets, arrays["block_rows"].tolist(), strict=True)):
+        changed = start + 8 if at == "starts" else start + 8 * (n_rows + 1)
+        content[changed : changed + 2] = b"\xff\xff"
+        end = offsets[i + 1] if i + 1 < len(offsets) else len(content)
+        arrays["block_crc"][i] = zlib.crc32(content[start:end])
+    (tmp_path / "index" / "rows.bin").write_bytes(content)
+    write_archive(tmp_path / "index" / INDEX_FILE, header, arrays)
+    with pytest.raises(ArchiveError, match="names rows or columns that are not there"):
+        IndexedBCD(index="forest").fit(MetricForest.open(tmp_path / "index"))
 
 
 def test_what_is_there_is_not_overwritten_and_bad_batches_leave_nothing(tmp_path):

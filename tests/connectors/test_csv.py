@@ -93,6 +93,12 @@ def test_quoted_fields_may_hold_newlines_and_delimiters(tmp_path: Path) -> None:
     assert [line for line, _, _ in bad] == [5, 7]
 
 
+def test_a_table_of_very_many_columns_is_refused_before_they_are_looked_at(tmp_path: Path) -> None:
+    names = ",".join(f"c{i}" for i in range(100_001))
+    with pytest.raises(ConnectorError, match="100,001 columns"):
+        open_source(write(tmp_path / "a.csv", f"{names}\n{'1,' * 100_000}1\n"))
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 1024])
 def test_a_stray_quote_costs_its_own_line_only(tmp_path: Path, batch_size: int) -> None:
     lines = [f"a{i},{i}" for i in range(1000)]

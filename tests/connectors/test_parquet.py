@@ -49,6 +49,29 @@ def test_decimals_are_numbers(tmp_path: Path) -> None:
     assert batch.keys == [7, 10**20 + 1, None]
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_texts_that_are_not_utf_8_cost_their_row(tmp_path: Path, packed: bool) -> None:
+    texts = pa.array([b"red", b"\xff\xfe", b"blue", None], pa.binary())
+    column = pa.Array.from_buffers(pa.string(), 4, texts.buffers())
+    table = pa.table({"x": [1.0, 2.0, 3.0, 4.0], "c": column, "y": [0, 1, 0, 1]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=packed)
+    (batch,) = open_source(str(tmp_path / "a.parquet"), label="y")
+    assert batch.rows() == [{"x": 1.0, "c": "red"}, {"x": 3.0, "c": "blue"}, {"x": 4.0}]
+    assert [(one.reason, one.origin["row"]) for one in batch.rejected] == [("'c' is not valid utf-8", 1)]
+
+
+def test_a_text_that_every_row_repeats_takes_its_memory_once(tmp_path: Path) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 50_000, pa.int32()), pa.array(["x" * 100_000]))
+    table = pa.table({"c": text, "y": pa.array([0, 1] * 25_000)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", store_schema=False)
+    before = pa.total_allocated_bytes()
+    n, most = 0, 0
+    for batch in open_source(str(tmp_path / "a.parquet"), label="y"):
+        n, most = n + len(batch), max(most, pa.total_allocated_bytes() - before)
+    assert n == 50_000
+    assert most < 100_000_000  # of 5 GB
+
+
 def test_the_index_of_a_data_frame_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = pa.table({"x": [1.5, 2.5], "y": ["a", "b"], "__index_level_0__": [7, 3]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")

@@ -35,6 +35,14 @@ def test_a_delay_gives_what_it_gives_without_a_key(model: Any, delay: int) -> No
     assert found.get() == plain.get()
 
 
+def test_texts_that_are_no_unicode_wait_as_others_do() -> None:
+    model = DelayedClassifier(CPMClassifier())
+    for key, x in enumerate(({"a": "\ud800", "b": float("nan")}, {("c", "\ud801"): "\ud802"})):
+        model.predict_one(x, key=key)
+        model.learn_one(key, "\ud803")
+        assert model.predict_one(x) == "\ud803"
+
+
 def test_what_is_learned_is_what_was_predicted_on() -> None:
     """Whoever changes the event, or brings other features with the label, changes nothing."""
     late, plain = DelayedClassifier(CPMClassifier(n_faces=2)), CPMClassifier(n_faces=2)

@@ -243,6 +243,7 @@ def test_a_damaged_archive_is_refused():
         ("job.columns", arrays["job.columns"] + 1_000),
         ("job.codes", arrays["job.codes"] + 1_000),
         ("stray", np.zeros(1)),
+        ("panel.experts.asleep", np.ones_like(arrays["panel.experts.asleep"])),
     ]
     for name, array in wrong:
         with pytest.raises(ArchiveError):

@@ -64,6 +64,34 @@ def test_what_to_predict_need_not_be_named_where_it_is_known(streamsvm: Streamsv
     assert streamsvm("run", "in.csv", "--load", "m", "--no-learn").returncode == 0
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("--model", "..x"), id="a relative name"),
+        pytest.param(("--param", f"n_faces={'9' * 100_000}"), id="very many digits"),
+        pytest.param(("--param", f"n_faces={'[' * 100_000}"), id="very many brackets"),
+        pytest.param(("--config", "deep.toml"), id="TOML nested deeply"),
+        pytest.param(("--class-weight", "{" * 100_000), id="JSON nested deeply"),
+    ],
+)
+def test_settings_that_no_parser_can_read_are_refused_in_a_line(
+    streamsvm: Streamsvm, tmp_path: Path, arguments: tuple[str, str]
+) -> None:
+    write_stream(tmp_path / "in.csv", 5)
+    (tmp_path / "deep.toml").write_text(f"seed = {'[' * 100_000}{']' * 100_000}\n")
+    model = () if arguments[0] == "--model" else ("--model", "cpm")
+    assert len(error(streamsvm("run", "in.csv", "--label", "y", *model, *arguments))) < 300
+
+
+@pytest.mark.parametrize("url", ["kafka://me:hunter2@broker:9/t", "kafka:me:hunter2@broker:9/t"])
+def test_errors_do_not_repeat_passwords(streamsvm: Streamsvm, tmp_path: Path, url: str) -> None:
+    write_stream(tmp_path / "in.csv", 5)
+    for arguments in (("in.csv", "--label", "y", *CPM, "--out", url, "--rejected", url), (url, "--label", "y", *CPM)):
+        result = streamsvm("run", *arguments)
+        assert result.returncode != 0
+        assert "hunter2" not in result.stderr
+
+
 def test_effort_and_members(streamsvm: Streamsvm, tmp_path: Path) -> None:
     write_stream(tmp_path / "in.csv", 100)
     (tmp_path / "c.toml").write_text('source = "in.csv"\nlabel = "y"\neffort = "low"\n[model]\nmembers = ["linear"]\n')
