@@ -195,7 +195,8 @@ class Explainer:
 
     def _ask(self, learner: Any, x: Mapping[Hashable, Any]) -> bool:
         """Have an event predicted and followed; returns whether there are reasons, or would be by other coalitions."""
-        self.walk.label = -1
+        # The only row: rows that were told before may have left another number.
+        self.walk.row, self.walk.label = 0, -1
         with self._following():
             return bool(learner._show(x) and self.walk.label >= 0)
 

@@ -11,6 +11,7 @@ import pytest
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 from streamsvm.decide.reasons import MOST, OTHERS, explain, shapley, without_noise
 from streamsvm.refit import Every
+from tests.core.programs import printed, printed_uncompiled
 from tests.learners import snapshot
 
 
@@ -96,6 +97,27 @@ def test_contributions_are_the_log_odds_and_asking_leaves_no_trace(model: Any, d
         assert all(one.value == x[one.feature] for one in reasons.contributions)
         assert reasons.nearest == (model.nearest(x, 3) if hasattr(model, "nearest") else [])
     assert snapshot(model) == before
+
+
+EXPLAIN = """
+import json
+import numpy as np
+from streamsvm import StreamSVMClassifier
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+y = (X[:, 0] > 0.0).tolist()
+model = StreamSVMClassifier(budget=4)
+for start in (0, 20):
+    told = model.run_batch(X[start : start + 20], y[start : start + 20], reasons=2)[-1]
+    reasons = model.explain_one({0: 1.0, 1: 0.5, 2: -0.5})
+    print(json.dumps([told.columns.tolist(), sorted(map(str, (one.feature for one in reasons.contributions)))]))
+"""
+
+
+@pytest.mark.slow
+def test_single_events_are_explained_between_rows_within_their_own_memory() -> None:
+    """Without the compiler an index beyond an array is an error."""
+    assert printed_uncompiled(EXPLAIN) == printed(EXPLAIN)
 
 
 def test_linear_members_are_exact_and_planes_are_what_they_are() -> None:
