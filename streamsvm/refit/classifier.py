@@ -41,7 +41,7 @@ from streamsvm.refit.experts import Expert
 from streamsvm.refit.jobs import Asked, Job, Refit, get_ready
 from streamsvm.refit.panel import Panel
 from streamsvm.refit.solvers import Task, solver_of
-from streamsvm.refit.triggers import Every, Growing, Happening, OnDemand, Trigger
+from streamsvm.refit.triggers import Every, Growing, OnDemand, Trigger, TriggerEvent
 from streamsvm.refit.triggers import decode as decode_trigger
 from streamsvm.refit.triggers import encode as encode_trigger
 from streamsvm.refit.windows import Adaptive, Latest, OneEvent, Window
@@ -436,7 +436,7 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         event.fill(code, time, error)
         self._memory.take_in_one(event)
         if not self._trigger.passes():
-            self._heed(self._trigger.see(event.times, event.errors).happening)
+            self._heed(self._trigger.see(event.times, event.errors).event)
         self._count(1)
         return True
 
@@ -791,22 +791,22 @@ class RefitClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived,
         at = first = 0
         while at < len(learned):
             chosen = learned[at:]
-            n, happening = self._trigger.see(times[chosen], errors[chosen])
+            n, trigger_event = self._trigger.see(times[chosen], errors[chosen])
             at += n
             last = int(learned[at - 1]) + 1
             part = slice(first, last)
             self._memory.take_in(rows.part(first, last), codes[part], weights[part], times[part], errors[part])
             first = last
-            self._heed(happening)
+            self._heed(trigger_event)
         self._count(len(learned))
         self._finish_steps()
         return len(learned)
 
-    def _heed(self, happening: Happening) -> None:
+    def _heed(self, trigger_event: TriggerEvent) -> None:
         """Do what a trigger says of the last event remembered."""
-        if happening is Happening.CUT:
+        if trigger_event is TriggerEvent.CUT:
             self._memory.keep_latest(1)
-        elif happening is Happening.REFIT:
+        elif trigger_event is TriggerEvent.REFIT:
             self._is_due = True
 
     def _count(self, n: int) -> None:

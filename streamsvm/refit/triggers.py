@@ -42,7 +42,7 @@ _TRIAL = 64
 _OF_HITS = ("FHDDM",)
 
 
-class Happening(Enum):
+class TriggerEvent(Enum):
     """What happens at an event."""
 
     NOTHING = "nothing"
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     """How many events were consumed, and what happened at the last of them."""
 
     n: int
-    happening: Happening
+    event: TriggerEvent
 
 
 class Trigger(ABC):
@@ -67,8 +67,7 @@ class Trigger(ABC):
 
     def begin(self) -> TriggerState:
         """One that has seen nothing yet."""
-        clock = self._clock()
-        return TriggerState(clock, list(clock.watches()))
+        return TriggerState(self._clock())
 
     @abstractmethod
     def _clock(self) -> _Clock:
@@ -88,9 +87,9 @@ class Every(Trigger):
     --------
     >>> running = Every(3).begin()
     >>> running.see(np.zeros(5), np.zeros(5))
-    Seen(n=3, happening=<Happening.REFIT: 'refit'>)
+    Seen(n=3, event=<TriggerEvent.REFIT: 'refit'>)
     >>> running.see(np.zeros(2), np.zeros(2))
-    Seen(n=2, happening=<Happening.NOTHING: 'nothing'>)
+    Seen(n=2, event=<TriggerEvent.NOTHING: 'nothing'>)
     >>> running.due_in()
     1
     """
@@ -128,9 +127,9 @@ class Growing(Trigger):
     --------
     >>> running, at, refits = Growing(first=100, factor=2.0, most=300).begin(), 0, []
     >>> while at < 1000:
-    ...     n, happening = running.see(np.zeros(1000 - at), np.zeros(1000 - at))
+    ...     n, event = running.see(np.zeros(1000 - at), np.zeros(1000 - at))
     ...     at += n
-    ...     refits += [at] * (happening is Happening.REFIT)
+    ...     refits += [at] * (event is TriggerEvent.REFIT)
     >>> refits
     [100, 300, 600, 900]
     """
@@ -165,7 +164,7 @@ class EveryTime(Trigger):
     --------
     >>> running = EveryTime(60.0).begin()
     >>> running.see(np.array([30.0, np.nan, 10.0, 95.0, 100.0]), np.zeros(5))
-    Seen(n=4, happening=<Happening.REFIT: 'refit'>)
+    Seen(n=4, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
     seconds: float
@@ -206,9 +205,9 @@ class OnDrift(Trigger):
     >>> running = trigger.begin()
     >>> errors = np.repeat([0.0, 1.0], 1000)
     >>> running.see(np.zeros(2000), errors)
-    Seen(n=1024, happening=<Happening.CUT: 'cut'>)
+    Seen(n=1024, event=<TriggerEvent.CUT: 'cut'>)
     >>> running.see(np.zeros(976), errors[1024:])
-    Seen(n=300, happening=<Happening.REFIT: 'refit'>)
+    Seen(n=300, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
     detector: Any = field(compare=False)
@@ -233,11 +232,11 @@ class OnDemand(Trigger):
     Examples
     --------
     >>> running = OnDemand().begin()
-    >>> running.see(np.zeros(5), np.zeros(5)).happening
-    <Happening.NOTHING: 'nothing'>
+    >>> running.see(np.zeros(5), np.zeros(5)).event
+    <TriggerEvent.NOTHING: 'nothing'>
     >>> running.ask()
     >>> running.see(np.zeros(5), np.zeros(5))
-    Seen(n=1, happening=<Happening.REFIT: 'refit'>)
+    Seen(n=1, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
     def _clock(self) -> _Clock:
@@ -263,9 +262,9 @@ class FirstOf(Trigger):
     --------
     >>> running = FirstOf(Every(1000), EveryTime(60.0), distance=50).begin()
     >>> running.see(np.arange(200.0), np.zeros(200))
-    Seen(n=61, happening=<Happening.REFIT: 'refit'>)
+    Seen(n=61, event=<TriggerEvent.REFIT: 'refit'>)
     >>> running.see(np.arange(200.0) * 10, np.zeros(200))
-    Seen(n=50, happening=<Happening.REFIT: 'refit'>)
+    Seen(n=50, event=<TriggerEvent.REFIT: 'refit'>)
     """
 
     triggers: tuple[Trigger, ...]
@@ -298,8 +297,8 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Every, Growing,
 class TriggerState:
     """Where a trigger stands in a stream; made by `begin` of its settings."""
 
-    def __init__(self, clock: _Clock, watches: list[_Watch]) -> None:
-        self._clock, self._watches = clock, watches
+    def __init__(self, clock: _Clock) -> None:
+        self._clock, self._watches = clock, clock.watches()
         self._asked = False
 
     def see(self, times: NDArray[np.float64], errors: NDArray[np.float64]) -> Seen:
@@ -315,19 +314,19 @@ class TriggerState:
         if len(times) != len(errors):
             raise ValueError(f"{len(times)} times do not fit {len(errors)} errors")
         if not len(times):
-            return Seen(0, Happening.NOTHING)
+            return Seen(0, TriggerEvent.NOTHING)
         due = 0 if self._asked else self._clock.first(times)
         alarm = self._first_alarm(errors[: due + 1])
         n = min(due if alarm is None else alarm, len(times) - 1) + 1
         self._clock.skip(times[:n])
         if alarm is not None:
             self._clock.cut()
-            return Seen(n, Happening.CUT)
+            return Seen(n, TriggerEvent.CUT)
         if due < len(times):
             self._asked = False
             self._clock.refitted()
-            return Seen(n, Happening.REFIT)
-        return Seen(n, Happening.NOTHING)
+            return Seen(n, TriggerEvent.REFIT)
+        return Seen(n, TriggerEvent.NOTHING)
 
     def passes(self) -> bool:
         """Take the next labelled event, if counts alone say that nothing happens at it; else `see` it."""

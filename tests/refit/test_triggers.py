@@ -19,10 +19,10 @@ from streamsvm.refit.triggers import (
     EveryTime,
     FirstOf,
     Growing,
-    Happening,
     OnDemand,
     OnDrift,
     Trigger,
+    TriggerEvent,
     TriggerState,
     decode,
     encode,
@@ -55,14 +55,14 @@ def happenings(trigger, times, errors=None, cuts=(), asked=(), resume=False):
             at += seen.n
             if resume:
                 running = saved(trigger, running)
-            if seen.happening is not Happening.NOTHING:
-                found.append((at, seen.happening.value))
+            if seen.event is not TriggerEvent.NOTHING:
+                found.append((at, seen.event.value))
     return found
 
 
 def refits(trigger, times, errors=None, **options):
     found = happenings(trigger, times, errors, **options)
-    assert all(happening == "refit" for _, happening in found)
+    assert all(event == "refit" for _, event in found)
     return [at for at, _ in found]
 
 
@@ -128,7 +128,7 @@ ALARMING = [kind() for kind in (drift.ADWIN, drift.PageHinkley)] + [
 def test_every_detector_of_river_cuts_where_errors_become_many(detector):
     errors = np.random.default_rng(5).random(1600) < np.repeat([0.1, 0.8], [1000, 600])
     found = happenings(OnDrift(detector, gather=100), np.zeros(1600), errors, cuts=range(0, 1600, 77))
-    assert any(1000 < at < 1400 and happening == "cut" for at, happening in found)
+    assert any(1000 < at < 1400 and event == "cut" for at, event in found)
 
 
 def test_a_detector_that_looks_for_a_falling_mean_does_not_alarm_when_errors_become_few():
@@ -257,10 +257,10 @@ def test_when_it_is_due_is_known_unless_time_or_errors_decide(trigger):
         if promised is not None:
             assert due is not None
             assert due <= promised
-        _, happening = running.see(np.zeros(1), (rng.random(1) < 0.2).astype(float))
+        _, event = running.see(np.zeros(1), (rng.random(1) < 0.2).astype(float))
         if due == 1:
-            assert happening is not Happening.NOTHING
-        promised = due - 1 if due is not None and happening is Happening.NOTHING else None
+            assert event is not TriggerEvent.NOTHING
+        promised = due - 1 if due is not None and event is TriggerEvent.NOTHING else None
 
 
 def test_when_it_is_due():
