@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -82,11 +83,19 @@ def imported(room: str) -> frozenset[str]:
     place = ROOT / room if room in (ABOVE, BESIDE) else ROOT / "streamsvm" / room
     found = set()
     for path in [*place.rglob("*.py")] or [place.with_suffix(".py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in walked(ast.parse(path.read_text(encoding="utf-8"))):
             for name in names(node):
                 parts = name.split(".")
                 found.add(parts[1] if parts[0] == "streamsvm" and len(parts) > 1 else parts[0])
     return frozenset(found & layout().keys() - {room})
+
+
+def walked(node: ast.AST) -> Iterator[ast.AST]:
+    """All of a module but what type checkers alone look at."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"):
+            yield from walked(child)
 
 
 def names(node: ast.AST) -> list[str]:

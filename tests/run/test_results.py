@@ -20,7 +20,7 @@ from streamsvm.run.locks import held
 from tests.commands import Command, command, environment
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error
-from tests.run.test_history import WITH_COSTS
+from tests.run.test_history import WITH_SETS
 
 READING = ("--label", "y", "--types", "a:number")
 
@@ -174,7 +174,7 @@ def test_on_a_full_disk_code_is_compiled_and_not_kept(streamsvm: Streamsvm, tmp_
     write_stream(tmp_path / "in.csv", 30)
     # Bytecode would be kept by half.
     empty = environment() | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    result = streamsvm("run", "in.csv", "--label", "y", *WITH_COSTS, preexec_fn=full_disk, env=empty)
+    result = streamsvm("run", "in.csv", "--label", "y", *WITH_SETS, preexec_fn=full_disk, env=empty)
     assert result.returncode == 0, result.stderr
     assert "30 events" in result.stdout
     assert result.stderr.count(f"compiled code cannot be kept in {tmp_path}/cache/") == 1
