@@ -212,3 +212,14 @@ def test_a_type_checker_finds_mistakes_and_nothing_else(tmp_path):
     assert all(mistake in done.stdout for mistake in ("predict_won", "lern_one", "hihg")), done.stdout
     first = SCRIPT.count("\n") + 2
     assert {int(line.split(":")[1]) for line in lines} == {first, first + 1, first + 2}, done.stdout
+
+
+def test_reasons_of_rows_come_with_decisions() -> None:
+    X, y = ring(200)
+    plain, model = StreamSVMClassifier("low"), StreamSVMClassifier("low", cost={True: {False: 3.0}})
+    *_, told = plain.run_batch(X, y, reasons=2)
+    codes, scores, shares, with_costs = model.run_batch(X, y, proba=True, reasons=2)
+    assert codes.shape == scores.shape == (200,)
+    assert shares.shape == (200, 2)
+    np.testing.assert_array_equal(with_costs.columns, told.columns)
+    assert len(model.run_batch(X, y, reasons=2)) == 3
