@@ -74,7 +74,14 @@ def test_numbers_that_no_stream_can_have_left_are_refused(make, name: str, value
 
 @pytest.mark.parametrize(
     ("kind", "number"),
-    [("checkpoint", 500_224), ("late", 500_916), ("late", 501_415), ("late", 502_144), ("late", 502_376)],
+    [
+        ("checkpoint", 500_224),
+        ("late", 500_916),
+        ("late", 501_415),
+        ("late", 502_144),
+        ("late", 502_376),
+        ("late", 297),
+    ],
 )
 def test_changes_that_once_ended_a_run_are_refused(kind: str, number: int, tmp_path: Path) -> None:
     assert fuzz.trial(kind, number, tmp_path)

@@ -147,7 +147,7 @@ class Layouts:
     def _spelled(self, layout: int, words: Floats, text: bytes) -> dict[Any, Any]:
         """A row that has names of its own, or values in a text."""
         if layout == OWN:
-            return {decode_label(name): value for name, value in json.loads(text)}
+            return {_name(name): value for name, value in json.loads(text)}
         names, plain = self.names[layout]
         values = words.tolist() if plain else _values(text)
         return {name: value for name, value in zip(names, values, strict=True) if value is not None and value == value}
@@ -159,7 +159,15 @@ class Layouts:
     def restore(self, state: Sequence[Any]) -> None:
         """Take over what `state` gave."""
         for names, plain in state:
-            self.number(tuple(decode_label(name) for name in names), bool(plain))
+            self.number(tuple(map(_name, names)), bool(plain))
+
+
+def _name(value: Any) -> Any:
+    """The name of a feature; NaN, which no event can have had, is refused."""
+    name = decode_label(value)
+    if name != name:
+        raise ArchiveError("a feature of an event that waits is named NaN")
+    return name
 
 
 def _values(text: bytes) -> list[Any]:
