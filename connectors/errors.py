@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_SECRET = re.compile(r"(?<=:)(?!//)[^:@\s]+(?=@)|(?<=password=)[^&\s]+|(?<=secret=)[^&\s]+|(?<=token=)[^&\s]+")
+# What follows USER: in a URL, also in one whose scheme or slashes are misspelt, and secrets among the options.
+_SECRET = re.compile(r"((?://|kafka:/?)[^\s:@/]*:)\S+(?=@)|((?:password|secret|token)=)[^&\s]+")
 
 
 def without_secrets(text: object) -> str:
@@ -12,10 +13,12 @@ def without_secrets(text: object) -> str:
 
     Examples
     --------
-    >>> without_secrets("kafka://me:hunter2@broker:9092/events: no such topic")
+    >>> without_secrets("kafka://me:hunter@2@broker:9092/events: no such topic")
     'kafka://me:***@broker:9092/events: no such topic'
+    >>> without_secrets("in.csv:3:a@b")
+    'in.csv:3:a@b'
     """
-    return _SECRET.sub("***", str(text))
+    return _SECRET.sub(lambda found: f"{found[1] or found[2]}***", str(text))
 
 
 class ConnectorError(Exception):

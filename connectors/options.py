@@ -300,8 +300,8 @@ class Roles:
         known = list(columns)
         if len(known) > MOST_COLUMNS:
             raise ConnectorError(
-                f"{source}: has {len(known):,} columns, of which at most {MOST_COLUMNS:,} can be read: rows that are "
-                "mostly zeros can come as libsvm or JSON lines, with what is not zero"
+                f"{source}: has {len(known):,} columns, and a table may have {MOST_COLUMNS:,}: write rows that are "
+                "mostly zeros as libsvm or JSON lines"
             )
         asked = [("label", self.label), ("key", self.key), ("time", self.time)]
         asked += [("ignore", name) for name in self.ignore] + [("types", name) for name in self.types]

@@ -103,14 +103,17 @@ class ParquetSource(AheadSource):
         kinds = self._pa.types
         file = self._pa.parquet.ParquetFile(path)
         texts = [one.name for one in file.schema_arrow if kinds.is_string(one.type) or kinds.is_large_string(one.type)]
-        group = file.metadata.row_group(0) if texts and file.num_row_groups else None
-        chunks = [] if group is None else [group.column(i) for i in range(group.num_columns)]
-        packed = {chunk.path_in_schema for chunk in chunks if any("DICTIONARY" in each for each in chunk.encodings)}
-        texts = [name for name in texts if name in packed]
+        texts = [name for name in texts if self._is_dictionary(file, name)]
         if not texts:
             return file
         with file:
             return self._pa.parquet.ParquetFile(path, metadata=file.metadata, read_dictionary=texts)
+
+    def _is_dictionary(self, file: Any, name: str) -> bool:
+        """Whether any row group keeps a column as a dictionary."""
+        column = file.metadata.schema.names.index(name)
+        groups = (file.metadata.row_group(i).column(column) for i in range(file.num_row_groups))
+        return any("DICTIONARY" in encoding for group in groups for encoding in group.encodings)
 
     def _is_index(self, column: Any) -> bool:
         """Whether a column is what pandas makes of an index of whole numbers that has no name."""
@@ -277,37 +280,32 @@ def _texts(name: str, column: Any, bad: Bad) -> list[str]:
 def _values(name: str, column: Any, bad: Bad) -> list[Any]:
     """Values as Python's: those of a dictionary are made once. Rows whose text is not UTF-8 are `bad`."""
     if hasattr(column, "dictionary"):
-        kept = [*_decoded(column.dictionary), None]
-        numbers = column.indices.fill_null(len(kept) - 1).to_numpy(zero_copy_only=False).tolist()
-        values = [kept[i] for i in numbers]
+        entries, broken = _decoded(column.dictionary)
+        entries.append(None)
+        numbers = column.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False).tolist()
+        values = [entries[number] for number in numbers]
+        broken = {i for i, number in enumerate(numbers) if number in broken} if broken else broken
     else:
-        values = _decoded(column)
-    for i, value in enumerate(values):
-        if isinstance(value, _NotText):
-            bad.setdefault(i, f"'{name}' is not valid utf-8")
-            values[i] = None
+        values, broken = _decoded(column)
+    for i in broken:
+        bad.setdefault(i, f"'{name}' is not valid utf-8")
     return values
 
 
-class _NotText:
-    """In place of a text that is not UTF-8."""
-
-
-def _decoded(column: Any) -> list[Any]:
+def _decoded(column: Any) -> tuple[list[Any], set[int]]:
+    """Values as Python's, and the places of texts that are not UTF-8, which are None."""
     try:
-        values: list[Any] = column.to_pylist()
+        return column.to_pylist(), set()
     except UnicodeDecodeError:
-        values = list(
-            map(_text, column.cast("large_binary" if str(column.type).startswith("large") else "binary").to_pylist())
-        )
-    return values
-
-
-def _text(value: bytes | None) -> Any:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return _NotText()
+        raw = column.cast("large_binary" if str(column.type).startswith("large") else "binary").to_pylist()
+    values: list[Any] = [None] * len(raw)
+    broken = set()
+    for i, text in enumerate(raw):
+        try:
+            values[i] = None if text is None else text.decode()
+        except UnicodeDecodeError:
+            broken.add(i)
+    return values, broken
 
 
 def _plain(name: str, column: Any, bad: Bad) -> list[Any]:

@@ -30,21 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BSGDClassifier", "CPMClassifier", "StreamSVMClassifier", "from_state", "load", "warmup"]
 
-# Modules whose entry points are compiled beforehand, and those that are when they are asked for. `from_state` and
-# `warmup` reach up to them by name.
+# Modules whose entry points `warmup` compiles, and those it compiles with `everything`.
 _KERNELS = (
-    *(
-        "features.encoding",
-        "ensemble.vote",
-        "ensemble.linear",
-        "budgeted.kernels",
-        "budgeted.maintenance",
-        "polytope.kernels",
-    ),
+    *("features.encoding", "ensemble.vote", "ensemble.linear", "polytope.kernels"),
+    *("budgeted.kernels", "budgeted.maintenance"),
     *("refit.window_kernels", "refit.expert_vote", "refit.frozen_models", "refit.snapshots"),
 )
-_ASKED_FOR = ("decide.conformal_kernels", "delayed.label_join")
-_EXPLANATIONS = ("budgeted.explanations", "polytope.explanations", "ensemble.explanations")
+_ASKED_FOR = (
+    *("decide.conformal_kernels", "delayed.label_join"),
+    *("budgeted.explanations", "polytope.explanations", "ensemble.explanations"),
+)
 
 
 def from_state(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
@@ -121,7 +116,7 @@ def warmup(jobs: int | None = None, everything: bool = False) -> Path:
     Path
         Where compiled code is kept. An image takes it along if XDG_CACHE_HOME is the same when it is run.
     """
-    names = (*_KERNELS, *_ASKED_FOR, *_EXPLANATIONS) if everything else _KERNELS
+    names = (*_KERNELS, *_ASKED_FOR) if everything else _KERNELS
     modules = (importlib.import_module(f"streamsvm.{name}") for name in names)
     entries = [entry for module in modules for entry in module.ENTRIES.values()]
     prepare(entries, jobs)

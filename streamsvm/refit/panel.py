@@ -210,7 +210,7 @@ class Panel:
         if (self._state.experts.present > 0).tolist() != present or not 0 <= self._state.n_classes <= n_classes:
             raise ArchiveError("the vote knows other experts or classes")
         if self._state.experts.asleep[0]:
-            raise ArchiveError("the learner itself is never asleep")
+            raise ArchiveError("the learner is marked as inactive, which only refitted models can be")
 
 
 def _is_turn_of(k: int, seen: Any) -> Any:
