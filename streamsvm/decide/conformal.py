@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, partial
-from itertools import compress, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import compress
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +17,6 @@ from streamsvm.decide.arrays import Floats, Ints, Members
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import check_names
 from streamsvm.parameters import check_between
-
-_MOST_KNOWN, _MOST_KEPT = 1_024, 65_536  # sets that are not put together anew, and bytes that are not given back
 
 Key = tuple[float, bool]
 """Which sets are meant: of what coverage, and whether by class."""
@@ -69,7 +66,7 @@ class ConformalSets:
         prepare(list(kernels.ENTRIES.values()))
         self.coverage, self.by_class = float(coverage), by_class
         self._rows = State(kernels.COVERING)
-        self._followers: WeakSet[LiveSets] = WeakSet()
+        self._live = State(kernels.COVERING)
         self._use(self._new_state(2 if by_class else 1))
         self._state.n_known, self._n_groups = n_known, 0
         self._one: tuple[Floats, Ints, Members, State] | None = None  # the arrays of a single event, kept
@@ -102,10 +99,8 @@ class ConformalSets:
         kernels.begin_groups(self._state, n_groups)
 
     def _use(self, state: State) -> None:
-        """Work on this state from now on, and whoever follows events by it."""
-        for follower in self._followers:
-            follower.covering.sets = state.address
-        self._state = state
+        """Work on this state from now on, also where a learner is followed."""
+        self._state, self._live.sets = state, state.address
 
     def of(self, proba: Floats) -> Members:
         """The sets of rows, by the thresholds as they are.
@@ -149,7 +144,7 @@ class ConformalSets:
         _step()(self._state, self._rows)
         return members
 
-    def run_one(self, proba: Floats | Collection[float], code: int = -1) -> Members:
+    def run_one(self, proba: Floats | Sequence[float], code: int = -1) -> Members:
         """As `run` for one event: its probabilities, and its set, are of shape (n_classes,).
 
         Parameters
@@ -172,9 +167,40 @@ class ConformalSets:
             rows.lend(proba=row, labels=label, members=members)
             self._one = row[0], label, members[0], rows
         row, label, members, rows = self._one
-        row[:], label[0] = [*proba], code
+        row[:], label[0] = proba, code
         _step()(self._state, rows)
         return members
+
+    def follow(self, proba: Floats, then: int = 0) -> int:
+        """Find the set of each single event of a learner, and take its label, by the probabilities that it leaves.
+
+        Parameters
+        ----------
+        proba
+            Where it leaves them, shape (1, n_classes), contiguous.
+        then
+            The address of other sets that follow it, as they gave it; 0 for none.
+
+        Returns
+        -------
+        int
+            The address of these, for `follow_sets`.
+        """
+        self._grow(proba.shape[1])
+        members = np.zeros(proba.shape, np.bool_)
+        self._live.lend(proba=proba, members=members)
+        self._live.next, self._found = then, members.data
+        return int(self._live.address)
+
+    def found(self, classes: Iterable[Any]) -> set[Any]:
+        """The set of the single event that the learner followed has predicted last.
+
+        Parameters
+        ----------
+        classes
+            The labels.
+        """
+        return set(compress(classes, self._found.tobytes()))
 
     # Saving ------------------------------------------------------------------------------------------------------
 
@@ -211,75 +237,14 @@ class ConformalSets:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.coverage, self.by_class = state["coverage"], state["by_class"]
-        self._rows, self._followers = State(kernels.COVERING), WeakSet()
+        self._rows, self._live = State(kernels.COVERING), State(kernels.COVERING)
         self.restore(state["arrays"])
-
-
-class LiveSets:
-    """Sets that follow a learner, by the probabilities that it leaves of each event, and by the label.
-
-    Parameters
-    ----------
-    sets
-        Which.
-    proba
-        Where the probabilities come to stand, shape (1, n_classes), contiguous.
-
-    Attributes
-    ----------
-    take : callable
-        Finds the set for what stands there, then takes the label, -1 for none; so do the sets that follow.
-    """
-
-    def __init__(self, sets: ConformalSets, proba: Floats) -> None:
-        sets._grow(proba.shape[1])
-        self._single: Members = np.zeros(proba.shape, np.bool_)
-        self.covering = State(kernels.COVERING)
-        self.covering.lend(proba=proba, members=self._single)
-        self.covering.sets = sets._state.address
-        sets._followers.add(self)
-        self._place = self.covering.place("members")
-        self._alone, self._members = self._place.copy(), self._single.data
-        self._many, self._apart = self._single, self._alone
-        self._known: dict[bytes, tuple[Any, ...]] = {}
-        self.take: Callable[[int], None] = partial(_tell(), follow_address(), self.covering.address)
-
-    def answer(self, n: int) -> Members:
-        """Where the sets of the next n rows come to stand; other batches of as many rows have theirs there, too."""
-        if len(self._many) != n:
-            self._many = np.zeros((n, self._single.shape[1]), np.bool_)
-            self.covering.lend(members=self._many)
-            self._apart = self._place.copy()
-        self._place[:] = self._apart
-        return self._many
-
-    def done(self) -> None:
-        """Have sets of single events stand where `found` looks for them."""
-        self._place[:] = self._alone
-        if self._many.size > _MOST_KEPT:
-            self._many = self._single
-
-    def found(self, classes: Iterable[Any]) -> set[Any]:
-        """The set of the single event predicted last."""
-        members = self._members.tobytes()
-        found = self._known.get(members)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            found = self._known[members] = tuple(compress(classes, members))
-        return set(found)
 
 
 @cache
 def _step() -> Any:
     """The compiled step, which is called without the look at the types of its arguments that a dispatcher takes."""
     return kernels.ENTRIES["run_sets"].compile()
-
-
-@cache
-def _tell() -> Any:
-    """What calls that, by numbers alone: states take longer to be handed over."""
-    return kernels.ENTRIES["tell"].compile()
 
 
 def follow_address() -> int:
@@ -304,12 +269,12 @@ class AllSets:
     def __bool__(self) -> bool:
         return bool(self._sets)
 
-    def live(self, proba: Floats) -> dict[Key, LiveSets]:
-        """All of them, one after the other, for who leaves probabilities in an array of shape (1, n_classes)."""
-        live = {key: LiveSets(sets, proba) for key, sets in self._sets.items()}
-        for one, after in pairwise(live.values()):
-            one.covering.next = after.covering.address
-        return live
+    def follow(self, proba: Floats) -> int:
+        """Follow a learner, as `ConformalSets.follow`; 0 where there are none."""
+        address = 0
+        for sets in self._sets.values():
+            address = sets.follow(proba, address)
+        return address
 
     def get(self, coverage: float, by_class: bool) -> ConformalSets | None:
         """Those of a coverage, if they were ever asked for."""
@@ -320,7 +285,7 @@ class AllSets:
         found = self.get(coverage, by_class)
         if found is None:
             found = ConformalSets(coverage, by_class, n_known=len(classes))
-            self._sets[found.key] = found
+            found = self._sets.setdefault(found.key, found)  # 9/10 is .9
         return found
 
     def run(self, proba: Floats, codes: Ints, wanted: Key | None = None) -> Members | None:
@@ -331,7 +296,7 @@ class AllSets:
             members = found if key == wanted else members
         return members
 
-    def learn_one(self, proba: Floats | Collection[float], code: int) -> None:
+    def learn_one(self, proba: Floats, code: int) -> None:
         """Take the label of one event."""
         for sets in self._sets.values():
             sets.run_one(proba, code)

@@ -31,7 +31,7 @@ from numba import types
 
 from streamsvm.core.access import StateType, state_at
 from streamsvm.core.entry_points import Entry
-from streamsvm.core.jit import call, fused, inlined, kernel
+from streamsvm.core.jit import fused, inlined, kernel
 from streamsvm.core.math import exp_below, log_of
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, address, i64, records
@@ -79,9 +79,7 @@ COVERING = Declaration(
     {
         "proba": Array(("asked", "classes"), "the probabilities of all classes, row by row", lent=True),
         "labels": Array(("asked",), "the class of each row that is known by now, -1 for others", i64, lent=True),
-        "members": Array(
-            ("answered", "classes"), "whether a class is in the set; no rows where nobody asks", np.bool_, lent=True
-        ),
+        "members": Array(("asked", "classes"), "whether a class is in the set", np.bool_, lent=True),
         "sets": address("of what follows events, the thresholds"),
         "next": address("what follows them next, 0 for nothing"),
     },
@@ -146,17 +144,17 @@ def set_threshold(group, tracked):
 
 
 @inlined
-def fill(state, covering, i, to):
+def fill(state, covering, i):
     """The set of row i: the most probable class, and all that are probable enough; none where nothing is known."""
     proba, members, best, top = covering.proba, covering.members, 0, 0.0
     groups, by_class, n_known = state.groups, state.by_class > 0, state.n_known
     for c in range(proba.shape[1]):
         p = probable(proba[u(i), u(c)])
         is_known = (c < n_known) | (p > 0.0)
-        members[u(to), u(c)] = is_known & (p >= groups[u(c if by_class else 0)].least)
+        members[u(i), u(c)] = is_known & (p >= groups[u(c if by_class else 0)].least)
         best, top = c if p > top else best, p if p > top else top
     if proba.shape[1] > 0:
-        members[u(to), u(best)] |= top > 0.0
+        members[u(i), u(best)] |= top > 0.0
 
 
 @fused
@@ -188,13 +186,12 @@ def learn(state, p, label):
 
 
 @inlined
-def take_row(state, covering, i, label, to):
-    """The set of row i, where there is a row for it, before its label is taken.
+def take_row(state, covering, i, label):
+    """The set of row i, before its label is taken.
 
     The first label of a class, which could be in no set, moves nothing. Classes are numbered as their labels come.
     """
-    if to < covering.members.shape[0]:
-        fill(state, covering, i, to)
+    fill(state, covering, i)
     if 0 <= label < state.n_known:
         learn(state, probable(covering.proba[u(i), u(label)]), label)
     state.n_known = max(state.n_known, label + 1)
@@ -204,21 +201,15 @@ def take_row(state, covering, i, label, to):
 def run_sets(state, covering):
     """The set of each row, one after the other."""
     for i in range(covering.labels.size):
-        take_row(state, covering, i, covering.labels[i], i)
+        take_row(state, covering, i, covering.labels[i])
 
 
-def follow_sets(address, label, to):
-    """All sets that follow a learner, by the probabilities where it leaves those of an event; compiled apart."""
+def follow_sets(address, label, row):
+    """All sets that follow a learner, by the probabilities where it leaves those of a single event; compiled apart."""
     while address != 0:
         covering = covering_at(address)
-        take_row(sets_at(covering.sets), covering, 0, label, to)
+        take_row(sets_at(covering.sets), covering, 0, label)
         address = covering.next
-
-
-@kernel
-def tell(run, address, label):
-    """Have sets follow a single event, by the address of `follow_sets`, and that of the first."""
-    call(run, (address, label, 0))
 
 
 _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
@@ -226,6 +217,5 @@ _SETS, _COVERING = StateType(SETS.name), StateType(COVERING.name)
 ENTRIES = {
     "begin_groups": Entry(begin_groups, (_SETS, types.int64)),
     "run_sets": Entry(run_sets, (_SETS, _COVERING)),
-    "tell": Entry(tell, (types.int64,) * 3),
     "follow_sets": Entry(follow_sets, (types.int64,) * 3),
 }

@@ -80,7 +80,7 @@ class PredictsSets:
         """
         sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         proba = self.predict_proba_one(x, **kwargs)
-        return set(labels_in(sets.run_one(proba.values()), proba)) if proba else set()
+        return set(labels_in(sets.run_one([*proba.values()]), proba)) if proba else set()
 
 
 class PredictsManySets(PredictsSets):

@@ -308,11 +308,8 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
 
     def _follow_sets(self) -> None:
         """Have sets asked, and taught, by the probabilities that events leave."""
-        self._left = self._proba[None, : len(self._codes)]
-        self._live = self._sets.live(self._left)
-        first = next(iter(self._live.values()), None)
-        self._rows.follow = 0 if first is None else follow_address()
-        self._rows.followed = 0 if first is None else first.covering.address
+        self._rows.followed = self._sets.follow(self._proba[None, : len(self._codes)])
+        self._rows.follow = follow_address() if self._sets else 0
 
     def _sets_began(self) -> None:
         self._follow_sets()
@@ -578,11 +575,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         TypeError, ValueError
             For a feature that is infinite, or neither number nor string nor None, and a coverage that is none.
         """
-        self._make_room(1)
-        sets = self._live.get((coverage, by_class))
-        if sets is None:
-            key = self.label_sets(coverage, by_class).key
-            sets = self._live[key]
+        sets = self._sets.get(coverage, by_class) or self.label_sets(coverage, by_class)
         if not self._codes:
             self._space.encode_event(x, learn=False)  # refuses what is no event
             return set()
@@ -598,7 +591,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         return self._answers[code], self._shares[: self._n_classes[()]]
 
     def _predict(self, x: dict[Hashable, Any], asked: int = scaling.PROBA) -> int:
-        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_left`."""
+        """The number of the most probable class, -1 for none; the probabilities of all come to stand in `_proba`."""
         self._make_room(1)
         if self._pack(x):
             code: int = self._event(self._state, b"", asked, 1.0)
@@ -665,7 +658,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         BadRows
             Where rows cannot be learned from; no row has been then.
         """
-        self._run_followed(*self._prepare(X, y, w, False), predict=False)
+        self._run_with_sets(*self._prepare(X, y, w, False), predict=False)
 
     @locked
     def predict_many(self, X: Any) -> Any:
@@ -783,7 +776,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
             Where rows cannot be used; nothing has been learned then.
         """
         key = self._sets_asked(coverage, by_class)
-        codes, _, probabilities, members = self._run_followed(*self._prepare(X, y, w, True), proba=proba, sets=key)
+        codes, probabilities, members = self._run_with_sets(*self._prepare(X, y, w, True), proba=proba, sets=key)
         predicted = like(X, self._decode(codes))
         return answers(predicted, probabilities if proba else None, members)
 
@@ -856,7 +849,7 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         with explainer.telling(len(rows), reasons) as told:
             return *run(), told
 
-    def _run_followed(
+    def _run_with_sets(
         self,
         rows: EncodedRows,
         numbers: Ints,
@@ -864,19 +857,11 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         predict: bool = True,
         proba: bool = False,
         sets: Key | None = None,
-    ) -> tuple[Ints, Floats, Floats, Members | None]:
-        """Predict and learn rows as `_prepare` has them, with all sets that follow, of which some may be wanted."""
-        n_proba, live = len(self._codes) if proba else 0, self._live
-        members = None
-        for key, one in live.items():
-            found = one.answer(len(rows) if key == sets else 0)
-            members = found if key == sets else members
-        try:
-            answers = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba, following=bool(live))
-            return *answers, None if members is None else members.copy()
-        finally:
-            for one in live.values():
-                one.done()
+    ) -> tuple[Ints, Floats, Members | None]:
+        """Predict and learn rows as `_prepare` has them: classes, all probabilities, and the sets that are wanted."""
+        n_proba = len(self._codes) if proba or self._sets else 0
+        codes, _, shares = self._run(rows, numbers, weights, predict=predict, n_proba=n_proba)
+        return codes, shares, self._sets.run(shares, np.where(weights > 0.0, numbers, -1), sets)
 
     def _prepare(
         self, X: Any, y: Any, w: Any, unlabelled: bool, *, complete: bool = True, whole: bool = True
@@ -1118,8 +1103,8 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
     def _shared_state(self) -> dict[str, Any]:
         """Everything that makes up the learner, not copied."""
         state = dict(self.__dict__)
-        views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_left", "_live")
-        for name in (*views, "_learning", "_fill", "_view", "_lock", "_space"):
+        views = ("_explainer", "_rows", "_row", "_listed", "_proba", "_n_classes", "_shares", "_fast", "_learning")
+        for name in (*views, "_fill", "_view", "_lock", "_space"):
             del state[name]
         space = self._space
         state["_columns"] = (

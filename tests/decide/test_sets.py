@@ -271,6 +271,7 @@ def test_a_coverage_may_be_any_number(coverage, tmp_path):
     x = dicts(X)[0]
     assert streamsvm.load(tmp_path / "model").predict_set_one(x, coverage) == model.predict_set_one(x, coverage)
     assert len(model._sets.header()) == 1
+    assert model.label_sets(coverage) is model.label_sets(float(coverage))
 
 
 def test_what_gives_no_state_is_not_saved_and_said_so(tmp_path: Any) -> None:
