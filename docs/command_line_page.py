@@ -36,7 +36,7 @@ def section(name: str, parser: argparse.ArgumentParser) -> str:
 
 def row(action: argparse.Action) -> str:
     """One option."""
-    value = action.metavar or ("" if action.nargs == 0 or not action.choices else "\\|".join(action.choices))
+    value = str(action.metavar or "").replace("|", "\\|")
     names = [f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings] or [f"`{value}`"]
     return f"| {', '.join(names)} | {_cell(action.help or '')} |"
 

@@ -50,7 +50,7 @@ def test_the_command_line_starts_without_learners():
 
 
 def test_settings_are_refused_without_learners():
-    assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.run.settings")
+    assert not (HEAVY | {"river", "numba"}) & loaded("import streamsvm.run.checks")
 
 
 def test_a_file_is_refused_without_learners():

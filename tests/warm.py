@@ -15,8 +15,7 @@ import scipy.sparse
 
 import connectors.sinks
 import streamsvm.cli
-import streamsvm.run.plot
-import streamsvm.run.runner
+import streamsvm.run.start
 from streamsvm import BSGDClassifier, CPMClassifier, RefitClassifier, StreamSVMClassifier
 
 with contextlib.suppress(ImportError):
@@ -25,8 +24,8 @@ with contextlib.suppress(ImportError):
     import connectors.kafka.sink
 
 with contextlib.suppress(ImportError):
+    import streamsvm.cli.per_key
     import streamsvm.keyed.quix
-    import streamsvm.per_key
 
 __all__ = ["connectors", "kafka", "orjson", "pytest", "river", "scipy", "streamsvm"]
 

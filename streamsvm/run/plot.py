@@ -16,7 +16,6 @@ from streamsvm.names import feature, shown
 from streamsvm.run.errors import SetupError
 from streamsvm.run.measures import COLUMNS, TIMED
 from streamsvm.run.metrics import CURVE_LINES
-from streamsvm.run.overwriting import MADE_BY
 
 if TYPE_CHECKING:
     from streamsvm.run.late import LateLearning
@@ -37,6 +36,9 @@ _LONGEST_NAME = 24
 _LITTLE = 0.1  # label autocorrelation has a panel where it was trusted more than that
 _DIAGRAM = 3.2  # inches, of the diagram of probabilities
 _FORMATS = (".png", ".svg", ".pdf")
+_MADE_BY = "streamsvm"
+# The metadata of PNG, SVG and PDF as matplotlib writes them.
+_IN_PICTURES = (f"Software\0{_MADE_BY}", f"<dc:title>{_MADE_BY}</dc:title>", f"/Creator ({_MADE_BY})")
 
 
 def check_plot(path: str | os.PathLike[str]) -> None:
@@ -48,6 +50,16 @@ def check_plot(path: str | os.PathLike[str]) -> None:
         import matplotlib.figure  # noqa: F401
     except Exception as error:  # nobody knows how an installation is broken
         raise SetupError(f"--plot needs matplotlib: pip install 'streamsvm[plot]' ({error})") from error
+
+
+def is_picture(path: str) -> bool:
+    """Whether a file is a picture of a run, which says so in its metadata."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return False
+    return any(mark.encode() in data for mark in _IN_PICTURES)
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
@@ -106,7 +118,7 @@ def _draw(report: Report, path: str | os.PathLike[str]) -> None:
     last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     with replacing(path) as file:
         kind = Path(path).suffix[1:].lower()
-        figure.savefig(file, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": MADE_BY})
+        figure.savefig(file, dpi=150, format=kind, metadata={"Software" if kind == "png" else "Creator": _MADE_BY})
 
 
 def _draw_accuracy(axes: Any, report: Report) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from streamsvm.names import shown
+from streamsvm.run.errors import SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +99,66 @@ class LateSettings:
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree in."""
         return {f"late {name}": repr(value) for name, value in asdict(self).items() if name != "folder"}
+
+
+def label_of(text: str) -> Any:
+    """The label that a text stands for in a stream."""
+    from connectors.columns import label_of  # imports numpy
+
+    return label_of(text)
+
+
+def costs_of(text: str) -> dict[Any, dict[Any, float]]:
+    """A table of costs by label."""
+    if text.startswith("{"):
+        return {label_of(true): _by_label(costs) for true, costs in _object("--cost", text).items()}
+    table: dict[Any, dict[Any, float]] = {}
+    for pair, cost in _pairs("--cost", text, "TRUE:DECIDED=COST").items():
+        true, colon, decided = pair.partition(":")
+        if not colon:
+            raise SetupError(f"--cost {text}: {pair} does not say for which decision: TRUE:DECIDED=COST")
+        table.setdefault(label_of(true), {})[label_of(decided)] = cost
+    return table
+
+
+def weights_of(text: str) -> dict[Any, float] | str:
+    """The weights of classes, or how they are found."""
+    if text == "balanced":
+        return text
+    if text.startswith("{"):
+        return dict(_by_label(_object("--class-weight", text)))
+    return {label_of(name): weight for name, weight in _pairs("--class-weight", text, "LABEL=WEIGHT").items()}
+
+
+def _object(option: str, text: str) -> dict[str, Any]:
+    """What a JSON object says."""
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SetupError(f"{option} {shown(text)}: is no JSON object: {error}") from error
+    return found
+
+
+def _by_label(found: Any) -> Any:
+    return {label_of(name): value for name, value in found.items()} if isinstance(found, dict) else found
+
+
+def _pairs(option: str, text: str, form: str) -> dict[str, float]:
+    """Names with numbers, separated by commas."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, sign, value = part.rpartition("=")
+        if not sign:
+            raise SetupError(f"{option} {text}: {part} is not of the form {form}")
+        if name.strip() in found:
+            raise SetupError(f"{option} {text}: {name.strip()} is there twice")
+        found[name.strip()] = number_of(option, value)
+    return found
+
+
+def number_of(option: str, text: str) -> float:
+    """The number that a text of an option stands for."""
+    try:
+        return float(text)
+    except ValueError:
+        raise SetupError(f"{option}: {text} is no number") from None

@@ -25,13 +25,14 @@ from kafka.admin import KafkaAdminClient
 
 from connectors.errors import ConnectorError
 from streamsvm import CPMClassifier
+from streamsvm.cli.per_key import _connection
 from streamsvm.core import clock
 from streamsvm.keyed import KeyedClassifier
 from streamsvm.keyed.quix import MAX_LIVE, Application, Live, live
 from streamsvm.keyed.topics import partitions
 from streamsvm.keyed.worker import Figures, Stream
 from streamsvm.keyed.worker import Worker as Keyed
-from streamsvm.per_key import _connection
+from streamsvm.run.config import Url
 from tests.kafka.conftest import LOGINS, fill, read, starter
 from tests.keyed.fleet import (
     FIELD,
@@ -417,7 +418,7 @@ def test_what_the_engine_calls_the_options_of_a_url(started, topic, tmp_path, li
     files = {"certificate": started.certificate, "key": started.key, "locked": locked}
     query = urllib.parse.urlencode({name: value.format(**files) for name, value in options.items()})
     address = getattr(started, listener)
-    connection = _connection(f"kafka://{address}/events?{query}", address)
+    connection = _connection(Url(f"kafka://{address}/events?{query}"), address)
     app = Application(connection, consumer_group="g", state_dir=tmp_path, loglevel=None)
     assert partitions(app, topic("events", partitions=2)) == 2
 

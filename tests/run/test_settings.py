@@ -15,9 +15,9 @@ from connectors import open_sink, open_source
 from connectors.events import Batch
 from streamsvm import CPMClassifier, StreamSVMClassifier
 from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.checks import check_writable
 from streamsvm.run.errors import SetupError
 from streamsvm.run.runner import Runner, run
-from streamsvm.run.settings import check_writable
 from tests.run.conftest import Streamsvm, write_stream
 from tests.run.test_cli import CPM, GAUSSIAN, error, rows
 from tests.run.test_runner import Collected, Numbers

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import importlib.util
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.errors import ConnectorError, UnreachableError
-from connectors.options import Options, split_url
+from connectors.options import Options
 from streamsvm.core.clock import compile_seconds
+from streamsvm.run.config import RunConfig, Url, option_of
 from streamsvm.run.errors import SetupError
-from streamsvm.run.settings import model_of
+from streamsvm.run.start import model_of
 
 if TYPE_CHECKING:
     from streamsvm.keyed.classifier import KeyedClassifier
@@ -26,7 +27,7 @@ _TAKEN = frozenset(
     (
         *("per_key", "group", "repartition", "parent", "forget_after", "label_source", "join", "wait"),
         *("source", "label", "time", "time_unit", "time_format", "ignore", "until_end"),
-        *("model", "effort", "param", "out", "rejected"),
+        *("model", "effort", "params", "out", "rejected"),
         *("checkpoint", "checkpoint_every", "checkpoint_seconds", "metrics_port", "quiet", "config"),
     )
 )
@@ -46,108 +47,115 @@ _SECURITY = {
 """What the engine calls options of a Kafka URL."""
 
 
-def check(args: argparse.Namespace, defaults: Mapping[str, Any]) -> None:
+def check(config: RunConfig) -> None:
     """Refuse what does not fit a model for each key, before anything is opened."""
-    if not args.source.startswith("kafka://"):
+    source = config.urls["source"]
+    if not source.startswith("kafka://"):
         raise SetupError(
-            f"--per-key {args.per_key}: {args.source} is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC"
+            f"--per-key {config.per_key}: {source} is no Kafka topic: name one, as kafka://HOST:PORT/TOPIC"
         )
-    if not args.group:
+    if not config.group:
         raise SetupError(
-            f"--per-key {args.per_key} needs --group NAME: what its workers have in common, and what they keep goes by"
+            f"--per-key {config.per_key} needs --group NAME: what its workers have in common, and what they keep goes "
+            "by"
         )
-    if not args.label:
+    if not config.label:
         raise SetupError("--per-key needs --label NAME: the field that says what to predict")
-    if args.label == args.per_key:
-        raise SetupError(f"--label {args.label}: is the field of --per-key")
-    for name, default in defaults.items():
-        if name not in _TAKEN and getattr(args, name) not in (default, None, False):
-            raise SetupError(f"--{name.replace('_', '-')} is not for runs with --per-key: leave it out")
+    if config.label == config.per_key:
+        raise SetupError(f"--label {config.label}: is the field of --per-key")
+    for each in fields(config):
+        if each.name not in _TAKEN and getattr(config, each.name) not in (each.default, None, False):
+            raise SetupError(f"{option_of(each.name)} is not for runs with --per-key: leave it out")
     if importlib.util.find_spec("quixstreams") is None:
         raise SetupError("--per-key needs Quix Streams: pip install 'streamsvm[quix]'")
-    for option, url in {"--label-source": args.label_source, "--out": args.out, "--rejected": args.rejected}.items():
-        if url not in (None, "null:") and not url.startswith("kafka://"):
+    for option, url in _others(config):
+        if not url.startswith("kafka://"):
             raise SetupError(f"{option} {url}: must be a Kafka topic with --per-key, as kafka://HOST:PORT/TOPIC")
-    if (args.checkpoint_seconds or 0.0) > _MOST_S:
-        raise SetupError(f"--checkpoint-seconds {args.checkpoint_seconds:g}: at most {_MOST_S:g} with --per-key")
-    _check_topics(args)
-    _check_late(args)
-    if args.checkpoint and Path(args.checkpoint).exists() and not Path(args.checkpoint).is_dir():
-        raise SetupError(f"--checkpoint {args.checkpoint}: is not a directory")
+    if (config.checkpoint_seconds or 0.0) > _MOST_S:
+        raise SetupError(f"--checkpoint-seconds {config.checkpoint_seconds:g}: at most {_MOST_S:g} with --per-key")
+    _check_topics(config)
+    _check_late(config)
+    if config.checkpoint and Path(config.checkpoint).exists() and not Path(config.checkpoint).is_dir():
+        raise SetupError(f"--checkpoint {config.checkpoint}: is not a directory")
 
 
-def _check_topics(args: argparse.Namespace) -> None:
-    servers, topic = _address("SOURCE", args.source)
+def _others(config: RunConfig) -> list[tuple[str, Url]]:
+    """The topics beside that of the events, by their options."""
+    found = [
+        (option_of(name), config.urls[name]) for name in ("label_source", "out", "rejected") if name in config.urls
+    ]
+    return [(option, url) for option, url in found if url != "null:"]
+
+
+def _check_topics(config: RunConfig) -> None:
+    servers, topic = _address("SOURCE", config.urls["source"])
     seen = {topic: "SOURCE"}
-    others = {"--label-source": args.label_source, "--out": args.out, "--rejected": args.rejected}
-    for option, url in others.items():
-        if url in (None, "null:"):
-            continue
+    for option, url in _others(config):
         there, topic = _address(option, url)
         if set(there.split(",")) != set(servers.split(",")):
             raise SetupError(f"{option} {url}: other brokers than SOURCE has: one transaction cannot span both")
         if topic in seen and {option, seen[topic]} != {"--out", "--rejected"}:
             raise SetupError(f"{seen[topic]} and {option} are the same topic {topic}")
         seen[topic] = option
-        if split_url(url)[1]:
+        if url.query:
             raise SetupError(f"{option} {url}: options stand behind SOURCE, for all topics")
 
 
-def _check_late(args: argparse.Namespace) -> None:
-    if args.label_source is None:
+def _check_late(config: RunConfig) -> None:
+    if config.label_source is None:
         for name in ("join", "wait"):
-            if getattr(args, name) is not None:
+            if getattr(config, name) is not None:
                 raise SetupError(f"--{name} needs --label-source: say where labels come from")
         return
-    if not args.join:
+    if not config.join:
         raise SetupError("--label-source needs --join NAME: the field by which labels find their events")
-    if args.repartition:
+    if config.repartition:
         raise SetupError("--repartition is for labels that come with their events: leave it out, or --label-source")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(config: RunConfig) -> int:
     """Work until stopped; the exit code."""
     from streamsvm.run.prometheus import serving
 
     started: list[Worker] = []
     with contextlib.ExitStack() as stack:
-        if args.metrics_port is not None:  # a taken port is refused before brokers are asked
-            stack.enter_context(serving(args.metrics_port, functools.partial(_figures, started)))
-        worker = _worker(args, _keyed(args))
+        if config.metrics_port is not None:  # a taken port is refused before brokers are asked
+            stack.enter_context(serving(config.metrics_port, functools.partial(_figures, started)))
+        worker = _worker(config, _keyed(config))
         started.append(worker)
-        worker.run(until_end=bool(args.until_end))
+        worker.run(until_end=bool(config.until_end))
     return 0 if worker.app.ended_by is None else 128 + worker.app.ended_by
 
 
-def _keyed(args: argparse.Namespace) -> KeyedClassifier:
+def _keyed(config: RunConfig) -> KeyedClassifier:
     from streamsvm.keyed.classifier import KeyedClassifier
     from streamsvm.keyed.worker import RECORD_TIME
 
-    model = model_of(args)
+    model = model_of(config)
     with contextlib.suppress(TypeError, ValueError):  # what is wrong with it is said below
         # Compiled before there is a transaction, which brokers would end meanwhile.
         KeyedClassifier(model.clone()).step(None, [{"": 0.0, "label": False}])
-    time = args.time or (RECORD_TIME if args.forget_after or args.wait else None)
+    time = config.time or (RECORD_TIME if config.forget_after or config.wait else None)
     try:
         return KeyedClassifier(
             model,
-            label=args.label,
-            ignore=(args.per_key, *(args.ignore or ())),
-            parent=args.parent,
+            label=str(config.label),
+            ignore=(config.per_key, *(config.ignore or ())),
+            parent=config.parent,
             time=time,
-            time_unit="ms" if time == RECORD_TIME else args.time_unit,
-            time_format=args.time_format,
-            forget_after=args.forget_after,
-            join=args.join,
-            wait=args.wait,
+            time_unit="ms" if time == RECORD_TIME else config.time_unit,
+            time_format=config.time_format,
+            forget_after=config.forget_after,
+            join=config.join,
+            wait=config.wait,
         )
     except OSError as error:
-        raise SetupError(f"--parent {args.parent}: {error.strerror or error}") from error
+        raise SetupError(f"--parent {config.parent}: {error.strerror or error}") from error
     except (TypeError, ValueError) as error:
         raise SetupError(f"--per-key: {error}") from error
 
 
-def _worker(args: argparse.Namespace, keyed: KeyedClassifier) -> Worker:
+def _worker(config: RunConfig, keyed: KeyedClassifier) -> Worker:
     from confluent_kafka import KafkaException
     from quixstreams.exceptions import QuixException
 
@@ -155,15 +163,15 @@ def _worker(args: argparse.Namespace, keyed: KeyedClassifier) -> Worker:
     from streamsvm.keyed.worker import Stream, Worker
 
     logging.getLogger("quixstreams.state.rocksdb.partition").addFilter(_without_formats)
-    servers, topic = _address("SOURCE", args.source)
-    others = (args.label_source, args.out, args.rejected)
-    labels, out, rejected = (None if url in (None, "null:") else _address("", url)[1] for url in others)
+    servers, topic = _address("SOURCE", config.urls["source"])
+    others = {option: _address(option, url)[1] for option, url in _others(config)}
+    labels, out, rejected = (others.get(option) for option in ("--label-source", "--out", "--rejected"))
     app = Application(
-        _connection(args.source, servers),
-        consumer_group=args.group,
-        state_dir=args.checkpoint or _STATE,
-        commit_interval=args.checkpoint_seconds or _EVERY_S,
-        commit_every=args.checkpoint_every or _EVERY,
+        _connection(config.urls["source"], servers),
+        consumer_group=str(config.group),
+        state_dir=config.checkpoint or _STATE,
+        commit_interval=config.checkpoint_seconds or _EVERY_S,
+        commit_every=config.checkpoint_every or _EVERY,
         loglevel=None,
         # Errors are raised, and logged once: the engine would log a traceback before.
         on_consumer_error=lambda *_: False,
@@ -171,7 +179,7 @@ def _worker(args: argparse.Namespace, keyed: KeyedClassifier) -> Worker:
         on_producer_error=lambda *_: False,
     )
     try:
-        return Worker(app, Stream(topic, args.per_key, labels, out, rejected, bool(args.repartition)), keyed)
+        return Worker(app, Stream(topic, str(config.per_key), labels, out, rejected, bool(config.repartition)), keyed)
     except UnreachableError:
         raise
     except KafkaException as error:
@@ -187,22 +195,21 @@ def _without_formats(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING or not any(name in record.getMessage() for name in ("TTL", "v3.24.0"))
 
 
-def _address(option: str, url: str) -> tuple[str, str]:
+def _address(option: str, url: Url) -> tuple[str, str]:
     """The brokers and the topic."""
     from connectors.kafka.clients import split_address
 
     try:
-        return split_address(split_url(url)[0])
+        return split_address(url.path)
     except ConnectorError as error:
         raise SetupError(f"{option} {error}") from error
 
 
-def _connection(url: str, servers: str) -> Any:
+def _connection(url: Url, servers: str) -> Any:
     """How to reach the brokers, with the options behind the URL."""
     from quixstreams.kafka import ConnectionConfig
 
-    path, query = split_url(url)
-    options = Options(path, query)
+    path, options = url.path, Options(url.path, url.query)
     given = _read(options.text("client")) | {name: options.text(name) for name in _SECURITY if options.has(name)}
     try:
         options.finish()

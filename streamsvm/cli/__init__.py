@@ -1,0 +1,169 @@
+"""The command line: ``streamsvm run [SOURCE] …``.
+
+Exit codes: 0 where the run came to its end, 2 where the settings do not fit (no data was touched), 1 where something
+failed on the way, 3 where it came to its end but more than half of all events were set aside, 75 where brokers could
+not be reached for as long as they were to be waited for, or when SIGINT or SIGTERM came (the same run may be started
+again, and goes on from its checkpoint), 130 and 143 where SIGINT or SIGTERM ended it after the batch in hand, with
+checkpoint and report; within 10 seconds in any case, after which what is not done stays undone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from streamsvm.cli.options import build_parser, without_secrets
+
+__all__ = ["build_parser", "main"]
+
+# Whatever takes long to import is imported where it is used: `--help` and refusals come at once.
+
+_TEMPORARY = 75  # as `os.EX_TEMPFAIL`, which not all systems have
+# As the shell reports a program that SIGPIPE ended: the reader, such as `head`, has had enough.
+_READER_GONE = 128 + 13
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    started = time.perf_counter() - _age()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _prepare_streams()
+    try:
+        _check_connectors()
+        if argv is None:
+            return _guarded(arguments, started)
+        from streamsvm.run.stopping import forgetting_deadlines
+
+        with forgetting_deadlines():
+            return _guarded(arguments, started)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _guarded(arguments: list[str], started: float) -> int:
+    try:
+        return _told(arguments, started)
+    except ImportError as error:
+        message = f"a package that streamsvm needs is missing, or another was installed over it: {error}"
+        return complain(f"{message}: install streamsvm again, in an environment of its own", 2)
+
+
+def _told(arguments: list[str], started: float) -> int:
+    """Do what is asked for; what goes wrong is one line on standard error."""
+    from connectors import ConnectorError, UnreachableError
+    from streamsvm.run.errors import RunError, SetupError
+
+    try:
+        args = _parse(arguments)
+        given = {name: value for name, value in vars(args).items() if name not in ("command", "version")}
+        command = importlib.import_module(f"streamsvm.cli.{args.command}")
+        with _logging(given.get("quiet")):
+            code: int = command.main(given, started)
+            return code
+    except SetupError as error:
+        return complain(error, 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails again when it flushes at exit
+        return _READER_GONE
+    except UnreachableError as error:
+        return complain(error, _TEMPORARY)
+    except (RunError, ConnectorError, OSError) as error:
+        return complain(error, 1)
+    except MemoryError as error:
+        return complain(f"out of memory: {error}".removesuffix(": "), 1)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """The command and what was given to it."""
+    parser = build_parser()
+    # Standard input with options, as in '-?delimiter=;', looks like an option itself.
+    args = parser.parse_args([f"file://{text}" if text.startswith("-?") else text for text in arguments])
+    if "version" in args:
+        from streamsvm import __version__
+
+        print(f"streamsvm {__version__}")
+        parser.exit(0)
+    if args.command is None:
+        parser.print_help()
+        parser.exit(2)
+    return args
+
+
+def _prepare_streams() -> None:
+    """Make standard streams fit to be written.
+
+    Where one is closed the null device takes its place, or a file opened later would be taken for that stream.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal need not know all letters of a label
+
+
+def _age() -> float:
+    """Seconds since this process began, where the system tells; imports count for the time to the first prediction."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
+
+
+def complain(error: object, code: int) -> int:
+    """Say what went wrong on standard error; the exit code."""
+    with contextlib.suppress(OSError):  # such as a full disk that standard error goes to
+        print(f"streamsvm: error: {without_secrets(error)}", file=sys.stderr)
+    return code
+
+
+def _check_connectors() -> None:
+    """Say so where a foreign package stands in the place of ours: the name is a common one."""
+    spec = importlib.util.find_spec("connectors")
+    if spec is not None and PathFinder.find_spec("connectors.events", spec.submodule_search_locations or []):
+        return  # ours, whatever it lacks itself; what was installed over it is seen when it is imported
+    if spec is None:
+        sys.exit(complain("the package `connectors`, a part of streamsvm, is missing: install streamsvm again", 2))
+    place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
+    message = f"{place} stands in the way of the package `connectors` that is a part of streamsvm"
+    sys.exit(complain(f"{message}: rename it, or run from another directory", 2))
+
+
+@contextlib.contextmanager
+def _logging(quiet: bool | None) -> Iterator[None]:
+    """Show what the package has to say on standard error; warnings come in any case."""
+    import logging
+
+    level = logging.WARNING if quiet else logging.INFO
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(_mask_secrets)
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("streamsvm", "connectors"))}
+    for logger in levels:
+        logger.addHandler(handler)
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, before in levels.items():
+            logger.removeHandler(handler)
+            logger.setLevel(before)
+
+
+def _mask_secrets(record: Any) -> bool:
+    """Keep passwords of URLs out of the log."""
+    record.msg, record.args = without_secrets(record.getMessage()), ()
+    return True

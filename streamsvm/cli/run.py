@@ -1,0 +1,125 @@
+"""``streamsvm run``: predict every event of a stream, then learn from it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+from connectors.errors import ConnectorError
+from connectors.options import split_names
+from streamsvm.run.config import RunConfig
+from streamsvm.run.errors import RunError, SetupError
+
+if TYPE_CHECKING:
+    from streamsvm.run.runner import Report, Runner
+
+
+def main(given: dict[str, Any], started: float) -> int:
+    """Run, and return the exit code."""
+    config = config_of(given)
+    if config.per_key:
+        from streamsvm.cli import per_key
+
+        per_key.check(config)
+        return per_key.run(config)
+    config.validate()
+    from streamsvm.run.progress import progress  # imports the model
+    from streamsvm.run.start import Run
+
+    caught: list[int] = []
+    with contextlib.ExitStack() as stack:
+        bar = [] if config.quiet else [stack.enter_context(contextlib.closing(progress(sys.stderr, config.log_every)))]
+        run = Run(config, bar, started)
+        try:
+            run.start(lambda runner: _graceful(runner, caught))
+        except Exception:
+            if not run.failures:
+                raise  # it never began
+    assert run.runner is not None  # else it raised
+    return _told(config, run.runner.report, run.failures, caught)
+
+
+def config_of(given: dict[str, Any]) -> RunConfig:
+    """The settings, those of a configuration file first, so that the command line wins."""
+    for name in {"types", "missing", "ignore"} & given.keys():  # which may be repeated
+        try:
+            names = [each for text in given[name] for each in split_names(text)]
+        except ConnectorError as error:
+            raise SetupError(f"argument --{name}: {error}") from error
+        given[name] = names
+    path = given.pop("config", None)
+    return RunConfig(**given) if path is None else RunConfig.from_toml(path, **given)
+
+
+def _told(config: RunConfig, report: Report, failures: list[Exception], caught: list[int]) -> int:
+    """Print the report, say what failed, and return the exit code."""
+    from streamsvm.cli import complain
+
+    try:
+        _print_text(config, report)
+    except BrokenPipeError as error:
+        failures.append(error)
+    except OSError as error:
+        failures.append(RunError(f"report: standard output: cannot be written: {error.strerror or error}"))
+    for later in failures[1:]:
+        complain(later, 1)
+    if failures:
+        raise failures[0]
+    if report.ended == "stopped":
+        return 128 + caught[0]
+    return complain(_rejects(report), 3) if report.mostly_rejected else 0
+
+
+def _print_text(config: RunConfig, report: Report) -> None:
+    from streamsvm.run.report import text
+
+    is_taken = any(config.urls[name].path == "-" for name in ("out", "rejected") if name in config.urls)
+    stream = sys.stderr if is_taken else sys.stdout
+    if not config.quiet and stream is not None:  # as where standard output is closed
+        print(_encodable(text(report), stream), file=stream, flush=True)
+
+
+def _encodable(shown: str, stream: TextIO) -> str:
+    """A text in letters that a terminal knows."""
+    try:
+        shown.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return shown.translate({ord("µ"): "u", ord("…"): "..."})
+    return shown
+
+
+def _rejects(report: Report) -> str:
+    """That most events were set aside, with the first reason that is known."""
+    rejected, events = report.metrics.rejected, report.metrics.events
+    text = f"more than half of all events were set aside, {rejected:,} of {rejected + events:,}"
+    if not report.examples:
+        return text
+    first = report.examples[0]
+    place = ", ".join(f"{name} {value}" for name, value in first.origin.items())
+    return f"{text}; the first one: {place}: {first.reason}"
+
+
+@contextlib.contextmanager
+def _graceful(runner: Runner, caught: list[int]) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the run after the current batch, or at a deadline; a second one at once."""
+    from streamsvm.run.stopping import STOP_S, end_within
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+        caught.append(number)
+        end_within(STOP_S, number, lambda: runner.waits_for)
+        runner.stop()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,35 @@
+"""``streamsvm warmup``: compile now what a first use would compile."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from typing import Any
+
+from streamsvm.run.config import converted
+
+_GONE_S = 86_400.0  # compiled code of other versions is removed that nobody has used for so long
+
+
+def main(given: dict[str, Any], _started: float) -> int:
+    """Compile, and say where compiled code is kept; the exit code."""
+    from streamsvm.core.cache import is_kept, n_bytes, remove_unused
+    from streamsvm.loading import warmup
+
+    began = time.perf_counter()
+    jobs = given.get("jobs")
+    folder = warmup(None if jobs is None else converted("--jobs", "int", jobs), given.get("all", False))
+    if importlib.util.find_spec("sklearn") is not None:
+        from streamsvm.batch import warmup as warm_solver
+
+        warm_solver()
+    removed = remove_unused(folder, _GONE_S)
+    logging.getLogger("streamsvm").info(
+        "compiled code of %.1f MB is ready after %.1f s%s",
+        n_bytes(folder) / 1e6,
+        time.perf_counter() - began,
+        f"; removed that of {len(removed)} other versions, unused for a day" if removed else "",
+    )
+    print(folder)
+    return 0 if is_kept() else 1

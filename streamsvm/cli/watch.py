@@ -1,0 +1,23 @@
+"""``streamsvm watch``: serve a page that shows a run that is elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, NoReturn
+
+from streamsvm.run.config import converted
+
+
+def main(given: dict[str, Any], _started: float) -> NoReturn:
+    """Serve the page until interrupted."""
+    from streamsvm.run.page.watch import watch
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
+    place, page = converted("DIR|URL", "str", given["place"]), converted("--page", "str", given.get("page", "8080"))
+    token = converted("--page-token", "str", given.get("page_token"))
+    watch(place, page, token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None)

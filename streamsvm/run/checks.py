@@ -1,0 +1,227 @@
+"""The refusal of options that do not fit together, before any stream is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from connectors.events import Source
+from connectors.options import Options
+from connectors.registry import connector_of
+from connectors.sinks import NullSink
+from streamsvm.decide.alarms import check_alarms
+from streamsvm.decide.costs import check_costs
+from streamsvm.models.archive import is_saved_model
+from streamsvm.run import DEFAULT_SOURCE
+from streamsvm.run.config import LATE_OPTIONS, STREAM_OPTIONS, RunConfig, Url, option_of
+from streamsvm.run.errors import SetupError
+from streamsvm.run.plot import check_plot, is_picture
+
+
+def check(config: RunConfig) -> None:
+    """Refuse what does not fit together before anything is opened."""
+    if config.per_key:
+        raise SetupError(f"--per-key {config.per_key}: is for the command line; in Python use streamsvm.keyed.quix")
+    if config.load and (config.model or config.params or config.effort):
+        raise SetupError("--load brings the model and its parameters: leave out --model and --param (and --effort)")
+    if config.load and config.refit:
+        raise SetupError("--load brings the model, and its refits where it has some: leave out --refit")
+    _check_needed(config)
+    _check_wanted(config)
+    if not config.learn and not config.load:
+        raise SetupError("--no-learn only predicts: say with --load what")
+    if config.follow and config.until_end:
+        raise SetupError("--follow waits for more of a file, --until-end stops at the end of a Kafka topic: not both")
+    _check_late(config)
+    if config.plot:
+        check_plot(config.plot)
+    for name in ("save", "summary", "plot"):
+        if getattr(config, name):
+            check_writable(f"--{name}", getattr(config, name), replaced=True)
+    if config.save and os.path.exists(config.save) and not os.path.isfile(config.save):
+        raise SetupError(f"--save {config.save}: is not a regular file")
+    _check_distinct(config)
+    _check_overwriting(config)
+
+
+_NEEDED = {
+    ("per_key", "FIELD: say by which field events go together"): ("group", "repartition"),
+    ("refit", "SOLVER"): ("refit_every", "refit_window"),
+    ("out", ": say where predictions go"): ("proba", "explain"),
+    ("checkpoint", "DIR"): ("checkpoint_every", "checkpoint_seconds", "fresh"),
+    ("label_source", ": say where labels come from"): LATE_OPTIONS,
+    ("page", "PORT"): ("page_token",),
+    ("coverage", "SHARE"): ("coverage_by_class",),
+}
+"""Options without which others mean nothing, and what to say of them."""
+
+
+def _check_needed(config: RunConfig) -> None:
+    """Refuse options that mean nothing without another one."""
+    for (needed, hint), names in _NEEDED.items():
+        for name in names:
+            if getattr(config, name) not in (None, False) and not getattr(config, needed):
+                gap = "" if hint.startswith(":") else " "
+                raise SetupError(f"{option_of(name)} needs {option_of(needed)}{gap}{hint}")
+
+
+def _check_late(config: RunConfig) -> None:
+    """Refuse what does not fit together of labels that come later."""
+    if not config.label_source:
+        return
+    if not config.label:
+        raise SetupError("--label-source needs --label NAME: the column of the labels that holds them")
+    if config.key and config.key != config.join:
+        raise SetupError(f"--key {config.key}: events go by the key of --join, which is written beside predictions")
+    events, labels = config.urls["source"], config.urls["label_source"]
+    for url, option in ((events, "SOURCE"), (labels, "--label-source")):
+        if url.kind is not None and url.kind.labelled:
+            raise SetupError(f"{option} {url}: has labels of its own, and no keys: leave out --label-source")
+        if url.kind is None and not (config.join or "key" in url.query):
+            raise SetupError(f"{option} {url}: has no keys: name their column with --join NAME")
+        if url.kind is None and not (config.time or "time" in url.query):
+            raise SetupError(
+                f"{option} {url}: has no times, by which events and labels are put in order: name their column with "
+                "--time NAME, or where it has another name in one of them with ?time=NAME after that"
+            )
+    if _is_same(events, labels):
+        raise SetupError(f"SOURCE and --label-source are the same stream {events}: leave out --label-source")
+    if config.timeout_class is not None and config.wait is None:
+        raise SetupError("--on-timeout CLASS needs --wait TIME: say how long an event waits for its label")
+    if config.pending_dir and not (os.path.isdir(config.pending_dir) and os.access(config.pending_dir, os.W_OK)):
+        raise SetupError(f"--pending-dir {config.pending_dir}: is no directory that can be written to")
+    if bool(config.label_budget) != bool(config.requests):
+        raise SetupError(
+            "--label-budget SHARE and --requests SINK go together: of how many labels, and where they are asked for"
+        )
+    if config.label_budget and config.timeout_class is not None:
+        raise SetupError(
+            f"--on-timeout {config.timeout_class}: most events get no label with --label-budget, and would be learned "
+            "as of this class: leave one of them out"
+        )
+
+
+def _is_same(one: Url, other: Url) -> bool:
+    """Whether two URLs name one stream."""
+    if one.kind is not None or other.kind is not None:
+        return one.kind is other.kind and one.path.rpartition("/")[2] == other.path.rpartition("/")[2]
+    return one.path == other.path or bool(_places(one.path, 0) & _places(other.path, 0))
+
+
+def _check_wanted(config: RunConfig) -> None:
+    """Refuse what does not fit together of what is wanted beside predictions."""
+    if bool(config.alarms) != bool(config.alarm_class):
+        raise SetupError("--alarms SHARE and --alarm-class LABEL need each other: say how many, and for which class")
+    wanted = config.wanted
+    if not config.learn and (wanted.class_weight == "balanced" or (wanted.alarms or ("share",))[0] != "share"):
+        raise SetupError(
+            "--no-learn takes no labels, which balanced weights and alarms for a recall or a precision follow: leave "
+            "one of them out"
+        )
+    try:
+        check_costs(wanted.cost, wanted.class_weight, wanted.abstain)
+    except (TypeError, ValueError) as error:
+        raise SetupError(f"--cost, --class-weight or --abstain: {error}") from error
+    try:
+        check_alarms(*(wanted.alarms or ("share", 0.5)))
+    except ValueError as error:
+        raise SetupError(
+            f"--alarms {config.alarms}: say SHARE, recall:SHARE or precision:SHARE, with a share above 0 and below 1"
+        ) from error
+
+
+def check_source(config: RunConfig) -> None:
+    """Refuse settings of a stream that nobody named."""
+    if not config.source and (config.config or any(getattr(config, name) is not None for name in STREAM_OPTIONS)):
+        where = f"nor `source` in {config.config}" if config.config else "which these settings are for"
+        raise SetupError(
+            f"no SOURCE is given, {where}: name a file, a topic, - for standard input, or {DEFAULT_SOURCE} to try it"
+        )
+
+
+def check_label(config: RunConfig, source: Source) -> None:
+    """Refuse a stream that nothing can be learned from."""
+    url = config.urls["source"]
+    if config.label_source or not config.learn or config.label or "label" in url.query:
+        return
+    if not connector_of(url.path, Options(url.path, {"format": config.format} | url.query)).labelled:
+        raise SetupError(
+            f"{source.name}: nothing can be learned, as it is not said what to predict: name the column with "
+            "--label NAME (or only predict, with --load FILE --no-learn)"
+        )
+
+
+def check_writable(option: str, path: str, *, replaced: bool = False) -> None:
+    """Refuse a file that could not be written, or replaced by another in its directory."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise SetupError(f"{option} {path}: there is no directory {folder}")
+    if replaced and os.path.isfile(path):
+        folder = os.path.dirname(os.path.realpath(path))
+        if not os.access(folder, os.W_OK):
+            raise SetupError(f"{option} {path}: cannot be replaced, since nothing can be written to {folder}")
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise SetupError(f"{option} {path}: cannot be written")
+
+
+def _check_distinct(config: RunConfig) -> None:
+    """Refuse to write over what is read, or twice to one file, whatever names it goes by."""
+    used = {
+        "SOURCE": config.urls["source"].path,
+        "--label-source": config.urls["label_source"].path if "label_source" in config.urls else None,
+        "--load": config.load,
+        "--config": config.config,
+        "--checkpoint": os.path.join(config.checkpoint, "checkpoint.npz") if config.checkpoint else None,
+    }
+    seen = {place: option for option, path in used.items() if path for place in _places(path, 0)}
+    for option, path in config.results.items():
+        places = _places(path, 1)
+        for place in places:
+            if place in seen and (seen[place], option) != ("--load", "--save"):  # a model is replaced whole
+                raise SetupError(f"{seen[place]} and {option} are the same file {path}")
+        seen |= dict.fromkeys(places, option)
+    folder = os.path.dirname(os.path.realpath(config.urls["source"].path))
+    if held := next((option for option, path in config.results.items() if os.path.realpath(path) == folder), None):
+        raise SetupError(f"SOURCE lies in the directory {folder}, whose parts {held} replaces")
+
+
+def _places(path: str, descriptor: int) -> set[Any]:
+    """What tells a file from others: its name in full, and where it is there what the system knows it by."""
+    if path == "-":
+        found = os.fstat(descriptor)  # a terminal may well be both read and written
+        return {(found.st_dev, found.st_ino)} if stat.S_ISREG(found.st_mode) else set()
+    real = os.path.realpath(path)
+    if path == NullSink.name or real == os.path.realpath(os.devnull):
+        return set()
+    try:
+        found = os.stat(real)
+    except OSError:
+        return {real}
+    return {real, (found.st_dev, found.st_ino)}
+
+
+def _check_overwriting(config: RunConfig) -> None:
+    """Refuse to replace what is not recognised, except with `--overwrite`; results are looked at by their sinks."""
+    recognised: dict[str, Callable[[str], bool]] = {"save": is_saved_model, "summary": is_summary, "plot": is_picture}
+    for name, is_own in recognised.items():
+        path = getattr(config, name)
+        if config.overwrite or not path or not os.path.isfile(path) or not os.path.getsize(path):
+            continue
+        if not is_own(path):
+            raise SetupError(
+                f"--{name} {path}: exists and was not written by --{name}: give another name, or replace it with "
+                "--overwrite"
+            )
+
+
+def is_summary(path: str) -> bool:
+    """Whether a file holds the figures of a run."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            figures = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(figures, dict) and figures.keys() >= {"model", "source", "events", "process"}

@@ -1,0 +1,382 @@
+"""A run from its settings: opens what they name, drives the model, and writes what was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from connectors import open_sink, open_source
+from connectors.errors import ConnectorError, UnreachableError
+from connectors.events import Sink, Source
+from connectors.joined import JoinedSource
+from connectors.options import Options
+from connectors.registry import is_place
+from connectors.results import is_replaceable
+from streamsvm.models.archive import replacing
+from streamsvm.run import DEFAULT_MODEL
+from streamsvm.run.abilities import Batched, Categorical
+from streamsvm.run.checkpoint import Checkpoint
+from streamsvm.run.checks import check_label, check_source, check_writable
+from streamsvm.run.classifiers import build_classifier, with_refits
+from streamsvm.run.config import REJECTED, STREAM_OPTIONS, RunConfig, Url
+from streamsvm.run.deferred import DeferredSink
+from streamsvm.run.errors import RunError, SetupError
+from streamsvm.run.locks import held
+from streamsvm.run.plot import plot
+from streamsvm.run.report import summary
+from streamsvm.run.runner import PLACES, Observer, Report, Runner, check_names, check_persistence, observe_all
+
+_SLOW_EVENTS = 256  # at once, for what takes its time over each
+_JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # at once: a step ends where one of the two streams has to be read
+_TIMES = {"time_unit", "time_format"}
+
+
+class Run:
+    """A run of `streamsvm run`, from its settings.
+
+    Parameters
+    ----------
+    config
+        The settings.
+    observers
+        Told after every batch.
+    started
+        The `time.perf_counter()` from which the time to the first prediction counts; None for now.
+
+    Attributes
+    ----------
+    runner
+        What drives the model, None before it begins.
+    failures
+        What could not be written at the end.
+
+    Raises
+    ------
+    SetupError
+        Where the settings do not fit; no data was touched.
+
+    Examples
+    --------
+    >>> from streamsvm.run import Run, RunConfig
+    >>> config = RunConfig(source="synthetic:sea?seed=1", model="cpm", max_events=1000, rejected="null:")
+    >>> report = Run(config).start()
+    >>> report.metrics.events, report.metrics.accuracy > 0.8
+    (1000, True)
+    """
+
+    def __init__(self, config: RunConfig, observers: Sequence[Observer] = (), started: float | None = None) -> None:
+        self.config, self.observers, self._started = config, list(observers), started
+        self.runner: Runner | None = None
+        self.failures: list[Exception] = []
+
+    def start(self, around: Callable[[Runner], contextlib.AbstractContextManager[Any]] | None = None) -> Report:
+        """Run to the end of the stream, to `max_events`, or until `runner.stop()`; go on from a checkpoint if any.
+
+        Parameters
+        ----------
+        around
+            Entered with the runner while it runs, such as a handler of signals.
+
+        Returns
+        -------
+        report
+            The figures of the run. Where it began and failed the error is raised, after the results are written.
+        """
+        started = time.perf_counter() if self._started is None else self._started
+        config = self.config
+        config.validate()
+        _check_files(config)
+        model = model_of(config)
+        check_source(config)
+        _check_known(config, model)
+        check_persistence(model, checkpoint=bool(config.checkpoint), save=bool(config.save))
+        with _locked(config):
+            try:
+                self._run(model, started, around or contextlib.nullcontext)
+            except Exception as error:
+                if self.runner is None or not self.runner.report.ended or isinstance(error, BrokenPipeError):
+                    raise  # it never began, or nobody reads it
+                self.failures.append(error)
+            assert self.runner is not None  # else it raised
+            self.failures += _written(config, self.runner.report)
+        if self.failures:
+            raise self.failures[0]
+        return self.runner.report
+
+    def _run(self, model: Any, started: float, around: Callable[[Runner], Any]) -> None:
+        config = self.config
+        with contextlib.ExitStack() as stack:
+            observer = observe_all([*_served(config, stack), *self.observers])  # taken ports are refused at once
+            checkpoint = _opened_checkpoint(config, stack)
+            source = stack.enter_context(contextlib.closing(_opened_source(config, model)))
+            check_label(config, source)
+            self.runner = Runner(
+                model,
+                source,
+                **_opened_sinks(config, checkpoint, source, stack),
+                late=config.late,
+                checkpoint=checkpoint,
+                save=config.save,
+                overwrite=config.overwrite,
+                learn=config.learn,
+                proba=config.proba,
+                wanted=config.wanted,
+                max_events=config.max_events,
+                window=config.window,
+                identity=config.identity,
+                observer=observer,
+                started=started,
+            )
+            stack.enter_context(around(self.runner))
+            self.runner.run()
+
+
+def page_token(config: RunConfig) -> str | None:
+    """What viewers of the page must know."""
+    return config.page_token or os.environ.get("STREAMSVM_PAGE_TOKEN") or None
+
+
+def _served(config: RunConfig, stack: contextlib.ExitStack) -> Iterator[Observer]:
+    """What is served of the run while it runs."""
+    if config.metrics_port is not None:
+        from streamsvm.run.prometheus import Exporter
+
+        yield stack.enter_context(contextlib.closing(Exporter(config.metrics_port)))
+    if config.page is not None:
+        from streamsvm.run.page import Page
+
+        yield stack.enter_context(contextlib.closing(Page(config.page, page_token(config))))
+
+
+def _written(config: RunConfig, report: Report) -> list[Exception]:
+    """Write the summary and the picture that were asked for; what failed is returned."""
+    failures: list[Exception] = []
+    for path, name, write in ((config.summary, "summary", _write_summary), (config.plot, "plot", plot)):
+        try:
+            if path:
+                write(report, path)
+        except OSError as error:
+            failures.append(RunError(f"{name}: {path}: cannot be written: {error.strerror or error}"))
+    return failures
+
+
+def _write_summary(report: Report, path: str) -> None:
+    figures = json.dumps(summary(report), indent=2, ensure_ascii=False) + "\n"
+    with replacing(path) as file:
+        file.write(figures.encode("utf-8", errors="backslashreplace"))
+
+
+@contextlib.contextmanager
+def _locked(config: RunConfig) -> Iterator[None]:
+    """Keep other runs from the files of results; the default for rejected events is taken when it is needed."""
+    with contextlib.ExitStack() as stack:
+        for option, path in config.results.items():
+            if path != REJECTED and is_place(path):
+                stack.enter_context(held(option, path))
+        yield
+
+
+# The model --------------------------------------------------------------------------------------------------------
+
+
+def model_of(config: RunConfig) -> Any:
+    """The model, new or loaded, that is asked for."""
+    model = _loaded(config.load) if config.load else _new_model(config)
+    if isinstance(model, Categorical):
+        url = config.urls["source"]
+        try:
+            types = Options(url.path, url.query if config.types is None else {"types": config.types}).kinds("types")
+        except ConnectorError as error:
+            raise SetupError(str(error)) from error
+        model.keep_categories([name for name, kind in types.items() if kind == "category"])
+    return model
+
+
+def _new_model(config: RunConfig) -> Any:
+    model = config.model or DEFAULT_MODEL
+    if isinstance(model, str):
+        model = build_classifier(model, config.params | ({"effort": config.effort} if config.effort else {}))
+    elif config.params or config.effort:
+        raise SetupError("model is a classifier, which has its parameters: leave out params and effort")
+    if not config.refit:
+        return model
+    model = with_refits(model, config.refit, config.refit_every, config.refit_window)
+    url = config.urls["source"]
+    if url.kind is None and not config.time and "time" not in url.query:
+        for option, settings in (("every", model.trigger), ("window", model.window)):
+            if settings is not None and settings.needs_times:
+                raise SetupError(
+                    f"--refit-{option} {getattr(config, f'refit_{option}')}: goes by the times of events: name their "
+                    "column with --time NAME"
+                )
+    return model
+
+
+def _loaded(path: str) -> Any:
+    import streamsvm  # the model's module comes with it
+
+    try:
+        return streamsvm.load(path)
+    except (OSError, ValueError) as error:
+        raise SetupError(f"--load {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+# Streams ----------------------------------------------------------------------------------------------------------
+
+
+def _opened_checkpoint(config: RunConfig, stack: contextlib.ExitStack) -> Checkpoint | None:
+    """The directory of checkpoints, if there is to be one."""
+    if not config.checkpoint:
+        return None
+    every, seconds = config.checkpoint_every, config.checkpoint_seconds
+    seconds = seconds or (None if every else 5.0)
+    return stack.enter_context(Checkpoint(config.checkpoint, every_events=every, every_s=seconds, fresh=config.fresh))
+
+
+@contextlib.contextmanager
+def _looked_into(config: RunConfig, model: Any = None) -> Iterator[Source]:
+    """The stream, opened beforehand. What is logged is dropped: the run opens its files again, and warns then."""
+    logger = logging.getLogger("connectors")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with contextlib.closing(_opened_source(config, model)) as source:
+            yield source
+    finally:
+        logger.disabled = before
+
+
+def _check_files(config: RunConfig) -> None:
+    """Refuse files that cannot be read, or learned from, before there is a model, which may have to be compiled."""
+    if all(config.urls[name].is_file for name in ("source", "label_source") if name in config.urls):
+        with _looked_into(config) as source:
+            check_label(config, source)
+
+
+def _check_known(config: RunConfig, model: Any) -> None:
+    """Refuse a file that has no feature a loaded model has learned; other streams are looked at as they come."""
+    if not (config.load and config.urls["source"].is_file):
+        return
+    with _looked_into(config, model) as source:
+        batch = next(iter(source.events if isinstance(source, JoinedSource) else source), None)
+        if batch is not None and len(batch):
+            try:
+                check_names(model, batch)
+            except RunError as error:
+                raise SetupError(f"{source.name}: {error}") from error
+
+
+def _opened_source(config: RunConfig, model: Any = None) -> Source:
+    """The stream of events, for a model if there is one."""
+    url, given = config.urls["source"], {name: getattr(config, name) for name in STREAM_OPTIONS}
+    is_slow = config.explain or not (model is None or isinstance(model, Batched))
+    if is_slow and url.kind is None and "batch_size" not in url.query:
+        given |= {"batch_size": _SLOW_EVENTS}  # between two batches a run can be stopped, and says how far it is
+    if config.label_source:
+        return _opened_joined(config, given)
+    source: Source = _settled(open_source, url, **given)
+    return source
+
+
+def _opened_joined(config: RunConfig, given: dict[str, Any]) -> JoinedSource:
+    """The stream of events with that of their labels. A label in the events themselves would be known too soon."""
+    url, of_labels = config.urls["source"], config.urls["label_source"]
+    hidden = given | {"label": None, "key": config.join, "hide": [config.label]}
+    if url.kind is None:
+        hidden = {"batch_size": _JOINED_EVENTS} | hidden
+    shared = {name: given[name] for name in ("time", "time_unit", "time_format", "missing")} | {
+        "label": config.label,
+        "key": config.join,
+        "bare": True,
+    }
+    if of_labels.kind is None:
+        shared |= {"batch_size": _JOINED_LABELS}
+    events = _settled(open_source, url, **_fitting(url, hidden))
+    try:
+        labels = _settled(open_source, of_labels, **_fitting(of_labels, given, shared))
+    except BaseException:
+        events.close()
+        raise
+    return JoinedSource(events, labels)
+
+
+def _fitting(url: Url, given: dict[str, Any], options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The options of a stream of two, of which those of live streams are for those of their kind alone."""
+    live = {"follow"} if url.kind is None else {"until_end", "patience"}
+    own = given if options is None else options | {name: given[name] for name in live}
+    others = {"until_end", "patience", "follow"} - live
+    if url.query.keys() & _TIMES:
+        others |= _TIMES  # a stream whose times are written otherwise says so itself
+    return {name: value for name, value in own.items() if name not in others and name not in url.query}
+
+
+def _opened_sinks(
+    config: RunConfig, checkpoint: Checkpoint | None, source: Source, stack: contextlib.ExitStack
+) -> dict[str, Sink]:
+    """The sinks by their roles; for rejected events by default a file that is made when the first one comes."""
+    kept: dict[str, Any] = {"resume": checkpoint is not None and checkpoint.exists, "overwrite": config.overwrite}
+    is_joined = isinstance(source, JoinedSource)
+    if checkpoint is not None:
+        kept |= {"source": source.events if isinstance(source, JoinedSource) else source, "fresh": checkpoint.fresh}
+    # Of two streams, labels find their events in an order of its own, and what is rejected comes from both.
+    unordered = {"distinct": PLACES if checkpoint is not None and is_joined else ()}
+    sinks: dict[str, Sink] = {}
+    for role in ("out", "joined", "requests", "rejected"):
+        if (url := config.urls.get(role)) is not None:
+            names = () if url.kind is None else url.kind.sink_options
+            more = {name: getattr(config, name) for name in names if getattr(config, name) is not None}
+            more |= {} if role == "out" else {"beside": sinks.get("out"), **unordered}
+            sinks[role] = stack.enter_context(_closing(_settled(open_sink, url, **kept, **more)))
+    if "rejected" not in sinks:
+        path = config.rejected_path
+        check_writable("rejected events go to", path)
+        opened = functools.partial(_open_unshared, stack) if path == REJECTED else open_sink
+        opened = functools.partial(opened, overwrite=config.overwrite)
+        rejected = DeferredSink(path, opened, replace=path != REJECTED, overwrite=config.overwrite)
+        sinks["rejected"] = stack.enter_context(_closing(rejected))
+    return sinks
+
+
+@contextlib.contextmanager
+def _closing(sink: Sink) -> Iterator[Sink]:
+    """Close a sink at the end; after an error that is the one to be told, and closing may well fail for the same."""
+    try:
+        yield sink
+    except BaseException:
+        with contextlib.suppress(ConnectorError, OSError):
+            sink.close()
+        raise
+    sink.close()
+
+
+def _open_unshared(stack: contextlib.ExitStack, path: str, *, resume: bool, overwrite: bool) -> Sink:
+    """Open the default file for rejected events; where that is another's, one beside it."""
+    stem, _, suffix = REJECTED.partition(".")
+    others = () if resume else (f"{stem}-{i}.{suffix}" for i in itertools.count(2))
+    for name in itertools.chain((path,), others):
+        if not (resume or overwrite or is_replaceable(name)):
+            continue
+        try:
+            stack.enter_context(held("rejected events to", name))
+        except SetupError:
+            if resume:
+                raise
+        else:
+            break
+    return open_sink(name, resume=resume, overwrite=overwrite)
+
+
+def _settled(open_stream: Callable[..., Any], url: str, **options: Any) -> Any:
+    """Open a stream; what is wrong with it now is wrong with the settings."""
+    try:
+        return open_stream(url, **options)
+    except UnreachableError:
+        raise
+    except ConnectorError as error:
+        raise SetupError(str(error)) from error

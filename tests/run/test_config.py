@@ -1,0 +1,84 @@
+"""Settings of runs in Python: values and texts, TOML, what is refused, and what a run does with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from river.naive_bayes import GaussianNB
+
+from streamsvm.run import Run, RunConfig
+from streamsvm.run.errors import SetupError
+from tests.run.conftest import write_stream
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write_stream(tmp_path / "in.csv", 400).name
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ({"wait": "90s"}, {"wait": 90.0}),
+        ({"types": 'a:category,"b,c":ignore'}, {"types": {"a": "category", "b,c": "ignore"}}),
+        ({"ignore": "a,b"}, {"ignore": ["a", "b"]}),
+        ({"params": ["n_faces=3"]}, {"params": {"n_faces": 3}}),
+        ({"max_events": "3"}, {"max_events": 3}),
+        ({"alarms": "recall:0.9", "alarm_class": "1"}, {"alarms": ("recall", 0.9), "alarm_class": 1}),
+        ({"cost": "a:b=2"}, {"cost": {"a": {"b": 2.0}}}),
+    ],
+)
+def test_a_text_means_what_a_value_means(text: dict[str, Any], value: dict[str, Any]) -> None:
+    one, other = RunConfig(**text), RunConfig(**value)
+    assert (one.wanted, one.wait, one.types, one.ignore) == (other.wanted, other.wait, other.types, other.ignore)
+    assert (one.params, one.max_events) == (other.params, other.max_events)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 0}, "argument --window: must be at least 1, got 0"),
+        ({"max_events": 1.5}, "argument --max-events: invalid whole number value: 1.5"),
+        ({"quiet": "yes"}, "argument --quiet: must be true or false, got 'yes'"),
+        ({"effort": "most"}, r"argument --effort: invalid choice: 'most' \(choose from low, normal, high\)"),
+        ({"out": ""}, "argument --out: must not be empty"),
+        ({"fresh": True}, "--fresh needs --checkpoint DIR"),
+        ({"wait": 3.0}, "--wait needs --label-source: say where labels come from"),
+        ({"model": GaussianNB(), "params": {"x": 1}}, "leave out params and effort"),
+        ({"per_key": "customer"}, "--per-key customer: "),
+        ({"source": None}, "no SOURCE is given, which these settings are for"),
+    ],
+)
+def test_what_does_not_fit_is_refused(stream: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SetupError, match=message):
+        Run(RunConfig(**({"source": stream, "label": "y"} | options))).start()
+
+
+def test_a_run_writes_what_was_asked_for(stream: str, tmp_path: Path) -> None:
+    told: list[int] = []
+    config = RunConfig(source=stream, label="y", model=GaussianNB(), ignore=["site"], out="o.csv", summary="s.json")
+    report = Run(config, [lambda report, fraction: told.append(report.events)]).start()
+    assert report.events == told[-1] == 400
+    assert json.loads((tmp_path / "s.json").read_text())["events"] == 400
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 401
+
+
+def test_what_fails_on_the_way_is_raised_once_results_are_written(stream: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"label": "y", "ignore": ["site"], "model": GaussianNB(), "summary": "s.json"}
+    config = RunConfig(source=stream, **options, out="/dev/full?format=csv")
+    with pytest.raises(Exception, match="predictions: /dev/full: cannot be written"):
+        Run(config).start()
+    assert json.loads((tmp_path / "s.json").read_text())["ended"] == "error"
+
+
+def test_options_win_over_those_of_toml(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('source = "in.csv"\nmax-events = 300\n[model]\nname = "cpm"\nn_faces = 2\n')
+    found = RunConfig.from_toml(str(path), max_events=5, params={"scaling": "rank"})
+    assert (found.source, found.max_events, found.model) == ("in.csv", 5, "cpm")
+    assert found.params == {"n_faces": 2, "scaling": "rank"}
+    assert RunConfig.from_toml(str(path), model="blend").params == {}
