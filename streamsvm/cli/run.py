@@ -14,7 +14,8 @@ from streamsvm.run.config import RunConfig
 from streamsvm.run.errors import RunError, SetupError
 
 if TYPE_CHECKING:
-    from streamsvm.run.runner import Report, Runner
+    from streamsvm.run.runner import Runner
+    from streamsvm.run.standing import Report
 
 
 def main(given: dict[str, Any], started: float) -> int:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from numpy.typing import NDArray
-
 from connectors.events import Position
 from streamsvm.models.archive import CHECKPOINT, check_names, clear_halfway, read_archive, write_archive
 from streamsvm.run.abilities import State
+from streamsvm.run.codec import nested, part_of
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import lock
 
@@ -37,14 +36,10 @@ class Snapshot:
         Up to where the stream has been learned.
     sinks
         What was durable of each sink, by its role.
-    model, metrics, history
-        What their `state` gave.
+    states
+        What `state` of each part gave: `model`, `metrics`, `history`, `decisions`, and `late` where labels come later.
     begun
         What has been taken of the events after `source`, as `Begun.state` has it.
-    late
-        What waits for its label, where labels come later.
-    decisions
-        What decisions and alarms rest on, where there are any.
     ended
         Why the run was over, as of its report; empty while it was not.
     """
@@ -52,12 +47,8 @@ class Snapshot:
     identity: dict[str, str]
     source: Position
     sinks: dict[str, Position]
-    model: State
-    metrics: State
-    history: State
+    states: dict[str, State]
     begun: dict[str, Any] = field(default_factory=dict)
-    late: State | None = None
-    decisions: State | None = None
     ended: str = ""
 
 
@@ -145,10 +136,7 @@ class Checkpoint:
     def write(self, snapshot: Snapshot) -> None:
         """Replace the snapshot, atomically and durably."""
         header = {"class": CHECKPOINT, **{name: getattr(snapshot, name) for name in (*_PLAIN, "begun", "ended")}}
-        arrays: dict[str, NDArray[Any]] = {}
-        for part in (*_STATES, *(name for name in _IF_ANY if getattr(snapshot, name) is not None)):
-            header[part], held = getattr(snapshot, part)
-            arrays |= {f"{part}/{name}": array for name, array in held.items()}
+        header, arrays = nested(snapshot.states, header, "/")
         with writing(self.path):
             write_archive(self.path, header, arrays)
         self.written_at = time.time()
@@ -199,12 +187,6 @@ def read_snapshot(path: Path) -> Snapshot:
         raise ValueError(f"{path} is not a whole checkpoint")
     parts = tuple(f"{part}/" for part in (*_STATES, *_IF_ANY))
     check_names(arrays, {name for name in arrays if name.startswith(parts)})
-    settings, source, sinks = (header[name] for name in _PLAIN)
-    model, metrics, history = ((header[name], _under(name, arrays)) for name in _STATES)
-    others = {part: (header[part], _under(part, arrays)) for part in _IF_ANY if part in header}
+    states = {part: part_of((header, arrays), part, "/") for part in (*_STATES, *_IF_ANY) if part in header}
     begun, ended = header.get("begun", {}), str(header.get("ended", ""))
-    return Snapshot(settings, source, sinks, model, metrics, history, begun, **others, ended=ended)
-
-
-def _under(part: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(f"{part}/"): array for name, array in arrays.items() if name.startswith(f"{part}/")}
+    return Snapshot(header["identity"], header["source"], header["sinks"], states, begun, ended)

@@ -10,7 +10,46 @@ from numpy.typing import NDArray
 _BUCKETS = 1024
 
 
-class Curve:
+class Buckets:
+    """Sums over time in buckets of equal width: when they run out, neighbours are merged.
+
+    Parameters
+    ----------
+    n
+        How many buckets there are, an even number.
+    shape
+        Of the sums in each.
+    width
+        How many events a bucket begins with.
+    dtype
+        Of the sums.
+
+    Examples
+    --------
+    >>> buckets = Buckets(2, (1,))
+    >>> buckets.values[:, 0] = 3, 4
+    >>> buckets.reach(3)
+    >>> buckets.width, buckets.values[:, 0].tolist()
+    (2, [7, 0])
+    """
+
+    def __init__(self, n: int, shape: tuple[int, ...], width: int = 1, dtype: Any = np.int64) -> None:
+        self.width, self.values = width, np.zeros((n, *shape), dtype)
+
+    def reach(self, end: int) -> None:
+        """Merge neighbours until there is room for so many events."""
+        half = len(self.values) // 2
+        while end > self.width * len(self.values):
+            self.values[:half] = self.values[::2] + self.values[1::2]
+            self.values[half:] = 0
+            self.width *= 2
+
+    def used(self, events: int) -> int:
+        """How many buckets have begun after so many events."""
+        return -(-events // self.width)
+
+
+class Curve(Buckets):
     """Counts over time, in at most 1024 buckets of equal width: when they run out, neighbours are merged.
 
     Parameters
@@ -28,31 +67,27 @@ class Curve:
     """
 
     def __init__(self, n_columns: int) -> None:
+        super().__init__(_BUCKETS, (n_columns,))
         self.events = 0
-        self.width = 1
-        self._hits = np.zeros((_BUCKETS, n_columns), np.int64)
 
     def add(self, hits: NDArray[Any]) -> None:
         """Take the events of a batch: one row each."""
         if not len(hits):
             return
         end = self.events + len(hits)
-        while end > self.width * _BUCKETS:
-            self._hits[: _BUCKETS // 2] = self._hits.reshape(_BUCKETS // 2, 2, -1).sum(axis=1)
-            self._hits[_BUCKETS // 2 :] = 0
-            self.width *= 2
+        self.reach(end)
         first, last = self.events // self.width, (end - 1) // self.width
         starts = np.maximum(np.arange(first, last + 1) * self.width - self.events, 0)
-        self._hits[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
+        self.values[first : last + 1] += np.add.reduceat(hits, starts, axis=0, dtype=np.int64)
         self.events = end
 
     def clear(self, columns: slice) -> None:
         """Forget what was counted in some columns."""
-        self._hits[:, columns] = 0
+        self.values[:, columns] = 0
 
     def totals(self) -> NDArray[np.int64]:
         """All counts, one number a column."""
-        totals: NDArray[np.int64] = self._hits.sum(axis=0)
+        totals: NDArray[np.int64] = self.values.sum(axis=0)
         return totals
 
     def windowed(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -64,7 +99,7 @@ class Curve:
         """As `windowed`, the counts themselves."""
         full = self.events // self.width
         span = self.width_of(window) // self.width
-        sums = np.concatenate([np.zeros((1, self._hits.shape[1]), np.int64), np.cumsum(self._hits[:full], axis=0)])
+        sums = np.concatenate([np.zeros((1, self.values.shape[1]), np.int64), np.cumsum(self.values[:full], axis=0)])
         ends = np.arange(span, full + 1)
         return ends * self.width, sums[ends] - sums[ends - span]
 
@@ -74,8 +109,7 @@ class Curve:
 
     def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
         """All of it."""
-        used = -(-self.events // self.width)
-        return {"events": self.events, "width": self.width}, self._hits[:used]
+        return {"events": self.events, "width": self.width}, self.values[: self.used(self.events)]
 
     @classmethod
     def from_state(cls, header: dict[str, Any], hits: NDArray[np.int64], n_columns: int) -> Curve:
@@ -84,7 +118,7 @@ class Curve:
         curve.events, curve.width = header["events"], header["width"]
         if type(curve.events) is not int or type(curve.width) is not int or curve.width < 1:
             raise ValueError(f"a curve of {curve.events!r} events in buckets of {curve.width!r}")
-        if hits.shape != (-(-curve.events // curve.width), n_columns) or hits.dtype != np.int64:
+        if hits.shape != (curve.used(curve.events), n_columns) or hits.dtype != np.int64:
             raise ValueError(f"a curve of {curve.events} events, and hits of shape {hits.shape}")
-        curve._hits[: len(hits)] = hits
+        curve.values[: len(hits)] = hits
         return curve

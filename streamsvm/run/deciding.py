@@ -17,6 +17,7 @@ from streamsvm.decide.decisions import Decided, Decisions, Rows
 from streamsvm.decide.learner import PredictsSets
 from streamsvm.delayed.join import Joined
 from streamsvm.run.abilities import State
+from streamsvm.run.codec import nested, part_of
 from streamsvm.run.errors import SetupError
 from streamsvm.run.learners import Answers
 from streamsvm.run.names import meanings, meant
@@ -87,18 +88,15 @@ class RunDecisions(Decisions):
 
     def state(self) -> State:
         """All of it but the sets, which are kept with the model."""
-        arrays = {} if self.costs is None else {"counts": self.costs.counts}
-        own = {} if self.alarms is None else self.alarms.state()
-        return {}, arrays | {f"alarms.{name}": array for name, array in own.items()}
+        header, arrays = nested({} if self.alarms is None else {"alarms": ({}, self.alarms.state())})
+        return header, arrays if self.costs is None else arrays | {"counts": self.costs.counts}
 
     def restore(self, state: State) -> None:
         """Take over what `state` gave."""
-        _, arrays = state
         if self.costs is not None:
-            self.costs.counts = arrays["counts"]
+            self.costs.counts = state[1]["counts"]
         if self.alarms is not None:
-            under = "alarms."
-            self.alarms.restore({name.removeprefix(under): a for name, a in arrays.items() if name.startswith(under)})
+            self.alarms.restore(part_of(state, "alarms")[1])
 
 
 def with_decided(answers: Answers, decided: Decided) -> Answers:

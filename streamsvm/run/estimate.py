@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import reals, whole
+from streamsvm.run.curve import Buckets
+from streamsvm.run.measures import BINS, UNIT, bin_of
 
-BINS, BLOCKS = 20, 512
+BLOCKS = 512
 _PRIOR = 2.0  # labels that each bin begins with, as the probabilities have it
 _MEMORY = 5_000.0  # labels of a bin that count
 _RENEW_LEAST, _RENEW_MOST = 50, 1000  # labels from one look at what they have shown to the next: a tenth of those known
 _Z = 1.96
 _COMPLETE = 0.9  # of the labels of a block must have come for it to be held against its estimate
 _FIRST_WIDTH = 100
-_UNIT = 2.0**24
 _COLUMNS = ("predicted", "promised", "variance", "labelled", "hits")
 
 
@@ -105,8 +106,7 @@ class Estimate:
         self._right = np.zeros((2, BINS))  # how many labels there were, and how many of them were right
         self._latest = np.zeros((2, BINS))  # of those that are not among them yet
         self._recent = np.zeros(0)
-        self._width = _FIRST_WIDTH
-        self._blocks = np.zeros((BLOCKS, len(_COLUMNS)))
+        self._blocks = Buckets(BLOCKS, (len(_COLUMNS),), _FIRST_WIDTH, np.float64)
 
     def follow(self, numbers: NDArray[np.int64], scores: NDArray[np.float64], judged: Judged) -> None:
         """Take predictions, and what became of those before: the same however a stream is cut.
@@ -138,23 +138,20 @@ class Estimate:
         numbers, scores = numbers[known], scores[known]
         self._recent = np.concatenate([self._recent, scores])[-self.window :]
         p, variance = self._calibrated(scores)
-        while len(beyond := np.flatnonzero(numbers >= self._width * BLOCKS)):
+        while len(beyond := np.flatnonzero(numbers >= self._blocks.width * BLOCKS)):
             first = slice(int(beyond[0]))
             self._promise(numbers[first], p[first], variance[first])
             rest = slice(first.stop, None)
             numbers, p, variance = numbers[rest], p[rest], variance[rest]
-            half = BLOCKS // 2
-            self._blocks[:half] = self._blocks.reshape(half, 2, -1).sum(axis=1)
-            self._blocks[half:] = 0.0
-            self._width *= 2
+            self._blocks.reach(self._blocks.width * BLOCKS + 1)
         self._promise(numbers, p, variance)
 
     def _promise(self, numbers: NDArray[np.int64], p: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
-        self._add(numbers, 0, p, p * (1.0 - p) + self._width * variance)
+        self._add(numbers, 0, p, p * (1.0 - p) + self._blocks.width * variance)
 
     def _judge(self, judged: Judged) -> None:
         """Take what became of predictions: calibration, and the truth of blocks."""
-        bins = _bin(judged.scores)
+        bins = bin_of(judged.scores)
         self._latest[0] += np.bincount(bins, minlength=BINS)
         self._latest[1] += np.bincount(bins, judged.right.astype(float), BINS)
         if self._latest[0].sum() == self._awaited:
@@ -168,17 +165,17 @@ class Estimate:
         exact in whatever order."""
         if not len(numbers):
             return
-        blocks = np.minimum(numbers // self._width, BLOCKS - 1)
+        blocks = np.minimum(numbers // self._blocks.width, BLOCKS - 1)
         begin = int(blocks.min())
         counted = np.bincount(blocks - begin)
         here = slice(begin, begin + len(counted))
-        self._blocks[here, first] += counted
+        self._blocks.values[here, first] += counted
         for column, value in enumerate(values, first + 1):
-            self._blocks[here, column] += np.bincount(blocks - begin, np.round(value * _UNIT)) / _UNIT
+            self._blocks.values[here, column] += np.bincount(blocks - begin, np.round(value * UNIT)) / UNIT
 
     def _calibrated(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How often predictions of these probabilities are right, and the variance of that."""
-        n, hits = self._right[:, _bin(scores)]
+        n, hits = self._right[:, bin_of(scores)]
         rates = (hits + _PRIOR * scores) / (n + _PRIOR)
         return rates, rates * (1.0 - rates) / (n + _PRIOR + 1.0)
 
@@ -190,17 +187,17 @@ class Estimate:
             return Estimated(0, math.nan, math.nan)
         p, variance = self._calibrated(self._recent)
         # The rate of a bin is off for all of its predictions at once, those of different bins apart from one another.
-        of_bins = np.bincount(_bin(self._recent), np.sqrt(variance), BINS) / n
+        of_bins = np.bincount(bin_of(self._recent), np.sqrt(variance), BINS) / n
         return Estimated(n, float(p.mean()), _Z * math.sqrt((p * (1.0 - p)).mean() / n + (of_bins**2).sum()))
 
     def curve(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """By blocks: where each ends, estimated accuracy, its error, and the truth, NaN while labels are to come."""
-        n, promised, variance, labelled, hits = self._blocks.T
+        n, promised, variance, labelled, hits = self._blocks.values.T
         used = np.flatnonzero(n)
         n, labelled = n[used], labelled[used]
         with np.errstate(invalid="ignore", divide="ignore"):
             truth = np.where(labelled >= _COMPLETE * n, hits[used] / labelled, math.nan)
-        return (used + 1) * self._width, promised[used] / n, _Z * np.sqrt(variance[used]) / n, truth
+        return (used + 1) * self._blocks.width, promised[used] / n, _Z * np.sqrt(variance[used]) / n, truth
 
     def check(self) -> tuple[int, int, float]:
         """Of how many blocks the truth is known, in how many it is within the error, and the mean distance."""
@@ -211,10 +208,10 @@ class Estimate:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All of it."""
-        return {"width": self._width}, {
+        return {"width": self._blocks.width}, {
             "bins": self._right,
             "latest": self._latest,
-            "blocks": self._blocks,
+            "blocks": self._blocks.values,
             "scores": self._recent,
         }
 
@@ -223,13 +220,9 @@ class Estimate:
         bins = [arrays[name].shape for name in ("bins", "latest") if name in arrays]
         if set(bins) != {(2, BINS)} or arrays["blocks"].shape != (BLOCKS, len(_COLUMNS)):
             raise ValueError("an estimate of other bins or blocks")
-        self._width, self._recent = whole(header["width"], 1), reals(arrays["scores"], 1, 0.0, 1.0)
-        self._right, self._blocks = reals(arrays["bins"], 2), reals(arrays["blocks"], 2)
+        self._blocks.width, self._recent = whole(header["width"], 1), reals(arrays["scores"], 1, 0.0, 1.0)
+        self._right, self._blocks.values = reals(arrays["bins"], 2), reals(arrays["blocks"], 2)
         if "latest" in arrays:  # not in checkpoints of earlier versions
             self._latest = reals(arrays["latest"], 2)
-        if any(np.isnan(array).any() for array in (self._recent, self._right, self._latest, self._blocks)):
+        if any(np.isnan(array).any() for array in (self._recent, self._right, self._latest, self._blocks.values)):
             raise ArchiveError("an estimate of numbers that are not known")
-
-
-def _bin(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.minimum((scores * BINS).astype(np.int64), BINS - 1)

@@ -23,10 +23,11 @@ from streamsvm.delayed.store import Store, TooSmall
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import whole
 from streamsvm.run.abilities import State
+from streamsvm.run.codec import nested, part_of
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.estimate import Estimate, Judged
-from streamsvm.run.learners import Answers, LateLearner, with_gaps
+from streamsvm.run.learners import Answers, Learner, with_gaps
 from streamsvm.run.names import meant
 from streamsvm.run.wanted import LateSettings
 
@@ -79,20 +80,23 @@ class LateLearning:
         How many predictions the estimate of the accuracy looks back on.
     decisions
         What is decided about events, where that is wanted.
+    pieces
+        Where segments of the store that do not change any more are kept beside a state.
     """
 
     def __init__(
         self,
-        learner: LateLearner,
+        learner: Learner,
         settings: LateSettings,
         *,
         learn: bool,
         window: int,
         decisions: Decisions | None = None,
+        pieces: Path | None = None,
     ) -> None:
         if settings.folder is not None and learner.keeps_objects:
             raise SetupError("--pending-dir is for models of this package, such as --model blend: leave it out")
-        self.learner, self._on_timeout = learner, settings.on_timeout
+        self.learner, self._on_timeout, self._pieces = learner, settings.on_timeout, pieces or Path()
         with _room():
             self.store = Store(
                 wait_ms=settings.wait_ms,
@@ -214,32 +218,23 @@ class LateLearning:
             "estimates_checked": {"blocks": blocks, "within_error": within, "mean_distance": _figure(off)},
         }
 
-    def state(self, folder: Path) -> State:
-        """All of it; segments of the store that do not change any more are in files of the folder."""
-        store, arrays = self.store.state(folder)
-        estimate, own = self.estimate.state()
-        header = {
-            "store": store,
+    def state(self) -> State:
+        """All of it; segments of the store that do not change any more are in files of `pieces`."""
+        parts = {"store": self.store.state(self._pieces), "estimate": self.estimate.state()}
+        own = {
             "counts": asdict(self.join.counts),
-            "estimate": estimate,
             "places": self._places,
             "budget": None if self.budget is None else self.budget.state(),
         }
-        arrays = {f"store.{name}": array for name, array in arrays.items()}
-        return header, arrays | {f"estimate.{name}": array for name, array in own.items()} | {"lags": self.lags.counts}
+        header, arrays = nested(parts, own)
+        return header, arrays | {"lags": self.lags.counts}
 
-    def restore(self, state: State, folder: Path) -> None:
+    def restore(self, state: State) -> None:
         """Take over what `state` gave."""
         header, arrays = state
-        parts = {
-            part: {
-                name.removeprefix(f"{part}."): array for name, array in arrays.items() if name.startswith(f"{part}.")
-            }
-            for part in ("store", "estimate")
-        }
-        self.store.restore(header["store"], parts["store"], folder)
+        self.store.restore(*part_of(state, "store"), self._pieces)
         self.join.counts = Counts(**{name: whole(count) for name, count in header["counts"].items()})
-        self.estimate.restore(header["estimate"], parts["estimate"])
+        self.estimate.restore(*part_of(state, "estimate"))
         if self.budget is not None:
             self.budget = LabelBudget.from_state(header["budget"])
         if arrays["lags"].shape != self.lags.counts.shape:

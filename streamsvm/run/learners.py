@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,50 +64,6 @@ def with_gaps(values: NDArray[np.float64]) -> Any:
     if not unknown.any():
         return values
     return [None if gap else value for value, gap in zip(values.tolist(), unknown.tolist(), strict=True)]
-
-
-class Inspected(Protocol):
-    """A model that can be looked at."""
-
-    model: Any
-
-    @property
-    def classes(self) -> Sequence[Any]:
-        """All classes so far; answers are indices into it."""
-
-    def peek(self, rows: list[dict[Any, Any]]) -> NDArray[np.float64] | None:
-        """The probabilities of `classes` for rows, of which the model takes no note; None where it knows none."""
-
-
-class LateLearner(Inspected, Protocol):
-    """What the loop needs of a model whose labels come later."""
-
-    keeps_objects: bool
-    """Whether events wait as the objects they are."""
-
-    @property
-    def memory_size(self) -> int:
-        """How many numbers it remembers of the moment of a prediction."""
-
-    @property
-    def tells_all(self) -> bool:
-        """Whether probabilities of all classes are kept with events."""
-
-    def run(self, asked: Asked) -> Answer:
-        """Predict and learn rows in turn."""
-
-    def unusable(self, batch: Batch) -> dict[int, str]:
-        """The events that cannot be predicted, which is known beforehand, and why."""
-
-    def settled(self, batch: Batch) -> tuple[Batch, list[int] | slice]:
-        """The batch that was predicted without the events that could not be, and which the others are."""
-
-
-class Learner(Inspected, Protocol):
-    """What the loop needs of a model."""
-
-    def step(self, batch: Batch, learn: bool) -> Answers:
-        """Test, then train."""
 
 
 class BatchLearner(OwnModel):
@@ -250,9 +206,10 @@ class RowLearner:
         for i, (row, label) in enumerate(zip(rows_of(asked.features, n), asked.labels, strict=True)):
             try:
                 if asked.predicted[i]:
-                    prediction, shares[i] = self._predict(row)
-                    codes[i] = self._decode(prediction)
-                    scores[i] = _score(prediction, shares[i])
+                    prediction, found = self._predict(row)
+                    if (code := self._decode(prediction)) >= 0:
+                        codes[i], shares[i] = code, found
+                        scores[i] = np.nan if found is None else found.get(prediction, np.nan)
                 if label is not None:
                     self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
             except Exception as error:  # nobody knows what a foreign model raises on a strange event
@@ -272,24 +229,15 @@ class RowLearner:
         return found
 
     def step(self, batch: Batch, learn: bool) -> Answers:
-        """Test, then train, one event after the other; those that the model raises on are set aside."""
+        """Test, then train, one event after the other; those that the model raises on are rejected."""
         self._name(batch.labels)
-        codes, scores, all_shares, bad = [], [], list[Shares](), {}
-        for i, (row, label) in enumerate(zip(batch.rows(), batch.labels, strict=True)):
-            try:
-                prediction, shares = self._predict(row)
-                if learn and label is not None:
-                    self.model.learn_one(row, self._code[label] == 1 if self._binary else label)
-                code = self._decode(prediction)
-            except Exception as error:  # nobody knows what a foreign model raises on a strange event
-                bad[i] = f"{type(error).__name__}: {error}"
-            else:
-                codes.append(code)
-                scores.append(_score(prediction, shares) if code >= 0 else float("nan"))
-                all_shares.append(shares if code >= 0 else None)
-        if bad:
-            batch = batch.without(bad)
-        return Answers(batch, np.array(codes, np.int64), np.array(scores, np.float64), self._table(all_shares))
+        self.unusable(batch)
+        n, none = len(batch), np.zeros(0, np.int64)
+        labels = batch.labels if learn else [None] * n
+        answer = self.run(Asked(batch.features, labels, np.ones(n, np.bool_), none, none, none))
+        batch, keep = self.settled(batch)
+        proba = None if answer.probas is None else answer.probas[keep]
+        return Answers(batch, answer.codes[keep], answer.scores[keep], proba)
 
     def _table(self, shares: Sequence[Shares]) -> NDArray[np.float64]:
         """Probabilities by label as rows over all classes."""
@@ -359,12 +307,11 @@ Shares = dict[Any, float] | None
 """Probabilities by label, where they are known."""
 
 
-def _score(prediction: Any, shares: Shares) -> float:
-    """The probability of what was predicted."""
-    return float("nan") if shares is None else shares.get(prediction, float("nan"))
+Learner: TypeAlias = BatchLearner | RowLearner
+"""What the loop drives a model by."""
 
 
-def as_learner(model: Any, *, scored: bool, proba: bool = True) -> BatchLearner | RowLearner:
+def as_learner(model: Any, *, scored: bool, proba: bool = True) -> Learner:
     """The fastest way to drive a model; `scored` and `proba` say what of its answers will be used."""
     if isinstance(model, Batched):
         return BatchLearner(model, proba=proba)

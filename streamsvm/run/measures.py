@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamsvm.models import ArchiveError
 from streamsvm.models.archive import reals, whole
-from streamsvm.run.curve import Curve
+from streamsvm.run.curve import Buckets, Curve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -136,7 +136,7 @@ class Ranked:
         )
 
 
-class Ranking:
+class Ranking(Buckets):
     """Histograms of the probability of each class, of events that are of it and of others, over the stream.
 
     Examples
@@ -148,24 +148,23 @@ class Ranking:
     """
 
     def __init__(self) -> None:
+        super().__init__(_SPANS, (0, 2, _STEPS), width=256)
         self.n_classes = self.events = 0
-        self.width = 256
-        self._counts = np.zeros((_SPANS, 0, 2, _STEPS), np.int64)
 
     def add(self, truth: Ints, proba: Floats) -> None:
         """Take events: the number of each one's class, and the probabilities of all, shape (n, n_classes)."""
         self.n_classes = max(self.n_classes, proba.shape[1], int(truth.max(initial=-1)) + 1)
         if self.n_classes > _RANKED:
             self.events = 0
-            self._counts = np.zeros((_SPANS, 0, 2, _STEPS), np.int64)
+            self.values = np.zeros((_SPANS, 0, 2, _STEPS), np.int64)
             return
-        if self.n_classes > self._counts.shape[1]:
+        if self.n_classes > self.values.shape[1]:
             # A class that was not known had no probability: whatever came before is in the lowest bin.
             grown = np.zeros((_SPANS, self.n_classes, 2, _STEPS), np.int64)
-            grown[:, : self._counts.shape[1]] = self._counts
-            if self._counts.shape[1]:
-                grown[:, self._counts.shape[1] :, 0, 0] = self._counts[:, :1].sum(axis=(2, 3))
-            self._counts = grown
+            grown[:, : self.values.shape[1]] = self.values
+            if self.values.shape[1]:
+                grown[:, self.values.shape[1] :, 0, 0] = self.values[:, :1].sum(axis=(2, 3))
+            self.values = grown
         span = self._spans(len(truth))
         with np.errstate(divide="ignore"):
             odds = np.log(proba) - np.log1p(-np.minimum(proba, 1.0))
@@ -177,15 +176,11 @@ class Ranking:
             counts = np.bincount(places, minlength=2 * _STEPS).astype(np.int64)
             n_spans = -(-len(counts) // (2 * _STEPS))
             counts = np.concatenate([counts, np.zeros(n_spans * 2 * _STEPS - len(counts), np.int64)])
-            self._counts[first : first + n_spans, c] += counts.reshape(n_spans, 2, _STEPS)
+            self.values[first : first + n_spans, c] += counts.reshape(n_spans, 2, _STEPS)
 
     def _spans(self, n: int) -> Ints:
         """In which spans of the stream the next n events are."""
-        while self.events + n > self.width * _SPANS:
-            half = _SPANS // 2
-            self._counts[:half] = self._counts[::2] + self._counts[1::2]
-            self._counts[half:] = 0
-            self.width *= 2
+        self.reach(self.events + n)
         spans: Ints = (self.events + np.arange(n)) // self.width
         self.events += n
         return spans
@@ -193,18 +188,18 @@ class Ranking:
     @property
     def spans(self) -> list[slice]:
         """All spans of the stream that have begun, to be asked about."""
-        return [slice(i, i + 1) for i in range(-(-self.events // self.width))] if self._counts.shape[1] else []
+        return [slice(i, i + 1) for i in range(self.used(self.events))] if self.values.shape[1] else []
 
     def of_late(self) -> slice:
         """The last span that is whole, and what has come since."""
-        n = -(-self.events // self.width)
+        n = self.used(self.events)
         return slice(max(n - 2, 0), n)
 
     def _split(self, c: int, spans: slice) -> tuple[Ints, Ints]:
         """Of class c and of others, how many events are in each bin, the most probable first."""
-        if c >= self._counts.shape[1]:
+        if c >= self.values.shape[1]:
             return np.zeros(_STEPS, np.int64), np.zeros(_STEPS, np.int64)
-        others, own = self._counts[spans, c].sum(axis=0)[:, ::-1]
+        others, own = self.values[spans, c].sum(axis=0)[:, ::-1]
         return own, others
 
     def roc_auc(self, c: int, spans: slice = slice(None)) -> float:
@@ -238,8 +233,8 @@ class Ranking:
 
     def state(self) -> tuple[dict[str, Any], NDArray[np.int64]]:
         """All of it."""
-        n = -(-self.events // self.width)
-        return {"events": self.events, "width": self.width, "n_classes": self.n_classes}, self._counts[:n]
+        header = {"events": self.events, "width": self.width, "n_classes": self.n_classes}
+        return header, self.values[: self.used(self.events)]
 
     @classmethod
     def from_state(cls, header: dict[str, Any], counts: NDArray[np.int64]) -> Ranking:
@@ -250,10 +245,10 @@ class Ranking:
         if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers) or ranking.width < 1:
             raise ValueError(f"a ranking of {numbers}")
         n_classes = ranking.n_classes if ranking.n_classes <= _RANKED else 0
-        if counts.shape != (-(-ranking.events // ranking.width), n_classes, 2, _STEPS) or len(counts) > _SPANS:
+        if counts.shape != (ranking.used(ranking.events), n_classes, 2, _STEPS) or len(counts) > _SPANS:
             raise ValueError(f"a ranking of {numbers}, and counts of shape {counts.shape}")
-        ranking._counts = np.zeros((_SPANS, *counts.shape[1:]), np.int64)
-        ranking._counts[: len(counts)] = counts
+        ranking.values = np.zeros((_SPANS, *counts.shape[1:]), np.int64)
+        ranking.values[: len(counts)] = counts
         return ranking
 
 
@@ -274,7 +269,7 @@ class Reliability:
 
     def add(self, scores: Floats, right: NDArray[np.bool_]) -> None:
         """Take predictions: their probabilities, and whether they were right."""
-        bins = np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
+        bins = bin_of(scores)
         self.counts[0] += np.bincount(bins, minlength=BINS)
         self.counts[1] += np.bincount(bins[right], minlength=BINS)
         # Sums of a batch are whole numbers that floats hold exactly.
@@ -290,6 +285,11 @@ class Reliability:
         """For each bin that has any, the mean probability, the share of right ones, and how many there were."""
         n, right, scores = self.counts[:, self.counts[0] > 0]
         return list(zip((scores / UNIT / n).tolist(), (right / n).tolist(), n.tolist(), strict=True))
+
+
+def bin_of(scores: Floats) -> Ints:
+    """In which of the `BINS` bins of equal width probabilities are."""
+    return np.clip((scores * BINS).astype(np.int64), 0, BINS - 1)
 
 
 class Measures:
@@ -399,11 +399,11 @@ class Measures:
         return not self.reliability.counts[0].any() and not self.curve.totals().any()
 
     @property
-    def recent_error(self) -> float:
-        """The expected calibration error of the last `window` judged events."""
+    def recent_reliability(self) -> Reliability:
+        """Of the last `window` judged events."""
         recent, known = Reliability(), ~np.isnan(self._scores[:, 0])
         recent.add(self._scores[known, 0], self._scores[known, 1] > 0.0)
-        return recent.error
+        return recent
 
     def windowed(self, name: str, count: str, unit: float = 1.0) -> tuple[Ints, Floats]:
         """One of `COLUMNS` over time, as a mean over so many events of the stream as the window has."""

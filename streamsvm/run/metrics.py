@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from connectors.held import numbers_of
 from streamsvm.label_order import LabelOrder
 from streamsvm.models.archive import decode_labels, encode_label
+from streamsvm.run.codec import nested, part_of
 from streamsvm.run.curve import Curve
 from streamsvm.run.drift import Falls
 from streamsvm.run.measures import Measures
@@ -291,11 +292,9 @@ class Metrics:
         header["labels"] = [encode_label(label) for label in self._code]
         curve, hits = self.curve.state()
         pairs = np.array(sorted(self._pairs.items()), np.int64).reshape(-1, 2)
-        arrays = {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
-        measures, own = self.measures.state()
-        arrays |= {f"measures.{name}": array for name, array in own.items()}
-        header["order"] = self.order.state()
-        return header | {"curve": curve, "falls": self.falls.state(), "measures": measures}, arrays
+        header |= {"order": self.order.state(), "curve": curve, "falls": self.falls.state()}
+        header, arrays = nested({"measures": self.measures.state()}, header)
+        return header, arrays | {"curve": hits, "seen": self._seen, "pairs": pairs, "recent": self._recent}
 
     @classmethod
     def from_state(cls, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Metrics:
@@ -313,11 +312,9 @@ class Metrics:
         metrics.curve = Curve.from_state(header["curve"], arrays["curve"], len(CURVE_LINES))
         metrics._check(arrays["pairs"])
         metrics.falls = Falls.from_state(header["falls"])
-        own = {name.removeprefix("measures."): a for name, a in arrays.items() if name.startswith("measures.")}
+        metrics.measures = Measures(metrics.window)
         if "measures" in header:  # not in checkpoints of earlier versions
-            metrics.measures = Measures.from_state(header["measures"], own)
-        else:
-            metrics.measures = Measures(metrics.window)
+            metrics.measures = Measures.from_state(*part_of((header, arrays), "measures"))
         return metrics
 
     def _check(self, pairs: NDArray[Any]) -> None:

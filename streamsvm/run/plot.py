@@ -19,7 +19,7 @@ from streamsvm.run.metrics import CURVE_LINES
 
 if TYPE_CHECKING:
     from streamsvm.run.late import LateLearning
-    from streamsvm.run.runner import Report
+    from streamsvm.run.standing import Report
 
 _STYLES = {
     "model": {"color": "#1f5fa8", "linewidth": 1.8, "zorder": 3},

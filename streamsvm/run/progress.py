@@ -10,7 +10,7 @@ from streamsvm.core.clock import working_time
 from streamsvm.run.abilities import Refits
 from streamsvm.run.late import LateLearning
 from streamsvm.run.names import span
-from streamsvm.run.runner import Report
+from streamsvm.run.standing import Report
 
 logger = logging.getLogger("streamsvm.run")
 

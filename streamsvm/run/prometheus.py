@@ -15,7 +15,7 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.late import QUANTILES, LateLearning
 from streamsvm.run.measures import Ranked
 from streamsvm.run.metrics import Metrics
-from streamsvm.run.runner import Report
+from streamsvm.run.standing import Report
 from streamsvm.run.web.messages import FIGURES, Answer, Request, refusal
 from streamsvm.run.web.server import HttpServer, Place, Work
 
@@ -100,7 +100,7 @@ class Figures:
             "calibration_error": (
                 "How far probabilities of predictions are from the share of right ones.",
                 measures.reliability.error,
-                measures.recent_error,
+                measures.recent_reliability.error,
             ),
             "roc_auc": ("Area under the ROC curve, of the rarer of two classes.", *(one.roc_auc for one in ranked)),
             "average_precision": (

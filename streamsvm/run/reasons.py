@@ -17,10 +17,10 @@ from streamsvm.delayed.join import Joined
 from streamsvm.names import feature
 from streamsvm.run.deciding import with_decided
 from streamsvm.run.late import N_ORIGINS, LateLearning
-from streamsvm.run.learners import Answers, BatchLearner, Inspected, Learner
+from streamsvm.run.learners import Answers, BatchLearner, Learner
 
 
-def reasons_for(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
+def reasons_for(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
     """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class."""
     if isinstance(learner.model, Explains):
         return learner.model.explain_one(x, nearest=0)
@@ -54,7 +54,7 @@ def late_step_with_reasons(late: LateLearning, batch: Batch, most: int) -> tuple
     return told.answers(batch, len(late.learner.classes)), Joined.of(joined, N_ORIGINS)
 
 
-def _looked_at(learner: Inspected, x: dict[Any, Any]) -> Reasons | None:
+def _looked_at(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
     try:
         return reasons_for(learner, x)
     except Exception:  # an event that the model cannot take is set aside by its step, which says why

@@ -13,7 +13,7 @@ from streamsvm.run.late import QUANTILES
 from streamsvm.run.measures import TIMED, Figures, Ranked
 from streamsvm.run.metrics import ClassScore, Metrics, Scores
 from streamsvm.run.names import span
-from streamsvm.run.runner import Report
+from streamsvm.run.standing import Report
 
 _MOST_CLASSES = 20
 _MOST_LEADERS, _MOST_FALLS, _MOST_FEATURES, _MOST_REFITS, _MOST_IN_SUMMARY = 3, 5, 8, 3, 100
@@ -139,7 +139,7 @@ def _probabilities(metrics: Metrics) -> list[str]:
             f"Brier score        {overall.brier:.4f}   recently {late.brier:.4f}",
         ]
     if (error := measures.reliability.error) == error:
-        lines.append(f"calibration error  {error:.4f}   recently {measures.recent_error:.4f}")
+        lines.append(f"calibration error  {error:.4f}   recently {measures.recent_reliability.error:.4f}")
     lines += _ranked(metrics)
     if overall.coverage == overall.coverage:
         lines.append(
@@ -183,7 +183,9 @@ def _probability_figures(metrics: Metrics) -> dict[str, Any] | None:
     whole = _figures_of(measures.overall, measures.reliability.error, Ranked.of(ranking, codes))
     spans = [_ranked_figures(Ranked.of(ranking, codes, span)) for span in ranking.spans] if codes else []
     return whole | {
-        "recent": _figures_of(measures.of_late, measures.recent_error, Ranked.of(ranking, codes, ranking.of_late())),
+        "recent": _figures_of(
+            measures.of_late, measures.recent_reliability.error, Ranked.of(ranking, codes, ranking.of_late())
+        ),
         "classes": [
             {"label": encode_label(label), **_ranked_figures(Ranked.of(ranking, [code]))} for label, code in classes
         ],

@@ -29,9 +29,11 @@ from streamsvm.run.config import REJECTED, STREAM_OPTIONS, RunConfig, Url
 from streamsvm.run.deferred import DeferredSink
 from streamsvm.run.errors import RunError, SetupError
 from streamsvm.run.locks import held
+from streamsvm.run.outputs import PLACES
 from streamsvm.run.plot import plot
 from streamsvm.run.report import summary
-from streamsvm.run.runner import PLACES, Observer, Report, Runner, check_names, check_persistence, observe_all
+from streamsvm.run.runner import Runner, check_names, check_persistence
+from streamsvm.run.standing import Observer, Report, observe_all
 
 _SLOW_EVENTS = 256  # at once, for what takes its time over each
 _JOINED_EVENTS, _JOINED_LABELS = 1 << 13, 1 << 15  # at once: a step ends where one of the two streams has to be read

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from streamsvm.names import shown
 from streamsvm.run.errors import SetupError
+from streamsvm.run.names import meant
+
+logger = logging.getLogger("streamsvm.run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,13 @@ class Wanted:
         if isinstance(self.class_weight, Mapping):
             found |= dict.fromkeys(self.class_weight, "--class-weight")
         return found if self.alarms is None else found | {self.alarm_class: "--alarm-class"}
+
+    def warn_of_unknown(self, classes: Iterable[Any]) -> None:
+        """Warn of labels that it speaks of and that no event had."""
+        known = set(classes)
+        for label, option in self.named.items():
+            if known and meant(label, known) not in known:
+                logger.warning("%s speaks of %r, which was the label of no event", option, label)
 
     @property
     def decides(self) -> bool:

@@ -25,7 +25,7 @@ from streamsvm.refit import Every
 from streamsvm.run.learners import Answers
 from streamsvm.run.metrics import Metrics
 from streamsvm.run.page.board import Board, Marks, _Stopwatch
-from streamsvm.run.page.late import Calibration, Confusion
+from streamsvm.run.page.late import Confusion, calibration
 from streamsvm.run.page.series import TIERS, Series
 from streamsvm.run.rejects import Rejects
 from streamsvm.run.runner import Report, Runner
@@ -100,7 +100,6 @@ def test_the_last_events_are_those_of_the_stream(whole: Any) -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_each_moment_has_the_last_events_of_it(monkeypatch: pytest.MonkeyPatch, batch_size: int) -> None:
-    monkeypatch.setattr("streamsvm.run.page.board._LOOKING", 1e-9)  # it hardly ever looks at probabilities
     board, seen = Board(every_s=0.0), Counter[int]()
 
     def compare(report: Report, fraction: float | None) -> None:
@@ -359,39 +358,20 @@ def test_features_that_ever_change_are_bounded() -> None:
 # Of late ----------------------------------------------------------------------------------------------------------
 
 
-def answers(labels: list[Any], codes: list[int], scores: list[float], shares: Any = None) -> Answers:
-    batch = Batch([{} for _ in labels], labels, Origins({}, {}), {})
-    return Answers(batch, np.array(codes), np.array(scores), shares)
-
-
-def test_the_log_loss_of_two_classes_is_exact() -> None:
+def test_calibration_is_that_of_the_measures() -> None:
     rng = np.random.default_rng(1)
-    p = rng.uniform(0.02, 0.98, 200)  # of "b"
-    labels = ["b" if u < q else "a" for u, q in zip(rng.uniform(size=200), p, strict=True)]
-    calibration = Calibration()
-    codes = (p > 0.5).astype(int)
-    calibration.take(answers(labels, codes.tolist(), np.maximum(p, 1 - p).tolist()), ["a", "b"])
-    found = calibration.figures()
+    p = rng.uniform(0.02, 0.98, 1_500)  # of "b"
+    labels = ["b" if u < q else "a" for u, q in zip(rng.uniform(size=len(p)), p, strict=True)]
+    metrics = Metrics(window=200)
+    assert calibration(metrics.measures) is None
+    codes, scores, proba = (p > 0.5).astype(int), np.maximum(p, 1 - p), np.column_stack([1 - p, p])
+    metrics.update(labels, codes, ["a", "b"], scores=scores, proba=proba)
+    found = calibration(metrics.measures)
     of_label = np.where(np.array(labels) == "b", p, 1 - p)
     assert found is not None
-    assert (found["kind"], found["loss"]) == ("log loss", pytest.approx(-np.log(of_label).mean()))
-    assert found["error"] < 0.15
-    assert sum(each["events"] for each in found["bins"]) == 200
-
-
-def test_the_loss_says_what_it_is_of() -> None:
-    calibration = Calibration()
-    calibration.take(answers(["a", "b", None], [0, 2, 1], [0.5, 0.6, 0.7]), ["a", "b", "c"])
-    found = calibration.figures()
-    assert found is not None
-    assert found["kind"] == "log loss of right or wrong"
-    assert found["loss"] == pytest.approx(-(np.log(0.5) + np.log(0.4)) / 2)
-    calibration = Calibration()
-    shares = np.array([[0.5, 0.5, 0.0], [0.0, 0.3, 0.6], [np.nan] * 3])
-    calibration.take(answers(["a", "b", None], [0, 2, 1], [0.5, 0.6, 0.7], shares), ["a", "b", "c"])
-    found = calibration.figures()
-    assert found is not None
-    assert (found["kind"], found["loss"]) == ("log loss", pytest.approx(-(np.log(0.5) + np.log(0.3)) / 2))
+    assert found["loss"] == pytest.approx(-np.log(of_label[-200:]).mean())
+    assert found["error"] == metrics.measures.recent_reliability.error
+    assert sum(each["events"] for each in found["bins"]) == found["events"] == 200
 
 
 def test_confusions_of_late() -> None:

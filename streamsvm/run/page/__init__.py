@@ -12,7 +12,7 @@ from streamsvm.run.errors import SetupError
 from streamsvm.run.page.board import Board
 from streamsvm.run.page.server import Server
 from streamsvm.run.prometheus import Figures
-from streamsvm.run.runner import Report
+from streamsvm.run.standing import Report
 
 logger = logging.getLogger("streamsvm.run")
 

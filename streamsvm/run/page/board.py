@@ -24,12 +24,14 @@ from streamsvm.core.clock import working_time
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Insight, Refits, notices_of
 from streamsvm.run.learners import Answers
+from streamsvm.run.measures import COLUMNS as MEASURED
+from streamsvm.run.measures import UNIT
 from streamsvm.run.metrics import CURVE_LINES, Metrics
 from streamsvm.run.page.events import LastEvents, reasons
 from streamsvm.run.page.feed import Feed
-from streamsvm.run.page.late import Calibration, Confusion
+from streamsvm.run.page.late import Confusion, calibration
 from streamsvm.run.page.series import COLUMNS, N_FEATURES, Series
-from streamsvm.run.runner import Report
+from streamsvm.run.standing import Report
 
 EVERY_S = 1.0
 _IDLE_S = 5.0  # from one look to the next where no event came
@@ -76,12 +78,12 @@ class Board:
         self.report: Report | None = None
         self._every_s = every_s
         self._run, self._began = uuid.uuid4().hex[:12], time.time()
-        self._series, self._confusion, self._calibration = Series(), Confusion(), Calibration()
+        self._series, self._confusion = Series(), Confusion()
         self._events, self._marks = LastEvents(), Marks()
         self._history: dict[str, Any] = {}
         self._packing, self._pack_due, self._packed = threading.Lock(), 0.0, b""
         self._questions: deque[Question] = deque()
-        self._due = self._look_due = self._answer_due = self._history_due = 0.0
+        self._due = self._answer_due = self._history_due = 0.0
         self._taken, self._broken = -1, False
         self._taken_from: Answers | None = None
         self._rate, self._counted = 0.0, (working_time(), 0)
@@ -105,7 +107,7 @@ class Board:
         self.report = report
         if self._questions and now >= self._answer_due:
             self._answer(report)
-        self._take(report, now)
+        self._take(report)
         moved = report.metrics.taken != self._taken
         if now >= self._due and (moved or now >= self._due + _IDLE_S - self._every_s):
             watch = _Stopwatch()
@@ -115,17 +117,13 @@ class Board:
     def _begin(self, report: Report) -> None:
         self._marks.begin(report)
 
-    def _take(self, report: Report, now: float) -> None:
-        """Take note of the latest batch, unless that was done, and look at its probabilities, as far as it is time."""
+    def _take(self, report: Report) -> None:
+        """Take note of the latest batch, unless that was done."""
         answers = report.answers
         if answers is None or report.learner is None or answers is self._taken_from or not len(answers.batch):
             return
         self._taken_from = answers
         self._events.take(answers)
-        if now >= self._look_due:
-            watch = _Stopwatch()
-            self._calibration.take(answers, report.learner.classes)
-            self._look_due = now + watch.rest(0.0, _LOOKING)
 
     def _publish(self, report: Report, fraction: float | None = None, *, last: bool = False) -> None:
         now = working_time()
@@ -212,7 +210,7 @@ class Board:
         insight = Insight.of(model)
         relevance = [(shown(feature(name)), value) for name, value in list(insight.relevance.items())[:_MOST_FEATURES]]
         leader = insight.leaders[0]["member"] if insight.leaders else ""
-        figures = _figures(report, self._calibration, now)
+        figures = _figures(report, now)
         self._marks.take(report, figures["time"])
         self._series.add(figures, leader, dict(relevance))
         checkpoint = report.checkpoint
@@ -235,7 +233,7 @@ class Board:
             "rate": self._rate,
             "accuracy": _share(metrics.accuracy),
             "late": {"events": metrics.n_recent} | {name: _share(value) for name, value in metrics.recent.items()},
-            "calibration": self._calibration.figures(),
+            "calibration": calibration(metrics.measures),
             "lag": _lag(report.lag),
             "stalls": report.stalls,
             "checkpoint": None if checkpoint is None else {"at": checkpoint.written_at, "every_s": checkpoint.every_s},
@@ -344,9 +342,10 @@ def _n_classes(metrics: Metrics) -> int:
     return int(np.count_nonzero(metrics.seen))
 
 
-def _figures(report: Report, calibration: Calibration, now: float) -> dict[str, float]:
+def _figures(report: Report, now: float) -> dict[str, float]:
     metrics = report.metrics
     hits = dict(zip(("hits", "no_change", "majority"), metrics.curve.totals().tolist(), strict=True))
+    sums = dict(zip(MEASURED, metrics.measures.curve.totals().tolist(), strict=True))
     held = pending(report)
     return {
         "time": round(now, 3),
@@ -354,8 +353,8 @@ def _figures(report: Report, calibration: Calibration, now: float) -> dict[str, 
         "judged": metrics.judged,
         "rejected": metrics.rejected,
         **hits,
-        "loss": calibration.loss,
-        "scored": calibration.scored,
+        "loss": sums["log_loss"] / UNIT,
+        "scored": sums["rated"],
         "lag": float("nan") if report.lag is None else float(sum(report.lag.values())),
         "pending": float("nan") if held is None else float(held),
     }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 COLUMNS = (
     *("time", "taken", "judged", "rejected", "hits", "no_change", "majority"),  # counts but for the time, in seconds
-    *("loss", "scored"),  # the summed loss of events that were looked at, and how many these are
+    *("loss", "scored"),  # the summed log loss, and of how many events
     *("lag", "pending"),
 )
 TIERS = ((1.0, 900), (10.0, 720), (60.0, 1440), (900.0, 3000))

@@ -28,7 +28,7 @@ from streamsvm.run.page.board import Board
 from streamsvm.run.page.feed import Feed
 from streamsvm.run.page.server import Server
 from streamsvm.run.prometheus import Figures
-from streamsvm.run.runner import Report
+from streamsvm.run.standing import Report
 
 _LOOK_S = 1.0
 _REST = 10.0  # so many times what reading a checkpoint took, it is not read again
@@ -118,12 +118,12 @@ class Shelf(Board):
     def _report(self, snapshot: Snapshot, at: float) -> Report:
         from streamsvm.loading import from_state
 
-        state = snapshot.model
+        state = snapshot.states["model"]
         if state[0].get("job"):  # what is being solved is for the run to solve
             from streamsvm.refit.archive import at_rest  # imports much
 
             state = at_rest(*state)
-        metrics = Metrics.from_state(*snapshot.metrics)
+        metrics = Metrics.from_state(*snapshot.states["metrics"])
         self._first = metrics.taken if self._first is None else self._first
         self._checkpoint.written_at = at
         identity = snapshot.identity
@@ -133,7 +133,7 @@ class Shelf(Board):
             _said(identity["--out"]) if "--out" in identity else None,
             None,
             metrics,
-            History.from_state(*snapshot.history),
+            History.from_state(*snapshot.states["history"]),
             checkpoint=self._checkpoint,
             resumed=self._first,
             events=metrics.taken - self._first,

@@ -1,0 +1,43 @@
+"""States of parts as one state: a header for JSON, and arrays with the name of the part before theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamsvm.run.abilities import State
+
+
+def nested(parts: Mapping[str, State], header: Mapping[str, Any] | None = None, mark: str = ".") -> State:
+    """The state of a whole.
+
+    Parameters
+    ----------
+    parts
+        The states of its parts, by their names.
+    header
+        What else belongs to it.
+    mark
+        What stands between the names of a part and of its arrays.
+
+    Examples
+    --------
+    >>> nested({"curve": ({"width": 1}, {"hits": [0]})}, {"events": 3})
+    ({'events': 3, 'curve': {'width': 1}}, {'curve.hits': [0]})
+    """
+    arrays = {f"{part}{mark}{name}": array for part, (_, held) in parts.items() for name, array in held.items()}
+    return {**(header or {}), **{part: own for part, (own, _) in parts.items()}}, arrays
+
+
+def part_of(state: State, part: str, mark: str = ".") -> State:
+    """The state of a part, as `nested` took it.
+
+    Examples
+    --------
+    >>> part_of(({"events": 3, "curve": {"width": 1}}, {"curve.hits": [0], "seen": [1]}), "curve")
+    ({'width': 1}, {'hits': [0]})
+    """
+    header, arrays = state
+    under = f"{part}{mark}"
+    held = {name.removeprefix(under): array for name, array in arrays.items() if name.startswith(under)}
+    return header.get(part, {}), held
