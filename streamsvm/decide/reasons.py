@@ -269,9 +269,8 @@ def explain(
         return None
     a = classes.index(label) if label in classes else int(first.argmax())
     b = int(np.where(np.arange(len(first)) == a, -1.0, first).argmax())
-    present = [name for name, value in x.items() if value is not None and value == value]
     rank = {name: i for i, name in enumerate(ordered)}
-    names = sorted(present, key=lambda name: rank.get(name, len(rank)))
+    names = sorted(present(x), key=lambda name: rank.get(name, len(rank)))
     groups = [[name] for name in names[:most]] + ([names[most:]] if len(names) > most else [])
 
     def odds(masks: Masks) -> Floats:
@@ -279,22 +278,25 @@ def explain(
         return _log_odds(peek(rows), a, b)
 
     values, errors, base = shapley(odds, len(groups), evaluations)
-    found = [
-        Contribution(
-            group[0] if len(group) == 1 else OTHERS,
-            x[group[0]] if len(group) == 1 else None,
-            float(value),
-            float(error),
-        )
-        for group, value, error in zip(groups, values, errors, strict=True)
-    ]
+    found = contributions(x, [group[0] if len(group) == 1 else OTHERS for group in groups], values, errors)
     score = float(_log_odds(first[None], a, b)[0])
     return Reasons(classes[a], classes[b], score, base, largest_first(found))
 
 
-def largest_first(contributions: list[Contribution]) -> list[Contribution]:
+def present(x: Mapping[Any, Any]) -> list[Any]:
+    """The features that an event has a value for."""
+    return [name for name, value in x.items() if value is not None and value == value]
+
+
+def contributions(x: Mapping[Any, Any], names: Sequence[Any], adds: Floats, errors: Floats) -> list[Contribution]:
+    """What features add, by name, of which `OTHERS` stands for several."""
+    found = zip(names, adds.tolist(), errors.tolist(), strict=True)
+    return [Contribution(name, None if name is OTHERS else x[name], *numbers) for name, *numbers in found]
+
+
+def largest_first(found: list[Contribution]) -> list[Contribution]:
     """In the order in which they are told."""
-    return sorted(contributions, key=lambda one: -abs(one.adds))
+    return sorted(found, key=lambda one: -abs(one.adds))
 
 
 def _log_odds(proba: Floats, a: int, b: int) -> Floats:
@@ -316,8 +318,10 @@ class Explains:
         """Probabilities of rows, without a trace."""
 
     @locked
-    def explain_one(self, x: dict[Hashable, Any], evaluations: int = EVALUATIONS, nearest: int = 3) -> Reasons | None:
-        """What each feature adds to the log-odds of the predicted label against the next one.
+    def explain_one(
+        self, x: dict[Hashable, Any], evaluations: int = EVALUATIONS, nearest: int = 3, label: Any = None
+    ) -> Reasons | None:
+        """What each feature adds to the log-odds of a label, by default the predicted one, against the next one.
 
         The contributions are Shapley values, where a feature that is left out is missing, and add up; see
         `streamsvm.decide.reasons` for when they are exact. Nothing is learned, and no trace is left. Where labels are
@@ -332,6 +336,8 @@ class Explains:
             all of them, so that the contributions are exact.
         nearest
             How many support vectors to tell beside, where the classifier has any.
+        label
+            The label that is explained; None, or one that is not known, for the predicted one.
 
         Returns
         -------
@@ -354,30 +360,24 @@ class Explains:
         check_number("evaluations", evaluations, 1, whole=True)
         check_number("nearest", nearest, 0, whole=True)
         x = with_times(x) or x
-        reasons = self._reasons(x, evaluations)
-        if reasons is not None and nearest:
-            reasons.nearest.extend(self._nearest_to_explained(x, nearest))
+        reasons = self._reasons(x, evaluations, label)
+        if reasons is not None and nearest and hasattr(self, "nearest"):
+            reasons.nearest.extend(self.nearest(x, nearest))
         return reasons
-
-    def _nearest_to_explained(self, x: dict[Hashable, Any], n: int) -> list[dict[str, Any]]:
-        """The support vectors most like the event that has just been explained, where there are any."""
-        remember = getattr(self, "nearest", None)
-        found: list[dict[str, Any]] = [] if remember is None else remember(x, n)
-        return found
 
     @property
     def noise(self) -> float:
         """The share of labels that are taken for noise: no probability is surer than that leaves it; 0 for none."""
         return 0.0
 
-    def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
+    def _reasons(self, x: dict[Hashable, Any], evaluations: int, label: Any) -> Reasons | None:
         ordered = by_relevance(x, getattr(self, "relevance", {}))
         noise = self.noise
 
         def peek(rows: list[dict[Any, Any]]) -> Floats:
             return without_noise(self.peek_proba_many(rows), noise)
 
-        return explain(peek, x, self.classes_, ordered=ordered, evaluations=evaluations)
+        return explain(peek, x, self.classes_, label=label, ordered=ordered, evaluations=evaluations)
 
 
 def without_noise(proba: Floats, noise: float) -> Floats:

@@ -541,15 +541,10 @@ class StreamSVMClassifier(base.OnlineClassifier):
         'odd'
         """
         check_number("n", n, 1, whole=True)
-        if not self._kernel_votes():
-            return []
-        self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
-        return self._nearest_to_explained(x, n)
-
-    def _nearest_to_explained(self, x: dict[Hashable, Any], n: int) -> list[dict[str, Any]]:
         votes = self._kernel_votes()
         if not votes:
             return []
+        self._run(base.one_row(*self._space.encode_event(x, learn=False)), predict=False)
         kind, member, _ = max(votes, key=lambda vote: vote[2])
         # Vectors that only heads with little to say have asked for are those heads' to label.
         heads = member.heads

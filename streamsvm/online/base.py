@@ -982,12 +982,11 @@ class OnlineClassifier(Adjustable, Explains, Changes, PredictsManySets, Archived
         self._explainer = found
         return found
 
-    def _reasons(self, x: dict[Hashable, Any], evaluations: int) -> Reasons | None:
-        if self._state.n_classes < 2:
-            return None
-        explainer = self._explaining
-        found = None if explainer is None else explainer.explain(self, x, evaluations)
-        return super()._reasons(x, evaluations) if found is None else found
+    def _reasons(self, x: dict[Hashable, Any], evaluations: int, label: Any) -> Reasons | None:
+        explainer = self._explaining if self._state.n_classes > 1 else None
+        if explainer is None:
+            return super()._reasons(x, evaluations, label)
+        return explainer.explain(self, x, evaluations, self._codes.get(label, -1))
 
     # Saving ------------------------------------------------------------------------------------------------------
 

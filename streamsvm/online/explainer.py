@@ -12,7 +12,17 @@ from streamsvm.core.entry_points import find
 from streamsvm.core.precompile import prepare
 from streamsvm.core.state import State
 from streamsvm.decide.arrays import Floats, Ints
-from streamsvm.decide.reasons import NO_COLUMN, OTHERS, SEVERAL, Contribution, Reasons, Walk, largest_first, walk_of
+from streamsvm.decide.reasons import (
+    NO_COLUMN,
+    SEVERAL,
+    Contribution,
+    Reasons,
+    Walk,
+    contributions,
+    largest_first,
+    present,
+    walk_of,
+)
 from streamsvm.online import explanations as kernels
 
 _NOTHING = np.zeros((1, 0))
@@ -153,8 +163,8 @@ class Explainer:
         assert self._run is not None
         self._run.compile()(self._state, request, self.walk)
 
-    def explain(self, learner: Any, x: Mapping[Hashable, Any], evaluations: int) -> Reasons | None:
-        """What each feature of an event adds; None where the event cannot be used, or there are no two classes.
+    def explain(self, learner: Any, x: Mapping[Hashable, Any], evaluations: int, wanted: int = -1) -> Reasons | None:
+        """What each feature of an event adds; None where there are no two classes.
 
         Parameters
         ----------
@@ -164,9 +174,11 @@ class Explainer:
             The event.
         evaluations
             About so many coalitions are asked about.
+        wanted
+            The class that is explained, -1 for the most probable one.
         """
         walk = self.walk
-        if not self._ask(learner, x):
+        if not self._ask(learner, x, wanted):
             return None
         n, errors = int(walk.n_players), None
         values = walk.values[:n]
@@ -176,32 +188,24 @@ class Explainer:
             steps = walk_of(n, evaluations)
             if steps is not self._steps:
                 self._follow(steps)
-                self._ask(learner, x)
+                self._ask(learner, x, wanted)
             values, errors = steps.values(float(walk.nothing), float(walk.whole), walk.found[2:])
-        adds, columns, feature_of = values[:n].tolist(), walk.columns[:n].tolist(), learner.feature_of
-        contributions = [
-            Contribution(name, None if name is OTHERS else x[name], *found)
-            for name, *found in zip(
-                map(feature_of, columns),
-                adds,
-                [0.0] * n if errors is None else errors[:n].tolist(),
-                strict=True,
-            )
-        ]
+        columns = walk.columns[:n].tolist()
+        found = contributions(
+            x, [*map(learner.feature_of, columns)], values[:n], np.zeros(n) if errors is None else errors
+        )
         if SEVERAL not in columns:
-            contributions += without(x, {one.feature for one in contributions})
-        label, against = (learner._answers[code] for code in (walk.label, walk.against))
-        return Reasons(label, against, float(walk.whole), float(walk.nothing), largest_first(contributions))
+            told = {one.feature for one in found}
+            found += [Contribution(name, x[name], 0.0) for name in present(x) if name not in told]
+        label, against = (learner.classes_[int(code)] for code in (walk.label, walk.against))
+        return Reasons(label, against, float(walk.whole), float(walk.nothing), largest_first(found))
 
-    def _ask(self, learner: Any, x: Mapping[Hashable, Any]) -> bool:
+    def _ask(self, learner: Any, x: Mapping[Hashable, Any], wanted: int) -> bool:
         """Have an event predicted and followed; returns whether there are reasons, or would be by other coalitions."""
         # The only row: rows that were told before may have left another number.
-        self.walk.row, self.walk.label = 0, -1
-        with self._following():
-            return bool(learner._show(x) and self.walk.label >= 0)
-
-
-def without(x: Mapping[Hashable, Any], told: set[Any]) -> list[Contribution]:
-    """The features of an event that add nothing: those that are told are others."""
-    idle = [name for name, value in x.items() if value is not None and value == value and name not in told]
-    return [Contribution(name, x[name], 0.0) for name in idle]
+        self.walk.row, self.walk.label, self.walk.wanted = 0, -1, wanted
+        try:
+            with self._following():
+                return bool(learner._show(x) and self.walk.label >= 0)
+        finally:
+            self.walk.wanted = -1

@@ -52,7 +52,8 @@ WALK = Declaration(
         "planned": Number("for how many players coalitions are lent; ENDS for none", i64, start=ENDS),
         "n_players": Number("how many there are; of no use where these are others than planned", i64),
         "n_steps": Number("how many coalitions there are beside nobody and all", i64),
-        "label": Number("the most probable class, -1 where there are no two", i64),
+        "wanted": Number("the class to be explained, -1 for the most probable one", i64, start=-1),
+        "label": Number("the class that is explained, -1 where there are no two", i64),
         "against": Number("the next one", i64),
         "whole": Number("the log-odds of the one against the other, of the event as it is"),
         "nothing": Number("those of an event with no features"),
@@ -126,8 +127,8 @@ def begin(walk, rows, proba, n, calibration):
 
 @inlined
 def choose_labels(walk, proba, n):
-    """The most probable class, and the next."""
-    walk.label = best_class(proba, 0, n)
+    """The class that is explained, and the most probable other one."""
+    walk.label = walk.wanted if 0 <= walk.wanted < n else best_class(proba, 0, n)
     walk.against = 1 if walk.label == 0 else 0
     for c in range(n):
         if c != walk.label and proba[c] > proba[walk.against]:

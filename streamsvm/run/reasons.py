@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from connectors.events import Batch, LateLabels
 from streamsvm.decide.decisions import Decided
-from streamsvm.decide.reasons import Explains, Reasons, explain
+from streamsvm.decide.reasons import EVALUATIONS, Explains, Reasons, explain
 from streamsvm.delayed.join import Joined
 from streamsvm.names import feature
 from streamsvm.run.deciding import with_decided
@@ -20,13 +20,19 @@ from streamsvm.run.late import N_ORIGINS, LateLearning
 from streamsvm.run.learners import Answers, BatchLearner, Learner
 
 
-def reasons_for(learner: Learner, x: dict[Any, Any]) -> Reasons | None:
-    """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class."""
+def reasons_for(
+    learner: Learner, x: dict[Any, Any], label: Any = None, evaluations: int = EVALUATIONS, **more: Any
+) -> Reasons | None:
+    """What each feature of an event adds, by a model as it is; None where it knows no probabilities, or one class.
+
+    A model that explains what it predicts does so; others are asked for predictions, as `explain` does with `more`.
+    """
     if isinstance(learner.model, Explains):
-        return learner.model.explain_one(x, nearest=0)
+        return learner.model.explain_one(x, evaluations, nearest=0, label=label)
     if learner.peek([x]) is None:
         return None
-    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes))
+    more |= {"label": label, "evaluations": evaluations}
+    return explain(lambda rows: np.asarray(learner.peek(rows)), x, list(learner.classes), **more)
 
 
 def step_with_reasons(learner: Learner, batch: Batch, learn: bool, most: int) -> Answers:

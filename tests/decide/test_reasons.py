@@ -172,12 +172,13 @@ def test_a_walk_finds_what_asking_for_predictions_does(model: Any) -> None:
     for labels in (y, [f"{label}{i % 30}" for i, label in enumerate(y)]):
         one = model.clone()
         one.run_batch(rows, labels)
-        for x in (rows[3], rows[5] | {"x1": None, "new": 3.0}):
-            walked = one.explain_one(x, nearest=0)
+        for x, label in ((rows[3], None), (rows[5] | {"x1": None, "new": 3.0}, None), (rows[3], one.classes_[1])):
+            walked = one.explain_one(x, nearest=0, label=label)
             asked = explain(
                 lambda rows, own=one: without_noise(own.peek_proba_many(rows), own.noise),
                 x,
                 one.classes_,
+                label=label,
                 evaluations=128,
             )
             assert (walked.label, walked.against) == (asked.label, asked.against)

@@ -14,10 +14,11 @@ import numpy as np
 
 from connectors.events import Batch, SparseRows
 from streamsvm.core.clock import working_time
-from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance, explain
+from streamsvm.decide.reasons import EVALUATIONS, MOST, by_relevance
 from streamsvm.names import feature, shown
 from streamsvm.run.abilities import Remembering
 from streamsvm.run.learners import Answers, Learner
+from streamsvm.run.reasons import reasons_for
 
 _MOST_AT_ONCE = 20
 _MOST_HELD, _MOST_VALUES_HELD = 1_000, 100_000
@@ -116,16 +117,10 @@ def _contributions(event: Event, learner: Learner, ordered: list[Any]) -> dict[s
                 "now": None,
                 "why_not": "the model knows no probabilities" if first is None else "there is one class",
             }
-        evaluations = int(min(_MOST_S / seconds, EVALUATIONS))
-        found = explain(
-            lambda rows: np.asarray(learner.peek(rows)),
-            event.row,
-            list(learner.classes),
-            label=event.prediction,
-            ordered=ordered,
-            most=min(MOST, max(evaluations // 2 - 1, 0)),
-            evaluations=evaluations,
-        )
+        evaluations = max(int(min(_MOST_S / seconds, EVALUATIONS)), 1)
+        most = min(MOST, max(evaluations // 2 - 1, 0))
+        row, label = dict(event.row), event.prediction
+        found = reasons_for(learner, row, label, evaluations, ordered=ordered, most=most)
     except Exception as error:  # nobody knows what a foreign model raises
         return {"now": None, "why_not": f"the model cannot be asked: {shown(f'{type(error).__name__}: {error}', 200)}"}
     assert found is not None  # there are two classes
