@@ -51,10 +51,11 @@ import numpy as np
 
 from streamsvm.core.jit import inlined, kernel
 from streamsvm.core.losses import LEAST_BY_VOTE, fast_softmax_terms, scale_terms, sum_of
-from streamsvm.core.math import log_of, most_loss, moved
+from streamsvm.core.math import log_of, most_loss
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, i64
 from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.online.calibration import TEMPERATURE_RATE, calibrated, inverse_temperature, surprise
 
 # So many labels are looked back upon, at most, and contexts of each length share so many rows of counts.
 LAGS, CONTEXTS = 3, 256
@@ -65,7 +66,7 @@ NOTES = 1024
 MEMORY = LAGS + 1
 
 DECAY, LOSS_RATE = 0.999, 0.002
-STEP, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_TRUST, MOST_GRADIENT = 0.01, 0.1, 10.0, 3.0, 5.0
+MOST_TRUST = 3.0
 # How fast it shows whether equal rows are events of their own.
 DISTINCT_RATE = 1.0 / 16.0
 # By so much log loss autocorrelation must be better to be heard.
@@ -91,12 +92,7 @@ _LABEL = (-1.0, MOST_EVENTS)
 AUTOCORRELATION = Declaration(
     "autocorrelation",
     {
-        "inverse_temperature": Number(
-            "the exponent of the vote",
-            start=1.0,
-            saved=True,
-            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
-        ),
+        "inverse_temperature": inverse_temperature("the exponent of the vote"),
         "trust": Number("the exponent of the lift", saved=True, within=(0.0, MOST_TRUST)),
         "plain_loss": Number("the decayed log loss without autocorrelation", saved=True, within=_LOSS),
         "autocorrelated_loss": Number("the decayed log loss with it", saved=True, within=_LOSS),
@@ -447,18 +443,12 @@ def same_labels(state, at):
 def learn_trust(state, n, label):
     """A step of both exponents by the gradient of the log loss, and the losses that decide who is heard."""
     plain, logs, lifts, autocorrelated = state.plain, state.logs, state.lifts, state.autocorrelated
-    by_beta, by_trust = logs[label], lifts[label]
-    for c in range(n):
-        by_beta -= autocorrelated[c] * logs[c]
-        by_trust -= autocorrelated[c] * lifts[c]
     at_plain, at_label = max(plain[label], LEAST_BY_VOTE), max(autocorrelated[label], LEAST_BY_VOTE)
     state.plain_loss -= LOSS_RATE * (log_of(at_plain) + state.plain_loss)
     state.autocorrelated_loss -= LOSS_RATE * (log_of(at_label) + state.autocorrelated_loss)
-    by_beta = min(max(by_beta, -MOST_GRADIENT), MOST_GRADIENT)
-    by_trust = min(max(by_trust, -MOST_GRADIENT), MOST_GRADIENT)
-    beta = moved(state.inverse_temperature, STEP * by_beta)
-    state.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
-    state.trust = min(max(state.trust + STEP * by_trust, 0.0), MOST_TRUST)
+    state.inverse_temperature = calibrated(state.inverse_temperature, logs, autocorrelated, n, label)
+    trust = state.trust + TEMPERATURE_RATE * surprise(lifts, autocorrelated, n, label)
+    state.trust = min(max(trust, 0.0), MOST_TRUST)
 
 
 @kernel

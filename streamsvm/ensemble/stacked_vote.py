@@ -18,8 +18,9 @@ from streamsvm.core.jit import inlined, kernel, view
 from streamsvm.core.losses import LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms
 from streamsvm.core.math import logs_of
 from streamsvm.core.state import Array, Declaration, Number
+from streamsvm.online.calibration import surprise
 
-STEP, MOST_WEIGHT, MOST_GRADIENT = 0.01, 10.0, 5.0
+STEP, MOST_WEIGHT = 0.01, 10.0
 RATE, MARGIN = 0.002, 0.002
 # So much of what it was ahead is gone with each label that comes late.
 FORGOTTEN = 0.02
@@ -92,11 +93,8 @@ def learn_stack(state, n, label):
     right = 1.0 if best_class(stacked, 0, n_named) == label else 0.0
     state.stacked_right += RATE * (right - state.stacked_right)
     for h in range(weights.size):
-        gradient = logs[h, label]
-        for c in range(n):
-            gradient -= stacked[c] * logs[h, c]
-        gradient = min(max(gradient, -MOST_GRADIENT), MOST_GRADIENT)
-        weights[h] = min(max(weights[h] + STEP * gradient, -MOST_WEIGHT), MOST_WEIGHT)
+        weight = weights[h] + STEP * surprise(logs[h], stacked, n, label)
+        weights[h] = min(max(weight, -MOST_WEIGHT), MOST_WEIGHT)
 
 
 @inlined

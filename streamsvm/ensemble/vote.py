@@ -30,7 +30,7 @@ from streamsvm.core.access import PACKED, StateType, address_of, shares_of, stat
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import brief, call, inlined, kernel
 from streamsvm.core.losses import FEW, LEAST_BY_HEAD, LEAST_BY_VOTE, best_class, fast_softmax_terms, scale_terms, sum_of
-from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of, most_loss, moved
+from streamsvm.core.math import exp32, exp_below, log32, log_of, logs_of, most_loss
 from streamsvm.core.simd import u
 from streamsvm.core.state import Array, Declaration, Number, Part, address, f32, i64, records
 from streamsvm.ensemble.delayed_votes import SEEN, keep_answer, kept_answer
@@ -65,7 +65,7 @@ from streamsvm.features.scaler import (
     packed_values,
     single_event,
 )
-from streamsvm.online.calibration import CALIBRATION, allow_for_noise, learn_noise
+from streamsvm.online.calibration import CALIBRATION, allow_for_noise, calibrated, inverse_temperature, learn_noise
 from streamsvm.online.minibatch import BLOCK as BLOCK_OF_ROWS
 from streamsvm.online.minibatch import keep_pairs
 from streamsvm.online.requests import REQUEST, answer, late_at
@@ -87,9 +87,6 @@ BLOCK = 32
 LEAST_LOG = math.log(LEAST_BY_HEAD)
 # Where classes are many, those are voted on that an expert gives so much.
 LEAST_NAMED = LEAST_BY_HEAD / 4.0
-# The step of the inverse temperature, and how far it goes.
-CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
-
 # What labels are worth where they are noisy is learned from one of so many: predictions do not hang on it.
 NOISE_SAMPLE = 2
 # Loops over experts go over a multiple of so many: then they are vector instructions, without a remainder.
@@ -122,12 +119,7 @@ BLEND = Declaration(
         "n_late": Number(
             "labels learned by which answers were judged that had been kept", i64, saved=True, within=(0.0, MOST_EVENTS)
         ),
-        "inverse_temperature": Number(
-            "the exponent of the vote's probabilities",
-            start=1.0,
-            saved=True,
-            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
-        ),
+        "inverse_temperature": inverse_temperature("the exponent of the vote's probabilities"),
         "rare_weight": Number("what log loss has to say by it", start=RARE_WEIGHT),
         "rarity": Number("how far classes are from even", saved=True, within=(0.0, MOST_RARITY)),
         "experts": records(
@@ -468,7 +460,8 @@ def count(state, block, request, label, k):
         count_votes(state, block, request, label, k, place)
         follow_classes(state, label, row.seen)
         if label < n:
-            calibrate(state, voted, place)
+            plain, logs = state.stack.plain, first_logs(state.stack)
+            state.inverse_temperature = calibrated(state.inverse_temperature, logs, plain, voted, place)
             if int(row.seen) % NOISE_SAMPLE == 0:
                 learn_noise(state.calibration, voted, place, state.votes if n > FEW else state.proba)
             if row.late > 0:
@@ -555,21 +548,6 @@ def judge_kept(state, memory, label):
             right, asked = 1.0 if answer == label else 0.0, 1
             experts[h].accuracy += rate * (right - experts[h].accuracy)
     state.n_late += asked
-
-
-@inlined
-def calibrate(state, n, label):
-    """A step of the inverse temperature: up where the label is likelier than the entropy has it, else down.
-
-    With q the probabilities the gradient of log q_label in its logarithm is log q_label + entropy(q).
-    """
-    logs, proba = first_logs(state.stack), state.stack.plain
-    gradient = logs[label]
-    for c in range(n):
-        gradient -= proba[c] * logs[c]
-    gradient = max(gradient, -MOST_SURPRISE)
-    wanted = moved(state.inverse_temperature, CALIBRATION_RATE * gradient)
-    state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
 
 
 # Blocks -----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,12 @@
-"""What probabilities are worth where labels are noisy, or cannot be told: a share of them is as if drawn at random.
+"""Calibration: the inverse temperatures of probabilities, and what these are worth where labels are noisy.
 
-A temperature alone makes all probabilities sharper or softer. Where four labels in ten are drawn at random, though,
-even the surest prediction is right no more often than noise lets it be, while unsure ones are as unsure as before: with
-p the probabilities of n classes,
+An inverse temperature follows the gradient of the log loss in its logarithm, which is the log probability of the label
+plus the entropy: up where labels are likelier than the probabilities have it, else down.
+
+Where labels are noisy, or cannot be told, a share of them is as if drawn at random. A temperature alone makes all
+probabilities sharper or softer. Where four labels in ten are drawn at random, though, even the surest prediction is
+right no more often than noise lets it be, while unsure ones are as unsure as before: with p the probabilities of n
+classes,
 
     q(c) = (1 - noise) p(c)^sharpness / sum p^sharpness + noise / n.
 
@@ -50,6 +54,42 @@ LEAST_PROBABILITY, LEAST_LIKELY = 1e-12, 1e-6
 _INFORMATION = 1e9
 LEAST_LOG, LEAST_LIKELY_LOG = math.log(LEAST_PROBABILITY), math.log(LEAST_LIKELY)
 _GAIN = most_loss(LEAST_LIKELY)
+
+# The step of an inverse temperature, its range, and how far one label may move it, in steps.
+TEMPERATURE_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
+
+
+def inverse_temperature(
+    text: str, least: float = LEAST_INVERSE_TEMPERATURE, most: float = MOST_INVERSE_TEMPERATURE
+) -> Number:
+    """The declaration of an inverse temperature that is learned."""
+    return Number(text, start=1.0, saved=True, within=(least, most))
+
+
+@inlined
+def surprise(values, proba, n, label):
+    """How far the value of a label is above the mean of n classes by their probabilities, as far as it may count.
+
+    Of log probabilities it is the gradient of the label's in the logarithm of the inverse temperature.
+    """
+    found = values[label]
+    for c in range(n):
+        found -= proba[c] * values[c]
+    return min(max(found, -MOST_SURPRISE), MOST_SURPRISE)
+
+
+@inlined
+def stepped(value, step, least, most):
+    """A number whose logarithm goes a short step, within bounds."""
+    return min(max(moved(value, step), least), most)
+
+
+@inlined
+def calibrated(beta, logs, proba, n, label):
+    """An inverse temperature after the label of an event with such probabilities, by their logarithms at 1."""
+    step = TEMPERATURE_RATE * surprise(logs, proba, n, label)
+    return stepped(beta, step, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE)
+
 
 CALIBRATION = Declaration(
     "calibration",
@@ -219,16 +259,15 @@ def learn_mixed(state, n, label):
         if c == label:
             by_sharpness, by_odds = share * a, share * b
     state.of_sharpness, state.of_odds, state.of_both = p, q, r
-    step(state, by_sharpness, by_odds)
+    step_both(state, by_sharpness, by_odds)
 
 
 @inlined
-def step(state, by_sharpness, by_odds):
+def step_both(state, by_sharpness, by_odds):
     """A step of both by the natural gradient."""
     p, q, r = state.of_sharpness, state.of_odds, state.of_both
     det = p * q - r * r
     first, second = (q * by_sharpness - r * by_odds) / det, (p * by_odds - r * by_sharpness) / det
-    sharper = moved(state.sharpness, min(max(first, -MOST_STEP), MOST_STEP))
-    state.sharpness = min(max(sharper, LEAST_SHARPNESS), MOST_SHARPNESS)
-    odds = moved(state.odds, min(max(second, -MOST_STEP), MOST_STEP))
-    state.odds = min(max(odds, LEAST_ODDS), MOST_ODDS)
+    first, second = min(max(first, -MOST_STEP), MOST_STEP), min(max(second, -MOST_STEP), MOST_STEP)
+    state.sharpness = stepped(state.sharpness, first, LEAST_SHARPNESS, MOST_SHARPNESS)
+    state.odds = stepped(state.odds, second, LEAST_ODDS, MOST_ODDS)

@@ -17,8 +17,7 @@ from numba import types
 from streamsvm.core.access import PACKED, StateType, shares_of, state_at
 from streamsvm.core.entry_points import Entry
 from streamsvm.core.jit import brief, inlined, kernel
-from streamsvm.core.losses import FEW, fast_softmax_terms, largest
-from streamsvm.core.math import moved
+from streamsvm.core.losses import FEW, fast_softmax_terms, largest, scale_terms
 from streamsvm.core.simd import DOUBLES, lanes_at, put_lanes, u
 from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
 from streamsvm.features.scaler import (
@@ -33,7 +32,16 @@ from streamsvm.features.scaler import (
     observe_in_hand,
     single_event,
 )
-from streamsvm.online.calibration import CALIBRATION, find_softmax, is_sampled, learn_softmax
+from streamsvm.online.calibration import (
+    CALIBRATION,
+    MOST_SURPRISE,
+    find_softmax,
+    inverse_temperature,
+    is_sampled,
+    learn_softmax,
+    stepped,
+    surprise,
+)
 from streamsvm.online.minibatch import BLOCK, hand_over, keep_scores
 from streamsvm.online.requests import REQUEST, answer, is_learned, needs_proba
 
@@ -50,7 +58,7 @@ GAP = 16
 MOST_WEIGHT = 1e250
 
 # The step of the inverse temperature, and how far it goes.
-CALIBRATION_RATE, MOST_SURPRISE = 0.06, 5.0
+CALIBRATION_RATE = 0.06
 LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE = 0.05, 20.0
 
 CPM = Declaration(
@@ -67,11 +75,8 @@ CPM = Declaration(
         "average": Number("over so many events weights are averaged, 0 for the latest"),
         "balanced": Number("whether classes weigh by how rare they are"),
         "reach": Number("what a step may add to a score at most, 0 for no bound", saved=True, within=(0.0, 1.0)),
-        "inverse_temperature": Number(
-            "how many f the probabilities are the softmax of",
-            start=1.0,
-            saved=True,
-            within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
+        "inverse_temperature": inverse_temperature(
+            "how many f the probabilities are the softmax of", LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE
         ),
         "weights": Array(("weight_rows", "classes*faces"), "V", saved=True, within=(-MOST_WEIGHT, MOST_WEIGHT)),
         "averaged": Array(
@@ -248,14 +253,12 @@ def calibrate(state, label):
     drove it down it would stay there.
     """
     n, f, beta, terms = state.n_classes, state.f, state.inverse_temperature, state.calibration.logs
-    share, gradient = 1.0 / fast_softmax_terms(f, 0, n, beta, terms, 0), f[label]
-    for c in range(n):
-        gradient -= share * terms[c] * f[c]
+    scale_terms(terms, 0, n, 1.0 / fast_softmax_terms(f, 0, n, beta, terms, 0))
+    gradient = max(beta, 1.0) * surprise(f, terms, n, label)
     if n > 1:
         learn_softmax(state.calibration, f, n, beta, label)
-    gradient = min(max(max(beta, 1.0) * gradient, -MOST_SURPRISE), MOST_SURPRISE)
-    wanted = moved(beta, CALIBRATION_RATE * gradient)
-    state.inverse_temperature = min(max(wanted, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
+    step = CALIBRATION_RATE * min(max(gradient, -MOST_SURPRISE), MOST_SURPRISE)
+    state.inverse_temperature = stepped(beta, step, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE)
 
 
 @kernel

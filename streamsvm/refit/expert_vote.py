@@ -31,6 +31,7 @@ from streamsvm.core.jit import brief, call, inlined, kernel, view
 from streamsvm.core.losses import best_class, scale_terms
 from streamsvm.core.state import Array, Declaration, Number, Part, i64, records
 from streamsvm.features.scaler import MOST_EVENTS
+from streamsvm.online.calibration import calibrated, inverse_temperature
 from streamsvm.refit.frozen_models import QUESTION
 
 BLOCK = 64
@@ -52,8 +53,6 @@ LEAST_SAY, AWAKE_MOST, AWAKE_LEAST, AWAKE_AGAIN, ASLEEP_SAMPLE = 1e-3, 3, 512.0,
 NOW_RATE, LONG_RATE, CHANGE = 1.0 / 64.0, 1.0 / 1024.0, 3.5
 # Of the last so many stretches of so many events it is known how often each was right.
 STRETCHES, STRETCH = 64, 256
-# The step of the inverse temperatures, and how far it goes.
-CALIBRATION_RATE, LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE, MOST_SURPRISE = 0.01, 0.1, 10.0, 5.0
 
 _SHARE = (0.0, 1.0)
 
@@ -80,12 +79,7 @@ PANEL = Declaration(
             heard=Number("labelled events it has answered for", saved=True, within=(0.0, MOST_EVENTS)),
             lead=Number("how much more often than the learner it was right", saved=True, within=(-1.0, 1.0)),
             share=Number("its share of the second vote", saved=True, within=_SHARE),
-            inverse_temperature=Number(
-                "the exponent of its probabilities",
-                start=1.0,
-                saved=True,
-                within=(LEAST_INVERSE_TEMPERATURE, MOST_INVERSE_TEMPERATURE),
-            ),
+            inverse_temperature=inverse_temperature("the exponent of its probabilities"),
             hits=Number("how often it was right in this stretch", i64, saved=True, within=(0.0, STRETCH)),
             asked=Number("how often it was asked", i64, saved=True, within=(0.0, STRETCH)),
             missed=Number("how much more often it was right than all others, where it was, when that was last counted"),
@@ -266,12 +260,7 @@ def count_expert(panel, k, n, label, learner_right):
         rate = min(3.0 * rate, 1.0)
     expert.lead += rate * (is_right(said, n, label) - learner_right - expert.lead)
     if label < n:
-        gradient = logs[label]
-        for c in range(n):
-            gradient -= said[c] * logs[c]
-        gradient = max(gradient, -MOST_SURPRISE)
-        beta = expert.inverse_temperature * math.exp(CALIBRATION_RATE * gradient)
-        expert.inverse_temperature = min(max(beta, LEAST_INVERSE_TEMPERATURE), MOST_INVERSE_TEMPERATURE)
+        expert.inverse_temperature = calibrated(expert.inverse_temperature, logs, said, n, label)
 
 
 @kernel

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamsvm.core.state import State
 from streamsvm.ensemble import label_autocorrelation as autocorrelation
+from streamsvm.online.calibration import MOST_SURPRISE, TEMPERATURE_RATE
 
 N_CLASSES = 5
 
@@ -74,8 +75,7 @@ def test_the_step_is_the_gradient_of_the_log_loss():
         return -np.log(state.autocorrelated[label])
 
     def step(gradient):
-        most = autocorrelation.MOST_GRADIENT
-        return -autocorrelation.STEP * float(np.clip(gradient, -most, most))
+        return -TEMPERATURE_RATE * float(np.clip(gradient, -MOST_SURPRISE, MOST_SURPRISE))
 
     for label in range(N_CLASSES):
         by_beta = (loss(1.3 * np.exp(1e-3), 0.4, label) - loss(1.3 * np.exp(-1e-3), 0.4, label)) / 2e-3 / 1.3

@@ -7,6 +7,7 @@ import pytest
 
 from streamsvm.core.state import State
 from streamsvm.ensemble import stacked_vote as stacking
+from streamsvm.online.calibration import MOST_SURPRISE
 
 N_HEADS, N_CLASSES, CAPACITY = 3, 3, 4
 
@@ -60,7 +61,7 @@ def test_the_step_is_the_gradient_of_the_log_loss():
         stacking.learn_stack(state, N_CLASSES, label)
         for h, off in enumerate(1e-6 * np.eye(N_HEADS + 1)):
             slope = (loss(before + off, heads, first, label) - loss(before - off, heads, first, label)) / 2e-6
-            step = -stacking.STEP * np.clip(slope, -stacking.MOST_GRADIENT, stacking.MOST_GRADIENT)
+            step = -stacking.STEP * np.clip(slope, -MOST_SURPRISE, MOST_SURPRISE)
             assert state.weights[h] - before[h] == pytest.approx(step, abs=1e-7)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from streamsvm.core.math import moved
 from streamsvm.core.state import State
+from streamsvm.online import calibration
 from streamsvm.refit import expert_vote as kernels
 
 N, CLASSES, PLACES = 1_500, 3, 7
@@ -83,9 +85,9 @@ class Twin:
             rate = min(3.0 * rate, 1.0) if self.asleep[k] else rate
             self.lead[k] += rate * (right[k] - right[0] - self.lead[k])
             logs = np.log(said[k])
-            gradient = max(logs[label] - float(said[k] @ logs), -kernels.MOST_SURPRISE)
-            beta = self.beta[k] * math.exp(kernels.CALIBRATION_RATE * gradient)
-            self.beta[k] = min(max(beta, kernels.LEAST_INVERSE_TEMPERATURE), kernels.MOST_INVERSE_TEMPERATURE)
+            gradient = max(logs[label] - float(said[k] @ logs), -calibration.MOST_SURPRISE)
+            beta = moved(self.beta[k], calibration.TEMPERATURE_RATE * gradient)
+            self.beta[k] = min(max(beta, calibration.LEAST_INVERSE_TEMPERATURE), calibration.MOST_INVERSE_TEMPERATURE)
         says = {k: max((said[k] if k in heard else second)[label], kernels.LEAST_PROBABILITY) for k in self.present}
         gained = {k: self.share[k] * says[k] for k in self.present}
         for k in self.present:
